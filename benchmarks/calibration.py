@@ -1,10 +1,9 @@
-"""Virtual workers beside theory: the page docs/benchmarks/calibration.md, made by `python -m benchmarks.calibration`.
+"""Virtual workers beside theory: makes the page docs/benchmarks/calibration.md (`python -m benchmarks.calibration`).
 
-Each row is a law that somebody has proved or printed, and what the engine makes of it: its own rules, rounds, queues
-and clock, with a parameter of one number. Nothing is fitted. Where times are drawn the figure has the half-width of its
-95 % interval (batch means); where they are not it is exact. A row is off when its ratio is further from 1 than twice
-that half-width and 0.1 %; then the command ends with code 1. Two minutes; `--share 0.25` plays a quarter of it, with
-intervals twice as wide.
+Each row compares a published law with what the engine makes of it: its own rules, rounds, queues and clock, with a
+parameter of one number. Nothing is fitted. A figure with random times has the half-width of its 95 % interval (batch
+means); the others are exact. A row is off when its ratio is further from 1 than twice that half-width and 0.1 %; the
+command then ends with code 1. It takes two minutes; `--share 0.25` simulates a quarter, with intervals twice as wide.
 """
 
 import argparse
@@ -42,7 +41,7 @@ from scalebook.training.planner.play import EndlessWork
 PAGE: Final = Path(__file__).parents[1] / "docs" / "benchmarks" / "calibration.md"
 EXPONENTIAL: Final = ClockSettings(Distribution("exponential", 1.0))
 BATCHES: Final = 20
-"""Of which an interval is made."""
+"""Batches of an interval."""
 SLACK: Final = 0.001
 
 
@@ -68,7 +67,7 @@ class Row(NamedTuple):
 
 
 Task = partial[list[Row]]
-"""What makes rows, in any process."""
+"""Makes rows, in any process."""
 
 
 class Played(NamedTuple):
@@ -79,14 +78,14 @@ class Played(NamedTuple):
 
     def update_s(self, warm_up: int = 0) -> tuple[float, float]:
         """Mean seconds of an update, and half of its 95 % interval, without the first ones."""
-        at = [0.0, *self.at][warm_up:]
-        each = (len(at) - 1) // BATCHES
-        means = [(at[(i + 1) * each] - at[i * each]) / each for i in range(BATCHES)]
+        times = [0.0, *self.at][warm_up:]
+        each = (len(times) - 1) // BATCHES
+        means = [(times[(i + 1) * each] - times[i * each]) / each for i in range(BATCHES)]
         return statistics.fmean(means), _half(means)
 
 
 def _half(values: Sequence[float]) -> float:
-    """Half of the 95 % interval of their mean."""
+    """Half-width of the 95 % interval of the mean."""
     spread = statistics.stdev(values) / math.sqrt(len(values))
     return float(stats.t.ppf(0.975, len(values) - 1)) * spread
 
@@ -101,8 +100,8 @@ def play(
     start: float = 0.0,
     values: list[float] | None = None,
 ) -> Played:
-    """So many gradients, each `gradient` of the parameter's value that its worker has; the learning rate is 1.
-    `values`: is given the parameter's after each update."""
+    """Simulate so many gradients, each `gradient` of its worker's parameter value; the learning rate is 1. `values`
+    gets the parameter after each update."""
     now = SimulatedClock(clock, workers, seed=seed)
     run = SharedRun(workers, Settings(rule, host="virtual", clock=clock), now)
     parameters: dict[int, Parameter] = {}
@@ -115,7 +114,7 @@ def play(
         players = SimulatedWorkers(run, now, make, EndlessWork())
         players.begin_all()
         (shard,) = players.sections[0].shards
-        stale, at = list[tuple[int, int]](), list[float]()
+        stale, update_times = list[tuple[int, int]](), list[float]()
         for _ in range(gradients):
             worker = players.next()
             assert worker is not None, "there is always another batch"
@@ -124,12 +123,12 @@ def play(
             players.push()
             if (pushed := players.pushed.get(worker)) is not None:  # else it is being served
                 stale.append((worker, pushed.staleness))
-            if shard.version > len(at):
-                at.append(now.now())
+            if shard.version > len(update_times):
+                update_times.append(now.now())
                 if values is not None:
                     values.append(shard.views[shard.newest().buffer][0].item())
         players.detach()
-        return Played(stale, at)
+        return Played(stale, update_times)
     finally:
         run.close()
 
@@ -138,7 +137,7 @@ def play(
 
 
 def staleness(share: float) -> Iterator[Task]:
-    """Under `async`, and `softsync`."""
+    """Staleness under `async` and `softsync`."""
     yield from (partial(_equal, workers) for workers in (2, 8, 64))
     yield from (partial(_memoryless, workers, int(share * 24_000)) for workers in (4, 16))
     yield from (partial(_softsync, average, max(1500, int(share * 6000))) for average in (30, 10, 3, 1))
@@ -173,11 +172,12 @@ def _softsync(average: int, gradients: int) -> list[Row]:
 
 
 FEWEST: Final = 5
-"""Values expected in each bin of a chi-square test, and beyond the last of them."""
+"""Least expected count in each bin of a chi-square test, and beyond the last bin."""
 
 
 def _chi_square(seen: Sequence[int], workers: int) -> tuple[float, float]:
-    """Of geometric(1 / N), over its degrees of freedom; half of the width that it has by chance, at 95 %."""
+    """Chi-square against geometric(1 / N), over its degrees of freedom, and half of the 95 % width that it has by
+    chance."""
     counts, total, stay = Counter(seen), len(seen), 1 - 1 / workers
     bins: list[tuple[int, float]] = []
     begin = 0
@@ -195,7 +195,7 @@ def _chi_square(seen: Sequence[int], workers: int) -> tuple[float, float]:
 
 
 def rounds(share: float) -> Iterator[Task]:
-    """Under `sync`."""
+    """Rounds under `sync`."""
     for workers in (4, 16, 64):
         theory = harmonic(workers)
         yield partial(_round, "exponential times: H(N)", f"N = {workers}", theory, Sync(), EXPONENTIAL, workers, share)
@@ -238,8 +238,8 @@ def _largest_gamma(workers: int, cv: float) -> float:
 
 
 def late_ones_finish(needed: int, workers: int, count: int) -> tuple[float, float]:
-    """Mean seconds of a round, and half of its interval, where a late worker ends its gradient, and then begins one of
-    the newest version. Independent of the engine."""
+    """Mean seconds of a round, and the half-width of its interval, if a late worker finishes its gradient and then
+    begins one of the newest version. Independent of the engine."""
     draw = random.Random(1)
     due = [(draw.expovariate(1.0), worker, 0) for worker in range(workers)]
     heapq.heapify(due)
@@ -267,7 +267,7 @@ SERVER_S: Final = 0.05
 
 
 def servers(share: float) -> Iterator[Task]:
-    """Updates a second of N workers that compute for 1 s in the mean, and queue for a server of 0.05 s."""
+    """Updates per second of N workers that compute for 1 s on average, and queue for a server of 0.05 s."""
     yield from (partial(_constant_server, workers) for workers in (4, 16, 64))
     yield from (partial(_drawn_server, workers, max(2000, int(share * 10_000))) for workers in (4, 8, 16, 32))
 
@@ -287,7 +287,7 @@ def _drawn_server(workers: int, gradients: int) -> list[Row]:
 
 
 def machine_repairman(workers: int) -> float:
-    """Updates a second, by mean value analysis: who arrives finds the queue of one worker fewer."""
+    """Updates per second by mean value analysis: an arriving worker finds the queue of one worker fewer."""
     queue = rate = 0.0
     for count in range(1, workers + 1):
         waits = SERVER_S * (1 + queue)
@@ -300,7 +300,7 @@ def machine_repairman(workers: int) -> float:
 
 
 def momentum(share: float) -> Iterator[Task]:
-    """A slope that ends on a plain at the first update: how the parameters go on."""
+    """How the parameters go on after a slope that becomes flat at the first update."""
     yield from (partial(_coasting, workers, max(4, int(share * 40))) for workers in (2, 4, 8))
 
 
@@ -317,13 +317,13 @@ def _coasting(workers: int, each: int) -> list[Row]:
 
 
 def _decay(moved: Sequence[Sequence[float]]) -> float:
-    """Of the mean velocity, over as many updates as there are workers."""
+    """The decay of the mean velocity, over as many updates as there are workers."""
     mean = [statistics.fmean(of_all) for of_all in zip(*moved, strict=True)]
     return sum(mean[1:]) / sum(mean[:-1])
 
 
 class Quadratic(LightningModule):
-    """w^2 / 2. Writes down, as 8 bytes each, the w from which each gradient is computed."""
+    """w^2 / 2. Writes the w that each gradient is computed from to a file, 8 bytes each."""
 
     def __init__(self, rate: float, file: Path) -> None:
         super().__init__()
@@ -339,8 +339,8 @@ class Quadratic(LightningModule):
 
 
 def limit(share: float) -> Iterator[Task]:
-    """The largest rate at which a quadratic of curvature 1 does not diverge, by whole Trainer runs. Nothing is drawn,
-    so `share` changes nothing."""
+    """The largest rate at which a quadratic of curvature 1 does not diverge, by whole Trainer runs. Nothing is random,
+    so `share` has no effect."""
     yield from (partial(_limit, workers) for workers in (1, 2, 4, 8, 16))
 
 
@@ -352,7 +352,7 @@ def _limit(workers: int) -> list[Row]:
 
 
 def _largest_rate(workers: int, low: float, high: float) -> float:
-    """By secants over the growth of w^2, which is 0 there."""
+    """Secant search for zero growth of w^2."""
     points = [(rate, _growth(workers, rate)) for rate in (low, high)]
     for _ in range(3):
         (x, fx), (y, fy) = points[-2:]
@@ -364,8 +364,8 @@ def _largest_rate(workers: int, low: float, high: float) -> float:
 
 
 def _growth(workers: int, rate: float) -> float:
-    """Of log w^2, an update, once all that dies out has died out. Over whole half-periods: at the limit w oscillates
-    with 2 (2 tau + 1) updates."""
+    """Growth of log w^2 per update, after transients have died out. Over whole half-periods: at the limit w oscillates
+    with period 2 (2 tau + 1) updates."""
     half = 2 * workers - 1
     window = 10 * half
     with tempfile.TemporaryDirectory() as folder:
@@ -424,7 +424,7 @@ workers. The rate at which w^2 neither grows nor shrinks, by secants from 0.9 an
 
 
 def table(rows: Sequence[Row]) -> list[str]:
-    """In Markdown."""
+    """The rows in Markdown."""
     lines = ["| law | case | theory | engine | engine / theory |", "|---|---|---:|---:|---:|"]
     for row in rows:
         error = f" ± {row.error / row.theory:.3f}" if row.error else ""
@@ -435,7 +435,7 @@ def table(rows: Sequence[Row]) -> list[str]:
 def main() -> None:
     """Print and write the page. Exit code 1 where a row is off."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--share", type=float, default=1.0, help="of what is played where times are drawn")
+    parser.add_argument("--share", type=float, default=1.0, help="share of the random simulations to run")
     share = parser.parse_args().share
     command = "python -m benchmarks.calibration" + ("" if share == 1 else f" --share {share:g}")
     lines = [

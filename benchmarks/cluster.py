@@ -1,7 +1,7 @@
-"""What a worker on another machine costs: a push and a pull of 2.7 MB each, over loopback, beside torch RPC and DDP.
+"""What a worker on another node costs: a push and a pull of 2.7 MB each, over loopback, beside torch RPC and DDP.
 
-Each gradient is computed as in `benchmarks.engine`, so the CPU time has that part too; of the channel it is of both
-ends, worker and proxy. Systems take turns, and ratios are of one turn.
+Each gradient is computed as in `benchmarks.engine`, which is part of the CPU time; that of the channel is of both ends,
+worker and proxy. Systems take turns, and ratios are within one turn.
 
     python -m benchmarks.cluster [--seconds 5] [--repeats 5]
 """
@@ -31,13 +31,13 @@ WORKERS = 2
 
 
 def end_at_once(why: str) -> None:
-    """Of a proxy whose worker is dead: it may stand in a wait that others end."""
+    """End a proxy whose worker is dead; it may be blocked in a wait."""
     print(why, flush=True)
     os._exit(1)
 
 
 def far_away(seconds: float, workers: int, settings: Settings, tls: bool = False) -> Measured:
-    """Workers that reach the shards over loopback, as from other machines; each proxy is a process."""
+    """Workers that reach the shards over loopback, as from other nodes; each proxy is a process."""
     secret, context = Secret(os.urandom(KEY_BYTES)), serving() if tls else None
     launch, listeners = Launch(workers, settings), [listening(HOST) for _ in range(workers)]
     posts = [launch.post(worker, RUN, one, secret, context) for worker, one in enumerate(listeners)]
@@ -99,28 +99,28 @@ RATIOS = [
 
 
 def measure(seconds: float, repeats: int) -> dict[str, list[Measured]]:
-    """In turns: each system once in each."""
-    found: dict[str, list[Measured]] = {name: [] for name in SYSTEMS}
+    """Measure each system once in each turn."""
+    results: dict[str, list[Measured]] = {name: [] for name in SYSTEMS}
     for _ in range(repeats):
         for name, system in SYSTEMS.items():
-            found[name].append(system(seconds))
-    return found
+            results[name].append(system(seconds))
+    return results
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=5.0, help="measured, of each system in each turn")
+    parser.add_argument("--seconds", type=float, default=5.0, help="seconds to measure each system in each turn")
     parser.add_argument("--repeats", type=int, default=5, help="turns")
     arguments = parser.parse_args()
-    found = measure(arguments.seconds, arguments.repeats)
+    results = measure(arguments.seconds, arguments.repeats)
     print(machine())
     print("\n| system | updates/s | gradients/s | CPU ms per gradient | staleness |\n|---|---:|---:|---:|---:|")
-    for name, turns in found.items():
+    for name, turns in results.items():
         medians = [statistics.median(values) for values in zip(*turns, strict=True)]
         print(f"| {name} | " + " | ".join(f"{value:.3g}" for value in medians) + " |")
     print("\n| ratio of CPU per gradient | median | range | goal |\n|---|---:|---:|---:|")
     for one, other, goal in RATIOS:
-        ratios = [a.cpu_ms / b.cpu_ms for a, b in zip(found[one], found[other], strict=True)]
+        ratios = [a.cpu_ms / b.cpu_ms for a, b in zip(results[one], results[other], strict=True)]
         print(f"| {one} / {other} | {statistics.median(ratios):.2f} | {min(ratios):.2f} – {max(ratios):.2f} | {goal} |")
 
 

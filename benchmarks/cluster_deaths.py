@@ -1,9 +1,8 @@
-"""What dies of a Ray cluster, and what becomes of jobs: `python -m benchmarks.cluster_deaths [KIND ...]`, as root.
+"""What becomes of jobs when a part of a Ray cluster dies: `python -m benchmarks.cluster_deaths [KIND ...]`, as root.
 
-Each drill has two machines of their own, network namespaces with Ray's real daemons, and jobs on both while others
-wait.
-A ledger that no link carries says which job began and which came to its end: none may begin twice, and what ended well
-may not be lost. Needs the extra `cluster`. Exits with 1 if anything is not as promised.
+Each drill has two nodes of its own: network namespaces with Ray's real daemons, and jobs on both while others wait. A
+ledger outside the cluster says which job began and which finished: none may begin twice, and no finished job may be
+lost. Needs the extra `cluster`. Exits with 1 if anything is not as promised.
 """
 
 import os
@@ -33,7 +32,7 @@ from tests.training.benches import Bench, clear
 
 TOLD_S: Final = 240.0
 LONG_S: Final = 400.0
-"""Of a job that is to be lost: longer than anything waits."""
+"""Seconds of a job that is to be lost: longer than any wait."""
 SHORT_S: Final = 25.0
 PAUSE_S: Final = 10.0
 
@@ -48,12 +47,12 @@ class Kind(StrEnum):
 
     @property
     def is_short(self) -> bool:
-        """After which all goes on as if nothing had been."""
+        """Whether everything must go on afterwards as if nothing had happened."""
         return self in (Kind.FROZEN_SHORTLY, Kind.CUT_SHORTLY)
 
 
 class Drill:
-    """Machine 0 (`a`) is the head's and the notebooks', and this process is there; machine 1 is `b`."""
+    """Node 0 (`a`) is the head and has the notebooks and this process; node 1 is `b`."""
 
     def __init__(self, kind: Kind, machines: Namespaces, root: Path) -> None:
         self.kind, self.machines, self.root = kind, machines, root
@@ -63,8 +62,8 @@ class Drill:
 
     def command(self, machine: int, *words: str, codes: tuple[int, ...] = (0,)) -> None:
         inside = ["ip", "netns", "exec", self.machines.names[machine], *python("-m", "scalebook", "cluster", *words)]
-        told = environment(XDG_STATE_HOME=str(self.homes[machine]))
-        done = subprocess.run(inside, env=told, check=False, timeout=180, text=True, capture_output=True)
+        env = environment(XDG_STATE_HOME=str(self.homes[machine]))
+        done = subprocess.run(inside, env=env, check=False, timeout=180, text=True, capture_output=True)
         assert done.returncode in codes, done.stdout + done.stderr
 
     def up(self) -> None:
@@ -105,7 +104,7 @@ class Drill:
         self._account(first, waiting)
 
     def harm(self) -> Callable[[], object]:
-        """What mends it."""
+        """Do the damage; returns what repairs it."""
         if self.kind in (Kind.CUT, Kind.CUT_SHORTLY):
             self.machines.cut(1)
             return lambda: self.machines.restore(1)
@@ -140,7 +139,7 @@ class Drill:
             here.ask_to_stop("the drill is over")
 
     def _again(self, first: list[JobFolder]) -> None:
-        """Nothing of what was given up goes on where it was cut off."""
+        """Check that no lost job goes on from where it was cut off."""
         self._wait(lambda: not _left(self.machines, first), "processes of lost jobs to be gone")
 
     def _account(self, first: list[JobFolder], waiting: list[JobFolder]) -> None:
@@ -207,15 +206,15 @@ def _left(machines: Namespaces, jobs: list[JobFolder]) -> list[int]:
 
 
 def drill(kind: Kind) -> list[str]:
-    """What went wrong. This process stays on machine 0."""
+    """Run one drill; returns what went wrong. This process stays on node 0."""
     with namespaces(2) as made, tempfile.TemporaryDirectory(prefix="sb-") as root:
         made.enter(0)
         one = Drill(kind, made, Path(root))
         try:
             one.perform()
         except AssertionError as error:
-            told = ClusterSpool(Bench((Path(root) / "notebooks").resolve()).workspace)
-            one.wrong.append(f"{error}; {told.machines()}")
+            spool = ClusterSpool(Bench((Path(root) / "notebooks").resolve()).workspace)
+            one.wrong.append(f"{error}; {spool.machines()}")
         finally:
             one.close()
         return one.wrong

@@ -1,13 +1,13 @@
-"""Drills of the engine over machines: `python -m benchmarks.cluster_drills [--moments 20] [--only WORDS] [--load ...]`.
+"""Drills of the engine over nodes: `python -m benchmarks.cluster_drills [--moments 20] [--only WORDS] [--load ...]`.
 
-Two machines are two network namespaces of this one (root; tests/cluster): the shards, worker 0 and a proxy on the
-first, worker 1 on the second. At a random moment something dies, or the link between them fails, one way or both, for
-good or for a while, or becomes slow, or loses frames; or worker 1 leaves, or comes while the other trains. Of twenty
-moments five are of a model with sparse tables, whose rows are fetched for each gradient, and five with `overlap`.
-Rules, shards, hosts and TLS take turns; of deaths every second four have the worker come back, as a new life, when the
-link is well again. Counted are hangs, updates lost and duplicated by the trace, shards whose weights and momenta are
-not those of the trace, processes left, and the seconds until either side was told. Prints a Markdown table; exits with
-1 when anything is not 0, or told after 6 s. About 40 minutes, of waiting for the most part, for 20 moments of each.
+Two nodes are two network namespaces of this machine (root; tests/cluster): the shards, worker 0 and a proxy on the
+first, worker 1 on the second. At a random moment something dies; or the link fails, one way or both, for good or for a
+while, or becomes slow, or loses frames; or worker 1 leaves, or joins while the other trains. Of twenty moments five are
+of a model with sparse tables, whose rows are fetched for each gradient, and five with `overlap`. Rules, shards, hosts
+and TLS take turns. After every second four deaths the worker comes back as a new process when the link works again.
+Counted are hangs, updates lost and duplicated by the trace, shards whose weights and momenta differ from the trace,
+processes left, and the seconds until each side noticed. Prints a Markdown table; exits with 1 when any count is not 0,
+or after 6 s to notice. Takes about 40 minutes, mostly of waiting, for 20 moments of each.
 """
 
 import argparse
@@ -27,7 +27,7 @@ HEAD = (
 
 
 def line(kind: Kind, outcomes: list[Outcome]) -> str:
-    """Of the table. Seconds are the median and the most."""
+    """A row of the table. Seconds are median and maximum."""
     counted = [
         len(outcomes),
         sum(one.hung for one in outcomes),
@@ -48,21 +48,21 @@ def _span(seconds: list[float]) -> str:
 
 
 def performed(kind: Kind, moments: int, first: int, load: Load | None) -> Iterator[Outcome]:
-    """As they are done; what is not as promised is told at once."""
+    """The outcomes as they come; failures are printed at once."""
     for seed in range(first, first + moments):
         outcome = drill(scene(kind, seed, load))
         if not outcome.is_good:
-            told = f"{replace(outcome, problem='')}\n{outcome.problem}"
-            print(f"NOT AS PROMISED: {scene(kind, seed, load)}: {told}", file=sys.stderr, flush=True)
+            report = f"{replace(outcome, problem='')}\n{outcome.problem}"
+            print(f"NOT AS PROMISED: {scene(kind, seed, load)}: {report}", file=sys.stderr, flush=True)
         yield outcome
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--moments", type=int, default=20, help="of each kind")
-    parser.add_argument("--first", type=int, default=0, help="the first moment's number, which its chance follows from")
-    parser.add_argument("--only", default="", help="kinds with these words, as 'one way'")
-    parser.add_argument("--load", type=Load, choices=list(Load), help="what is trained in all of them")
+    parser.add_argument("--first", type=int, default=0, help="number of the first moment, which seeds it")
+    parser.add_argument("--only", default="", help="only kinds with these words, such as 'one way'")
+    parser.add_argument("--load", type=Load, choices=list(Load), help="train this in all drills")
     options = parser.parse_args()
     if why := why_not():
         print(f"nothing was drilled: {why}")

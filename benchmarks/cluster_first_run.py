@@ -1,8 +1,8 @@
 """The commands of docs/how-to, as a new user gives them: `python -m benchmarks.cluster_first_run`, as root.
 
-Two machines, each a network namespace with an address, a home and a folder of its own, where Scalebook has never run.
-Prints the seconds of each command: first AsyncPS by hand, then, where the extra `cluster` is installed, a notebook on a
-Ray cluster. Exits with 1 where a command does not do what the page says.
+Two nodes, each a network namespace with an address, a home and a folder of its own, where Scalebook has never run.
+Prints the seconds of each command: first AsyncPS by hand, then, if the extra `cluster` is installed, a notebook on a
+Ray cluster. Exits with 1 if a command does not do what the page says.
 """
 
 import os
@@ -33,7 +33,7 @@ PORT: Final = 29500
 
 
 class NewUser:
-    """Who sits before a machine on which nothing of theirs lies but what is copied there."""
+    """A user of a node that holds nothing of theirs but what is copied there."""
 
     def __init__(self, machines: Namespaces, number: int, home: Path) -> None:
         self.name, self.address, self.home = machines.names[number], machines.addresses[number], home
@@ -44,18 +44,18 @@ class NewUser:
         return self.home / ".local" / "state" / "scalebook"
 
     def types(self, *words: str, **more: str) -> "subprocess.Popen[str]":
-        """`scalebook WORDS`, in their folder."""
-        kept = {
+        """Run `scalebook WORDS` in their folder."""
+        env = {
             key: value for key, value in environment().items() if not key.startswith(("XDG_", "SCALEBOOK_", "MLFLOW_"))
         }
         return subprocess.Popen(
             ["ip", "netns", "exec", self.name, *python("-m", "scalebook", *words)], cwd=self.home / "work",
-            env={**kept, "HOME": str(self.home), **more}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env={**env, "HOME": str(self.home), **more}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
 
 
 def ended(process: "subprocess.Popen[str]", what: str, began: float) -> str:
-    """What it said, when it has ended well. Prints its seconds."""
+    """Wait for a process to end well, and print its seconds; returns its output."""
     try:
         said, _ = process.communicate(timeout=WAIT_S)
     except subprocess.TimeoutExpired:
@@ -90,18 +90,18 @@ def by_hand(first: NewUser, second: NewUser) -> None:
 
 
 def on_ray(first: NewUser, second: NewUser) -> None:
-    """A head, a machine that joins it, and three runs of a notebook."""
+    """A head, a node that joins it, and three runs of a notebook."""
     print("Ray cluster, three runs of First steps (12 epochs of ConvClassifier on Digits each)")
     workspace = Workspace(first.home / "work")
     shutil.copy(NOTEBOOK, workspace.root)
     (workspace.root / SETTINGS).write_text('[cluster]\naddress = "auto"\nfiles = "copied"\n', encoding="utf-8")
-    told = first.home / "token"
+    token_file = first.home / "token"
     try:
         began = time.monotonic()
         ended(first.types("cluster", "start", "--host", first.address, "--name", "first"), "cluster start", began)
-        shutil.copy2(first.state / "cluster" / "token", told)
+        shutil.copy2(first.state / "cluster" / "token", token_file)
         joined = time.monotonic()
-        words = ("cluster", "start", "--join", f"{first.address}:6379", "--token", str(told), "--name", "second")
+        words = ("cluster", "start", "--join", f"{first.address}:6379", "--token", str(token_file), "--name", "second")
         ended(second.types(*words), "cluster start --join", joined)
         run = time.monotonic()
         runs = ("notebook", "run", "first-steps.md", "--trust", "--cell", "classifier-single")

@@ -1,13 +1,13 @@
-"""Updates a second against machines that are joined at 1 Gbit/s, by codec, and where it bends; beside the planner.
+"""Updates per second against the number of nodes at 1 Gbit/s, by codec, and the knee; beside the planner.
 
-The shards are on one machine, and each of 1 to 4 others has a worker: network namespaces of this one (root; their links
-are shaped by `tc`, without more than 0.6 ms ahead). A gradient takes 5 ms, in which nobody computes. The planner is
-given what one worker alone shows: seconds of a gradient and their spread, seconds of the shards for a push, bytes; and
-the link as it is declared. It plays the rest. A knee is as the planner finds it, of either row.
+The shards are on one node, and each of 1 to 4 others has a worker: network namespaces of this machine (root; `tc`
+shapes their links, with at most 0.6 ms of queue). A gradient takes 5 ms of sleep. The planner gets the measures of one
+worker alone: seconds of a gradient and their spread, seconds of the shards for a push, bytes; and the declared link. It
+simulates the rest. The planner's method finds the knee of both rows.
 
-What five machines would not share, and these do, are the cores: so the planner is told how many there are, and what a
-gradient takes of one. `cores in use` is the CPU time of workers and proxies a second. Where that nears the machine's,
-a knee is that of the cores; slower links (`--gigabits 0.2`) show the one of the link.
+Unlike five real nodes, these share the cores: so the planner is told how many there are, and the CPU time of a
+gradient. `cores in use` is the CPU time of workers and proxies per second. If that nears the machine's, the knee is
+that of the cores; slower links (`--gigabits 0.2`) show that of the link.
 
     python -m benchmarks.cluster_rates [--seconds 3] [--repeats 2] [--gigabits 1 0.2] [--only fp32]
                                        [--reliability training/planner/reliability.json]
@@ -56,10 +56,10 @@ RUN: Final = "rates"
 LATENCY_S: Final = 50e-6
 COMPUTE_S: Final = 0.005
 WARM_UP: Final = 40
-"""Pushes of each, in which workers that need not meet drift apart."""
+"""Pushes of each worker before measuring, in which workers that need not meet drift apart."""
 MOST: Final = 4
 PLAYED: Final = 2000
-"""Gradients of a play: where connections share a link it takes many to average."""
+"""Gradients of a simulation: connections that share a link need many to average."""
 CODECS: Final[dict[str, Settings]] = {
     "fp32": Settings(),
     "fp32, sync": Settings(Sync()),
@@ -71,8 +71,8 @@ CODECS: Final[dict[str, Settings]] = {
 
 
 class Rate(NamedTuple):
-    """Of one run. Bytes are of one push and one pull; `server_s`: mean seconds of the shards for a push. `spread_s`:
-    standard deviation of a worker's seconds from push to push. `cpu_s`: of a gradient, of worker and proxy."""
+    """Of one run. Bytes are of one push and one pull. `server_s`: mean seconds of the shards for a push. `spread_s`:
+    standard deviation of a worker's seconds from push to push. `cpu_s`: CPU time of a gradient, of worker and proxy."""
 
     updates_per_s: float
     push_bytes: float
@@ -83,7 +83,7 @@ class Rate(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Of one worker, while it was measured: seconds from push to push, bytes of all; `cpu_s`: of its whole life."""
+    """Of one worker, while it was measured: seconds from push to push, bytes of all. `cpu_s`: of its whole life."""
 
     seconds: list[float]
     pushed: int
@@ -92,7 +92,7 @@ class Part(NamedTuple):
 
 
 class Rated:
-    """One run: `workers` machines beside that of the shards."""
+    """One run: `workers` nodes beside that of the shards."""
 
     def __init__(self, machines: Namespaces, workers: int, settings: Settings, folder: Path) -> None:
         self._machines, self._workers, self._settings = machines, workers, settings
@@ -103,7 +103,7 @@ class Rated:
         self._all = [Machine({}, body, folder / str(n)) for n, body in enumerate(bodies)]
 
     def rate(self, seconds: float) -> Rate:
-        """Measured for so long, and ended."""
+        """Measure for so long, then end the run."""
         try:
             wait(lambda: min(self._pushes.all()) > WARM_UP, DEADLINE_S)
             self._measures[0] = 1
@@ -125,7 +125,7 @@ class Rated:
         )
 
     def _serve(self) -> tuple[float, float]:
-        """Mean seconds of the shards for a push, and the proxies' of the CPU."""
+        """Mean seconds of the shards for a push, and CPU seconds of the proxies."""
         self._machines.enter(0)
         listeners = [listening(self._machines.addresses[0]) for _ in range(self._workers)]
         launch = Launch(self._workers, self._settings)
@@ -183,13 +183,13 @@ class Rated:
 
 
 def _bytes(end: RemoteEnd, worker: int) -> tuple[int, int]:
-    """Pushed and pulled by this worker so far."""
+    """Bytes pushed and pulled by this worker so far."""
     own = [one for one in end.pushes() if one.worker == worker]
     return sum(one.pushed_bytes for one in own), sum(one.pulled_bytes for one in own)
 
 
 def measured(settings: Settings, workers: int, seconds: float, gigabits: float = 1.0) -> Rate:
-    """Over links of so many bits a second."""
+    """Measure a run over links of so many Gbit/s."""
     with namespaces(workers + 1) as machines, tempfile.TemporaryDirectory() as folder:
         for n in range(machines.count):
             machines.shape(n, gigabits * 1e9)
@@ -197,9 +197,9 @@ def measured(settings: Settings, workers: int, seconds: float, gigabits: float =
 
 
 def profile_of(one: Rate, gigabits: float = 1.0, overlap: bool = False) -> Profile:
-    """What one worker alone shows: what is neither link nor shards is its own, and so is the spread. Of its own, as
-    much as it has of the CPU waits for a core; the rest passes as a link's latency does. With `overlap` gradients hide
-    behind what travels, so the spread is the shards'."""
+    """The profile that one worker alone shows. What is neither link nor shards is the worker's own, and so is the
+    spread. Of its own time the CPU part waits for a core; the rest passes like latency. With `overlap` gradients hide
+    behind transfers, so the spread is the shards'."""
     bandwidth = PAYLOAD * gigabits * 1e9 / 8
     own_s = 1 / one.updates_per_s - (one.push_bytes + one.pull_bytes) / bandwidth - one.server_s
     own_s = max(COMPUTE_S, own_s)
@@ -220,7 +220,7 @@ def _spread(mean_s: float, spread_s: float) -> Seconds:
 
 
 def planned(rates: Sequence[Rate], gigabits: float, settings: Settings) -> list[Point]:
-    """What the planner makes of one machine's rate, for as many as there are rates."""
+    """The planner's prediction from one node's rate, for each number of nodes in `rates`."""
     profile = profile_of(rates[0], gigabits, settings.overlap)
     return [
         play(profile, workers, settings.rule, cores=profile.cores, gradients=PLAYED, overlap=settings.overlap)
@@ -229,7 +229,7 @@ def planned(rates: Sequence[Rate], gigabits: float, settings: Settings) -> list[
 
 
 def cells(name: str, rates: Sequence[Rate], points: Sequence[Point], gigabits: float, rule: Rule) -> list[ComparedPlan]:
-    """Of all but the one machine that the planner was told of."""
+    """The compared plans of all runs except the one that the planner was given."""
     return [
         ComparedPlan(
             strategy_of(rule),
@@ -242,10 +242,12 @@ def cells(name: str, rates: Sequence[Rate], points: Sequence[Point], gigabits: f
 
 
 def row(name: str, rates: Sequence[Rate], points: Sequence[Point], rule: Rule) -> list[str]:
-    """Lines of the table for one codec, by machines; `points` as `planned`."""
-    found = [replace(point, samples_per_s=rate.updates_per_s) for point, rate in zip(points, rates, strict=True)]
+    """Lines of the table for one codec, by number of nodes; `points` as from `planned`."""
+    measured_points = [
+        replace(point, samples_per_s=rate.updates_per_s) for point, rate in zip(points, rates, strict=True)
+    ]
     within = read_comparisons().of(strategy_of(rule), "network").updates_per_s
-    knees = [find_knee(row[0].samples_per_s, row, within) for row in (found, points)]
+    knees = [find_knee(row[0].samples_per_s, row, within) for row in (measured_points, points)]
     size = f"{rates[0].push_bytes / 1e6:.2f} + {rates[0].pull_bytes / 1e6:.2f}"
     ratios = [f"{point.samples_per_s / rate.updates_per_s:.2f}" for point, rate in zip(points, rates, strict=True)]
     cores = [f"{rate.updates_per_s * rate.cpu_s:.2f}" for rate in rates]
@@ -266,16 +268,16 @@ def _knee(knee: Any) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=3.0, help="measured, of each number of machines and codec")
+    parser.add_argument("--seconds", type=float, default=3.0, help="seconds to measure each number of nodes and codec")
     parser.add_argument("--repeats", type=int, default=2, help="turns, of which the median counts")
-    parser.add_argument("--gigabits", type=float, nargs="+", default=[1.0, 0.2], help="a second, of every link")
-    parser.add_argument("--only", default="", help="codecs with these words")
-    parser.add_argument("--reliability", type=Path, help="write its cells here, beside those of others")
+    parser.add_argument("--gigabits", type=float, nargs="+", default=[1.0, 0.2], help="Gbit/s of every link")
+    parser.add_argument("--only", default="", help="only codecs with these words")
+    parser.add_argument("--reliability", type=Path, help="add its cells to this file")
     arguments = parser.parse_args()
     if why := why_not():
         print(f"nothing was measured: {why}")
         return
-    others, kept = Others(), list[ComparedPlan]()
+    others, plans = Others(), list[ComparedPlan]()
     head = ["codec", "MB pushed + pulled", *[f"{n} machine{'s' * (n > 1)}" for n in range(1, MOST + 1)], "knee"]
     for gigabits in arguments.gigabits:
         print(f"\n{gigabits:g} Gbit/s\n\n| {' | '.join(head)} |\n|---|---:|{'---:|' * (MOST + 1)}")
@@ -288,12 +290,12 @@ def main() -> None:
             ]
             medians = [Rate(*map(statistics.median, zip(*same, strict=True))) for same in zip(*turns, strict=True)]
             points = planned(medians, gigabits, settings)
-            kept += cells(name, medians, points, gigabits, settings.rule)
+            plans += cells(name, medians, points, gigabits, settings.rule)
             print("\n".join(row(name, medians, points, settings.rule)), flush=True)
     print(f"\n{others.sentence()}")
     if arguments.reliability:
         command = f"python -m benchmarks.cluster_rates --seconds {arguments.seconds:g} --repeats {arguments.repeats}"
-        write(arguments.reliability, PlansCompared(command, others.sentence(), kept))
+        write(arguments.reliability, PlansCompared(command, others.sentence(), plans))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""A search over two machines of a Ray cluster, one killed in the middle: `python -m benchmarks.cluster_searches`.
+"""A search over two nodes of a Ray cluster, one killed in the middle: `python -m benchmarks.cluster_searches`.
 
-Two raylets of one cluster on this machine play the machines; SIGKILL of one with everything on it plays the loss. 24
-short trials: none may be lost, and none that had finished may be run again. Needs the extra `cluster`. Exits with 1 if
+Two raylets of one cluster on this machine stand for the nodes; SIGKILL of one with everything on it stands for the
+loss. 24 short trials: none may be lost, and no finished one may run again. Needs the extra `cluster`. Exits with 1 if
 anything is not as promised.
 """
 
@@ -34,9 +34,9 @@ HOSTS: Final = ("127.0.0.2", "127.0.0.3")
 
 
 def command(home: Path, *words: str) -> None:
-    """`scalebook cluster` of one of the machines, whose user keeps things in `home`."""
-    told = environment(XDG_STATE_HOME=str(home))
-    subprocess.run(python("-m", "scalebook", "cluster", *words), env=told, check=True, timeout=180)
+    """Run `scalebook cluster` on one of the nodes, whose user's home is `home`."""
+    env = environment(XDG_STATE_HOME=str(home))
+    subprocess.run(python("-m", "scalebook", "cluster", *words), env=env, check=True, timeout=180)
 
 
 def main() -> int:
@@ -54,9 +54,9 @@ def main() -> int:
             trust(workspace)
             wrong = drill(Workspace(workspace.root), b)
             until(lambda: supervisor_handle.running(workspace) is None, "the supervisor to leave")
-            told = ClusterSpool(workspace).machines()
-            assert told is not None
-            until(lambda: not alive(told.daemon), "the courier to leave")
+            machines = ClusterSpool(workspace).machines()
+            assert machines is not None
+            until(lambda: not alive(machines.daemon), "the courier to leave")
         finally:
             for home in (b, a):
                 subprocess.run(
@@ -68,7 +68,7 @@ def main() -> int:
 
 
 def drill(workspace: Workspace, home: Path) -> list[str]:
-    """What went wrong; the machine of `home` is killed after some trials have finished."""
+    """Run the search, and kill the node of `home` after some trials have finished; returns what went wrong."""
     description = describe(workspace)
     body: dict[str, Any] = {**BODY, "trials": TRIALS}
     folder = search_requests.start(workspace, body, None, name="over two machines", description=description)
@@ -84,7 +84,7 @@ def drill(workspace: Workspace, home: Path) -> list[str]:
     killed = time.monotonic()
     print(f"b is killed after {len(before)} trials; on it: {_running(workspace)['b']}", flush=True)
     until(lambda: not _running(workspace)["b"], "its jobs to be given up")
-    print(f"told after {time.monotonic() - killed:.1f} s", flush=True)
+    print(f"noticed after {time.monotonic() - killed:.1f} s", flush=True)
     until(lambda: folder.state() in searches.ENDED, "the search to end")
     until(lambda: is_recorded(workspace), "MLflow to be told of runs that died")
     records = records_of(folder, description)
@@ -112,7 +112,7 @@ def _finished(records: Any) -> int:
 
 
 def _running(workspace: Workspace) -> "Counter[str]":
-    """Jobs that run, by machine."""
+    """Running jobs by node."""
     return Counter(
         started.machine
         for job in job_requests.open_jobs(workspace)

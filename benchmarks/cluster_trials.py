@@ -1,10 +1,10 @@
-"""What a trial takes beyond its training, here and on another machine: `python -m benchmarks.cluster_trials`.
+"""What a trial takes beyond its training, here and on another node: `python -m benchmarks.cluster_trials`.
 
-A search of short trials, `--trials` for each of two machines, by the local executor with two cores, then by two raylets
-of one Ray cluster on this machine, of one core each, on which nothing of the workspace lies. Printed are the medians of
-what lies between the end of one trial's training and the first step of the next on the same device: until its process
-may begin, to build and to end, and the turn from its result to the next one's process. Exits with 1 where a trial was
-lost or run twice. Needs the extra `cluster`.
+A search of short trials, `--trials` for each of two nodes: by the local executor with two cores, then by two raylets of
+one Ray cluster on this machine, of one core each, where nothing of the workspace lies. Prints medians of the time
+between the end of one trial's training and the first step of the next on the same device: until its process may begin,
+to build and to end, and from its result to the next one's process. Exits with 1 if a trial was lost or run twice. Needs
+the extra `cluster`.
 """
 
 import argparse
@@ -46,7 +46,7 @@ Spans = dict[str, list[list[float]]]
 
 
 def spans(jobs: Sequence[JobFolder]) -> Spans:
-    """Trials of one device follow each other."""
+    """The spans of trials that follow each other on a device."""
     by_device = defaultdict(list)
     for job in jobs:
         started, result, progress = job.started(), job.result(), job.progress()
@@ -56,18 +56,18 @@ def spans(jobs: Sequence[JobFolder]) -> Spans:
         may_begin = (job.path / "process.json").stat().st_mtime
         times = (started.started, may_begin, result.ended, progress.seconds)
         by_device[f"{started.machine or 'here'} {started.cores}"].append(times)
-    told: Spans = {}
+    parts_by_device: Spans = {}
     for device, times_ in sorted(by_device.items()):
         ordered = sorted(times_)
-        told[device] = []
+        parts_by_device[device] = []
         for (_, _, before, _), (began, may_begin, ended, trained) in pairwise(ordered):
             parts = [max(0.0, may_begin - began), ended - max(began, may_begin) - trained, began - before]
-            told[device].append([*parts, sum(parts)])
-    return told
+            parts_by_device[device].append([*parts, sum(parts)])
+    return parts_by_device
 
 
 def searched(workspace: Workspace, trials: int, epochs: int) -> tuple[Spans, list[str]]:
-    """A search with all that the queue has: what its trials took, and what went wrong."""
+    """Run a search with the whole queue; returns the spans of its trials, and what went wrong."""
     description = describe(workspace)
     body: dict[str, Any] = {
         "config": config(epochs), "objective": "val/loss", "trials": trials,
@@ -77,23 +77,23 @@ def searched(workspace: Workspace, trials: int, epochs: int) -> tuple[Spans, lis
         supervisor_handle.ensure(workspace)
         folder = search_requests.start(workspace, body, None, name="short trials", description=description)
         until(lambda: folder.state() in searches.ENDED, "the search")
-    asked = folder.request()
-    wrong = audit(folder, read(asked.storage, asked.study, folder.spec(description)))
+    request = folder.request()
+    wrong = audit(folder, read(request.storage, request.study, folder.spec(description)))
     jobs = [job for job in job_requests.all_jobs(workspace) if job.request().trial is not None]
     wrong += [f"{len(jobs)} runs of {trials} trials"] if len(jobs) != trials else []
     until(lambda: supervisor_handle.running(workspace) is None, "the supervisor to leave")
     return spans(jobs), wrong
 
 
-def show(what: str, told: Mapping[str, list[list[float]]]) -> None:
-    for device, rows in told.items():
+def show(what: str, spans: Mapping[str, list[list[float]]]) -> None:
+    for device, rows in spans.items():
         medians = [statistics.median(column) for column in zip(*rows, strict=True)]
         words = ", ".join(f"{part} {median:.3f}" for part, median in zip(PARTS, medians, strict=True))
         print(f"{what}, {device}, {len(rows)} trials, medians, s: {words}", flush=True)
 
 
 def on_cluster(root: Path, trials: int, epochs: int) -> list[str]:
-    """The same over two machines; what went wrong."""
+    """The same over two nodes; returns what went wrong."""
     a, b, workspace = root / "a", root / "b", Workspace(root / "clustered").create()
     os.environ["XDG_STATE_HOME"] = str(a)
     try:
@@ -104,8 +104,8 @@ def on_cluster(root: Path, trials: int, epochs: int) -> list[str]:
         command(b, "start", *joins)
         (workspace.root / SETTINGS).write_text('[cluster]\naddress = "auto"\nfiles = "copied"\n', encoding="utf-8")
         trust(workspace)
-        told, wrong = searched(Workspace(workspace.root), trials, epochs)
-        show("Ray", told)
+        spans, wrong = searched(Workspace(workspace.root), trials, epochs)
+        show("Ray", spans)
         daemon = ClusterSpool(workspace).machines()
         until(lambda: daemon is None or not alive(daemon.daemon), "the courier to leave")
         return wrong
@@ -123,8 +123,8 @@ def main() -> int:
     print(machine())
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder).resolve()
-        told, wrong = searched(Workspace(root / "local").create(), 2 * options.trials, options.epochs)
-        show("local", told)
+        spans, wrong = searched(Workspace(root / "local").create(), 2 * options.trials, options.epochs)
+        show("local", spans)
         wrong += on_cluster(root, 2 * options.trials, options.epochs)
     print(wrong or "no trial was lost, none run twice")
     return 1 if wrong else 0

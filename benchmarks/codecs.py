@@ -23,7 +23,7 @@ CODECS: Final[tuple[Codec, ...]] = (
     TopK(error_feedback=False), TopK(), RandomK(), PowerSgd(), Fp32(zstd=1), Bf16(zstd=1),
 )  # fmt: skip
 GOALS: Final = {Bf16(): 0.5, Int8(error_feedback=False): 0.25, TopK(error_feedback=False): 0.1}
-"""Least speed beside a copy, of encode and decode together."""
+"""Least speed of encode and decode together, relative to a copy."""
 
 
 class Cost(NamedTuple):
@@ -35,7 +35,7 @@ class Cost(NamedTuple):
 
 
 def gradient() -> list[Tensor]:
-    """Of the perceptron's first batch."""
+    """The gradient of the perceptron's first batch."""
     model = perceptron()
     inputs, labels = samples(0)
     torch.nn.functional.cross_entropy(model(inputs[:BATCH]), labels[:BATCH]).backward()  # type: ignore[no-untyped-call]
@@ -50,7 +50,7 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def measure(tensors: list[Tensor], codecs: Iterable[Codec], rounds: int) -> tuple[float, dict[Codec, Cost]]:
-    """Seconds of a copy of all tensors, in one piece, and what each codec costs."""
+    """Seconds of a copy of all tensors, in one piece, and the cost of each codec."""
     specs = [Spec(tuple(tensor.shape), tensor.dtype) for tensor in tensors]
     flat = torch.cat([tensor.flatten() for tensor in tensors])
     into, copy_s = torch.empty_like(flat), float("inf")

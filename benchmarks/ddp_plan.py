@@ -43,17 +43,17 @@ def config(width: int, epochs: int) -> dict[str, Any]:
     }
 
 
-def predicted(workspace: Workspace, asked: dict[str, Any], description: Description) -> float:
-    """Updates a second."""
-    profile = measure(workspace, asked, description, sys.stderr)
-    question = Question(workers=(WORKERS,), rules=(), shards=()).of(asked, description)
+def predicted(workspace: Workspace, body: dict[str, Any], description: Description) -> float:
+    """Updates per second as planned."""
+    profile = measure(workspace, body, description, sys.stderr)
+    question = Question(workers=(WORKERS,), rules=(), shards=()).of(body, description)
     return Setting.of(profile, question, question.rules[0], 1, OWN).play(WORKERS).updates_per_s
 
 
-def measured(workspace: Workspace, asked: dict[str, Any], description: Description) -> float:
-    """Updates a second of a whole run, the mean of what it has recorded, once it has begun."""
+def measured(workspace: Workspace, body: dict[str, Any], description: Description) -> float:
+    """Mean updates per second that a whole run recorded, without its beginning."""
     with hold_supervisor(workspace):
-        (job,) = job_requests.submit(workspace, asked, seeds=[1], description=description)
+        (job,) = job_requests.submit(workspace, body, seeds=[1], description=description)
         result = follow(workspace, job, lambda *_: None)
     assert result.status == "finished", job.tail()
     values = RunReader(workspace.tracking_uri()).curve(job.id, names.UPDATES_PER_SECOND).values
@@ -66,16 +66,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--width", type=int, nargs="+", default=[8, 16, 32, 64, 128])
     parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--reliability", type=Path, help="write its cells here, beside those of others")
+    parser.add_argument("--reliability", type=Path, help="add its cells to this file")
     args = parser.parse_args()
     others, cells = Others(), list[ComparedPlan]()
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace(Path(folder).resolve()).create()
         description = describe(workspace)
         for width in args.width:
-            asked, ratios = config(width, args.epochs), []
+            body, ratios = config(width, args.epochs), []
             for _ in range(args.rounds):
-                plan, run = predicted(workspace, asked, description), measured(workspace, asked, description)
+                plan, run = predicted(workspace, body, description), measured(workspace, body, description)
                 ratios.append(plan / run)
                 cells.append(ComparedPlan("ddp", "machine", f"{WORKERS} workers, width {width}", round(plan / run, 3)))
                 print(

@@ -1,10 +1,10 @@
-"""A disk that is full, at 30 moments: `python -m benchmarks.disk_drills [--moments N] [--hold S]`. As root, on Linux.
+"""A full disk at 30 moments: `python -m benchmarks.disk_drills [--moments N] [--hold S]`. As root, on Linux.
 
 The workspace lies on a tmpfs of 20 MB. Each drill fills it to the last byte at a moment of its own (while a run is
-submitted, starts, trains, saves a checkpoint, ends; while a journal grows; while a notebook is saved), keeps it full
-for a while, and makes room again. Then everything must be as if nothing had been, or say that the disk was full: the
-supervisor is the same process, every run has ended and its record and MLflow agree, a later run finishes, and no
-temporary file is left. Exits with 1 if anything is not so. About 6 minutes.
+submitted, starts, trains, saves a checkpoint or ends; while a journal grows; while a notebook is saved), keeps it full
+for a while, and makes room again. Then everything must be as before, or say that the disk was full: the supervisor is
+the same process, every run has ended and its record and MLflow agree, a later run finishes, and no temporary file is
+left. Exits with 1 otherwise. Takes about 6 minutes.
 """
 
 import argparse
@@ -53,7 +53,7 @@ SPACE = {"learning_rate": {"log_uniform": [0.001, 1.0]}}
 
 
 class Disk:
-    """A tmpfs; `full` keeps it so while inside, against whatever frees a byte meanwhile."""
+    """A tmpfs. Within `full` it stays full, even if something frees space meanwhile."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.filler = root, root / "filler"
@@ -84,7 +84,7 @@ class Disk:
 
 
 class Range:
-    """The workspace on that disk, with a supervisor that is ready."""
+    """The workspace on that disk, with a ready supervisor."""
 
     def __init__(self, disk: Disk, workspace: Workspace, description: Description) -> None:
         self.disk, self.workspace, self.description = disk, workspace, description
@@ -95,7 +95,7 @@ class Range:
         return job
 
     def settled(self, jobs: Sequence[JobFolder]) -> str:
-        """Checks all that must hold once there is room; returns how the jobs ended."""
+        """Check everything that must hold once there is room; returns how the jobs ended."""
         words = []
         for job in jobs:
             until(lambda job=job: job.state() in ENDED, f"{job.id} to end")  # type: ignore[misc]  # bound at once
@@ -113,13 +113,13 @@ class Range:
         assert after.state() == "finished", f"a later run: {until(after.result, 'its result')}, {room}"
         left = [path for path in self.workspace.hidden.rglob("*") if _temporary(path)]
         assert left == [], left
-        known = {job.id for job in job_requests.all_jobs(self.workspace)}
+        job_ids = {job.id for job in job_requests.all_jobs(self.workspace)}
         client = open_store(self.workspace)
         runs = client.search_runs(
             [experiment.experiment_id for experiment in client.search_experiments()], max_results=1000
         )
         open_ = [run.info.run_id for run in runs if run.info.status in ("RUNNING", "SCHEDULED")]
-        assert not [run for run in open_ if run not in known], "a run without a job"
+        assert not [run for run in open_ if run not in job_ids], "a run without a job"
         for job in [*jobs, after]:
             until(lambda job=job: _gone(self.workspace, job), "its processes to end")  # type: ignore[misc]
         return "; ".join(words) or "refused"
@@ -138,7 +138,7 @@ def _gone(workspace: Workspace, job: JobFolder) -> bool:
 
 
 def a_run(after_s: float, hold_s: float, range_: Range) -> str:
-    """Full so long after its submission."""
+    """Fill the disk so long after a run's submission."""
     job = range_.train()
     time.sleep(after_s)
     with range_.disk.full():
@@ -147,7 +147,7 @@ def a_run(after_s: float, hold_s: float, range_: Range) -> str:
 
 
 def submissions(hold_s: float, range_: Range) -> str:
-    """Refused in one line while there is no room."""
+    """Submissions are refused in one line while there is no room."""
     made: list[JobFolder] = []
     said = ""
     with range_.disk.full():
@@ -160,7 +160,7 @@ def submissions(hold_s: float, range_: Range) -> str:
 
 
 def a_checkpoint(hold_s: float, range_: Range) -> str:
-    """Full as soon as a checkpoint appears, and written to."""
+    """Fill the disk as soon as a checkpoint appears and is being written."""
     job = range_.train()
     until(lambda: any(job.path.rglob("*.ckpt")), "a checkpoint")
     with range_.disk.full():
@@ -169,7 +169,7 @@ def a_checkpoint(hold_s: float, range_: Range) -> str:
 
 
 def a_journal(hold_s: float, range_: Range) -> str:
-    """Trials that could not be told are asked again; none is torn."""
+    """Trials whose result could not be stored are asked for again; none is torn."""
     spec = read_search({"config": CONFIG, "space": SPACE, "objective": "val/loss", "trials": 50}, None,
                        range_.description)  # fmt: skip
     path = range_.workspace.studies / f"drill-{time.monotonic_ns()}.journal"
@@ -201,7 +201,7 @@ def a_journal(hold_s: float, range_: Range) -> str:
 
 
 def a_notebook(hold_s: float, range_: Range) -> str:
-    """The old text or the new one, whole."""
+    """The notebook has the old text or the new one, whole."""
     path = range_.workspace.root / "drill.md"
     path.write_text("---\ntitle: Drill\n---\n\n" + "words " * 1000, encoding="utf-8")
     stored, refused = store.read(path), 0
@@ -223,7 +223,7 @@ def a_notebook(hold_s: float, range_: Range) -> str:
 
 @contextmanager
 def mounted() -> Iterator[Disk]:
-    """Raises SystemExit with one line where no tmpfs can be mounted."""
+    """Mount the disk. SystemExit with one line if no tmpfs can be mounted."""
     with tempfile.TemporaryDirectory() as folder:
         words = ["mount", "-t", "tmpfs", "-o", f"size={SIZE_MB}m", "scalebook-drill", folder]
         done = subprocess.run(words, check=False, capture_output=True, text=True)
@@ -257,7 +257,7 @@ def _end(process: ProcessId | None) -> None:
 
 
 def drills(moments: int, hold_s: float) -> list[tuple[str, Callable[[Range], str]]]:
-    """Two each of the four special moments; the others spread over a run's first 6 s."""
+    """Two drills at each of the four special moments; the others spread over a run's first 6 s."""
     drills_: list[tuple[str, Callable[[Range], str]]] = []
     for name, drill in (("submission", submissions), ("checkpoint", a_checkpoint), ("journal", a_journal),
                         ("notebook", a_notebook)):  # fmt: skip

@@ -26,11 +26,11 @@ from benchmarks.engine_task import Measured
 from benchmarks.machine import Others, machine
 
 START_S: Final = 600.0
-"""For all systems of one start, beyond the seconds in which each is measured."""
+"""Seconds for all systems of one start, beyond those in which each is measured."""
 
 
 def once(systems: list[System], seconds: float) -> dict[str, list[Measured]]:
-    """Every system once, in this process."""
+    """Measure every system once, in this process."""
     results: dict[str, list[Measured]] = {}
     for system in systems:
         results[system.name] = [system.measure(seconds)]
@@ -39,7 +39,7 @@ def once(systems: list[System], seconds: float) -> dict[str, list[Measured]]:
 
 
 def measure(systems: list[System], seconds: float, starts: int) -> dict[str, list[Measured]]:
-    """Every system once a start, in the same order. CalledProcessError where a start fails."""
+    """Measure every system once per start, in the same order. CalledProcessError if a start fails."""
     results: dict[str, list[Measured]] = {system.name: [] for system in systems}
     with TemporaryDirectory() as folder:
         out = Path(folder) / "start.json"
@@ -59,7 +59,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--starts", type=int, default=10)
     parser.add_argument("--all", action="store_true", help="every row, not only the default ones")
     parser.add_argument(
-        "--only", action="append", default=[], metavar="NAME", help="rows of that name, or with it in theirs"
+        "--only", action="append", default=[], metavar="NAME", help="only rows with this name or part of a name"
     )
     parser.add_argument(
         "--extra", action="append", default=[], metavar="NAME=PYTHON", help="see benchmarks/extras/README.md"
@@ -70,7 +70,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     given = arguments()
     extras = [system for option in given.extra for system in engine_extras.parse(option)]
     if given.list:

@@ -38,7 +38,7 @@ LOOPBACK: Final = {"GLOO_SOCKET_IFNAME": "lo", "TP_SOCKET_IFNAME": "lo"}
 
 
 def unconnected(seconds: float, processes: int, optimizer: OptimizerName = "SGD") -> Measured:
-    """The plain loop, forked like the others; several share nothing: what the machine gives to any two processes."""
+    """The plain loop, in forked processes that share nothing: the limit of the machine."""
 
     def body(worker: int) -> Share:
         model = perceptron()
@@ -50,7 +50,7 @@ def unconnected(seconds: float, processes: int, optimizer: OptimizerName = "SGD"
 def hogwild(seconds: float, workers: int) -> Measured:
     """One model in shared memory, on which all workers compute and step without any lock (Recht et al. 2011).
 
-    Writes may be lost or mixed, and there is no version, so its staleness cannot be said.
+    Writes may be lost or mixed, and there is no version, so the staleness is unknown.
     """
     model = perceptron().share_memory()
 
@@ -96,7 +96,7 @@ class RpcServer:
         self._version, self._staleness = 0, 0
 
     def push(self, gradients: list[Tensor], base_version: int) -> tuple[list[Tensor], int]:
-        """Apply; the parameters afterwards and their version."""
+        """Apply the gradients; returns the new parameters and their version."""
         with self._lock:
             for parameter, gradient in zip(self._model.parameters(), gradients, strict=True):
                 parameter.grad = gradient
@@ -106,7 +106,7 @@ class RpcServer:
             return [parameter.detach().clone() for parameter in self._model.parameters()], self._version
 
     def mean_staleness(self) -> float:
-        """Of all gradients so far."""
+        """Mean over all gradients so far."""
         return self._staleness / self._version
 
 
@@ -151,7 +151,7 @@ def rpc_server(seconds: float, workers: int) -> Measured:
 
 
 def rpc_worker(worker: int, seconds: float, server: int | None) -> tuple[Share, float]:
-    """Train against rank 0; who is given its pid counts its CPU time."""
+    """Train against rank 0; the worker that gets its pid counts its CPU time."""
     model, version = perceptron(), 0
     parameters = list(model.parameters())
 

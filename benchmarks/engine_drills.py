@@ -41,7 +41,7 @@ class Line(NamedTuple):
 
     @property
     def failures(self) -> int:
-        """Drills that were not as promised."""
+        """Drills that failed."""
         return sum(not outcome.is_good for outcome in self.outcomes)
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class Line(NamedTuple):
 
 
 def perform(kind: Kind, row: Row, moments: int) -> Line:
-    """As many drills of a row as it takes for so many deaths: a run may be over before its moment comes."""
+    """Run drills of a row until there are so many deaths: a run may be over before its moment comes."""
     outcomes: list[Outcome] = []
     for seed in itertools.count():
         faulthandler.dump_traceback_later(ONE_DRILL_S, exit=True)
@@ -77,7 +77,7 @@ def perform(kind: Kind, row: Row, moments: int) -> Line:
 
 
 def lines(moments: int, kinds: Sequence[Kind], only: str) -> Iterator[Line]:
-    """The table's rows whose words hold `only`, as they are done."""
+    """The table's rows whose words contain `only`, as they finish."""
     for kind in kinds:
         for row in rows():
             if only in " ".join(row):
@@ -87,8 +87,8 @@ def lines(moments: int, kinds: Sequence[Kind], only: str) -> Iterator[Line]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--moments", type=int, default=20, help="deaths in each row")
-    parser.add_argument("--only", default="", help="rows with these words in them, as 'worker 0 applying process'")
-    parser.add_argument("--kind", choices=[kind.value for kind in Kind], help="of what is trained; without it, all")
+    parser.add_argument("--only", default="", help="only rows with these words, such as 'worker 0 applying process'")
+    parser.add_argument("--kind", choices=[kind.value for kind in Kind], help="kind of training; by default all")
     options = parser.parse_args()
     kinds = [Kind(options.kind)] if options.kind else [*Kind]
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""Other frameworks, in environments of their own: started as programs, their rows read from what they print."""
+"""Other frameworks, in environments of their own: started as programs that print their rows."""
 
 import json
 import os
@@ -19,12 +19,12 @@ DEADLINE_S: Final = 120.0
 
 
 def parse(option: str) -> list[System]:
-    """Systems of `--extra NAME=PYTHON`; ValueError says what is wrong with the option."""
+    """The systems of `--extra NAME=PYTHON`. ValueError says what is wrong with the option."""
     name, _, python = option.partition("=")
     if name not in SCRIPTS or not python:
         raise ValueError(f"--extra {option}: write NAME=PYTHON with one of {', '.join(SCRIPTS)} for NAME.")
     if not os.access(python, os.X_OK):
-        raise ValueError(f"--extra {option}: {python} is no program. {FOLDER.name}/README.md says how to make it.")
+        raise ValueError(f"--extra {option}: {python} is not a program. {FOLDER.name}/README.md says how to make it.")
     return [
         System(row_name(name, row), partial(measure, SCRIPTS[name], python, row), default=True)
         for row in (ALONE, SERVED)
@@ -32,7 +32,7 @@ def parse(option: str) -> list[System]:
 
 
 def goals(names: list[str]) -> list[Goal]:
-    """What two workers with a server make of one process, in each framework and beside ours."""
+    """Two workers with a server relative to one process, in each framework and beside ours."""
     goals_ = []
     for name in names:
         goals_.append(Goal(row_name(name, SERVED), row_name(name, ALONE), "updates_per_s"))
@@ -41,12 +41,12 @@ def goals(names: list[str]) -> list[Goal]:
 
 
 def row_name(extra: str, row: str) -> str:
-    """As in the table."""
+    """The name in the table."""
     return f"{extra}: {row}"
 
 
 def measure(script: Path, python: str, row: str, seconds: float) -> Measured:
-    """One measurement; RuntimeError with the end of what the script said when it fails or exceeds DEADLINE_S."""
+    """One measurement; RuntimeError with the end of the script's output when it fails or exceeds DEADLINE_S."""
     command = [python, str(script), "--row", row, "--seconds", str(seconds)]
     environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
     ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, env=environment, check=False)

@@ -20,7 +20,7 @@ from scalebook.training.lightning.processes.processes import run_workers
 
 
 class InMemory(Dataset[tuple[Tensor, Tensor]]):
-    """Rows drawn a batch at a time, so that the loader costs little; for each worker `SAMPLES` of its own."""
+    """Rows that the loader fetches a batch at a time, so that it costs little; each worker has `SAMPLES` of its own."""
 
     def __init__(self, workers: int) -> None:
         generator = torch.Generator().manual_seed(0)
@@ -70,7 +70,7 @@ class Clock(Callback):
 
 
 def through_lightning(strategy: str, workers: int, seconds: float) -> Measured:
-    """Worker 0's step time and CPU time stand for those of all workers, which are alike."""
+    """Worker 0's step time and CPU time stand for those of all workers."""
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore")
     register()
@@ -98,7 +98,7 @@ def through_lightning(strategy: str, workers: int, seconds: float) -> Measured:
 
 
 def unconnected(processes: int, seconds: float) -> Measured:
-    """A Trainer in each of several processes that share nothing: what the machine gives to any two of them."""
+    """A Trainer in each of several processes that share nothing: the limit of the machine."""
     alone = run_workers(processes, lambda worker: through_lightning("auto", 1, seconds))
     rate = sum(measured.gradients_per_s for measured in alone)
     return Measured(rate, rate, sum(measured.cpu_ms for measured in alone) / processes)

@@ -1,4 +1,4 @@
-"""What the engine's switches cost when they are off: too little to be seen in updates/s, so it is timed alone."""
+"""What the engine's switches cost when they are off: too little to show in updates/s, so it is timed alone."""
 
 import timeit
 from types import SimpleNamespace
@@ -34,5 +34,5 @@ def nanoseconds_per_push() -> float:
 
 
 def sentence() -> str:
-    """For below the table."""
+    """A sentence for below the table."""
     return f"`record`, switched off, takes {nanoseconds_per_push():.0f} ns of each push to a shard."

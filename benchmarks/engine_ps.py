@@ -14,7 +14,7 @@ DEADLINE_S = 60.0
 
 
 class Part(NamedTuple):
-    """What a worker reports: `gradients` and `version` are of its whole life, warm-up included."""
+    """What a worker reports; `gradients` and `version` are of its whole life, warm-up included."""
 
     share: Share
     gradients: int

@@ -1,4 +1,4 @@
-"""The rows of `benchmarks.engine`, and which ratios between them are printed."""
+"""The rows of `benchmarks.engine`, and the ratios between them that are printed."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,7 +18,8 @@ from scalebook.training.engine.rules.update_rules import Bounded, Softsync, Sync
 
 
 class System(NamedTuple):
-    """One row: `measure(seconds)` starts all it needs and ends it. Only `default` rows are measured unasked."""
+    """One row: `measure(seconds)` starts and ends everything it needs. Only `default` rows are measured without
+    `--all`."""
 
     name: str
     measure: Callable[[float], Measured]
@@ -28,7 +29,7 @@ class System(NamedTuple):
 def engine(
     name: str = "", workers: int = 2, optimizer: OptimizerName = "SGD", default: bool = False, **settings: Any
 ) -> System:
-    """A row of the parameter server: async, inline, one shard, nothing measured beyond counters, but for `settings`."""
+    """A row of the parameter server; by default async, inline, one shard, counters only."""
     title = f"AsyncPS x {workers}" + (f", {name}" if name else "")
     chosen = Settings(**settings)
     return System(title, lambda seconds: parameter_server(seconds, workers, chosen, optimizer), default)
@@ -123,7 +124,7 @@ GOALS: Final = [
 def choose(systems: list[System], only: list[str], everything: bool) -> list[System]:
     """The rows to measure: those named by `only` (a whole name, or part of names), all, or the default ones.
 
-    ValueError when a part of `only` fits no row.
+    ValueError when a part of `only` matches no row.
     """
     if not only:
         return [system for system in systems if everything or system.default]

@@ -17,7 +17,7 @@ WORDS: Final[Mapping[Figure, str]] = {
 
 
 class Goal(NamedTuple):
-    """Two systems, compared in one figure; `goal` is what the ratio should be, "" when it is only worth knowing."""
+    """Two systems, compared in one figure. `goal`: the ratio to reach; "" if none is set."""
 
     above: str
     below: str

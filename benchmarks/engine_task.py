@@ -1,4 +1,4 @@
-"""The one task that every system of `benchmarks.engine` works on, and how its loop is measured."""
+"""The task that every system of `benchmarks.engine` works on, and how its loop is measured."""
 
 import time
 from collections.abc import Callable
@@ -59,9 +59,9 @@ def samples(worker: int) -> tuple[Tensor, Tensor]:
 
 
 def backward(model: Module, inputs: Tensor, labels: Tensor, step: int) -> None:
-    """The gradients of the batch of one step, in `p.grad` of parameters that had none."""
-    at = step * BATCH % SAMPLES
-    torch.autograd.backward(cross_entropy(model(inputs[at : at + BATCH]), labels[at : at + BATCH]))
+    """Compute the gradients of one step's batch, into `p.grad` of parameters that have none."""
+    start = step * BATCH % SAMPLES
+    torch.autograd.backward(cross_entropy(model(inputs[start : start + BATCH]), labels[start : start + BATCH]))
 
 
 def loop(
@@ -71,7 +71,7 @@ def loop(
     seconds: float,
     servers_cpu_s: Callable[[], float] = lambda: 0.0,
 ) -> Share:
-    """Train for WARM_UP_S and then measured for `seconds`; `apply` does whatever follows the backward pass.
+    """Train for WARM_UP_S and then, measured, for `seconds`. `apply` does everything after the backward pass.
 
     `servers_cpu_s` is read when measuring starts and ends: CPU seconds of processes that work for the workers.
     """
@@ -95,7 +95,7 @@ def loop(
 
 
 def together(shares: list[Share], updates_per_gradient: float = 1.0, staleness: float = 0.0) -> Measured:
-    """Rates of workers that ran side by side."""
+    """The rates of workers that ran side by side."""
     gradients = sum(share.gradients for share in shares)
     rate = gradients / max(share.seconds for share in shares)
     cpu_ms = 1000 * sum(share.cpu_s for share in shares) / gradients

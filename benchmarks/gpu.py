@@ -1,8 +1,8 @@
 """What the parameter server costs and gains on GPUs: `python -m benchmarks.gpu [--device cpu] [--json FILE]`.
 
-Pushes (the update and the pull included) against copies alone of as many bytes, down and up; and ResNet-50 on random
-images: 1, 2 and 4 workers that share one GPU against one process that steps on it, and DDP. Needs torch and Lightning
-alone. `python -m tests.gpu` measures this too.
+Measures pushes (with update and pull) against plain copies of as many bytes, down and up; and ResNet-50 on random
+images: 1, 2 and 4 workers that share one GPU against one process, and DDP. Needs only torch and Lightning. `python -m
+tests.gpu` measures this too.
 """
 
 import argparse
@@ -32,7 +32,7 @@ SHARING: Final = (1, 2, 4)
 SIZES_MB: Final = {"cuda": (100, 1000), "cpu": (1, 4)}
 SHARDS: Final = (1, 8)
 WORKERS: Final = (1, 8, 2, 4)
-"""In this order: what matters most comes first, where time runs out."""
+"""In this order: the most important come first, in case time runs out."""
 TENSORS: Final = 8  # of a model that is pushed, so that 8 shards have one each
 IMAGES: Final = {"cuda": (32, 128), "cpu": (2, 32)}  # of a batch; pixels of a side
 STEPS: Final = {"cuda": 60, "cpu": 3}  # of one process, and of DDP
@@ -42,15 +42,15 @@ REPEATS: Final = 5  # of a copy, the best counts
 START_S: Final = {"cuda": 12.0, "cpu": 1.5}  # of a part, at most: processes, CUDA, page-locking, the warm-up
 LONGEST_S: Final = 8.0
 HELD: Final = 4
-"""Times the parameters, on the device, of a worker: itself, gradients, and what is copied from and to."""
+"""Device memory of a worker, in multiples of the parameters: themselves, gradients, and what is copied from and to."""
 
 
 Task = Callable[[str], tuple[Module, Callable[[], None]]]
-"""Given a device: a model, and what puts gradients into it."""
+"""Given a device: a model, and a function that computes gradients into it."""
 
 
 class Case(NamedTuple):
-    """Of pushes: so many workers, on one device; several shards have a server process each."""
+    """Pushes of so many workers on one device; with several shards each has a server process."""
 
     mb: int
     shards: int
@@ -58,15 +58,15 @@ class Case(NamedTuple):
 
 
 def cases(device: str) -> Iterator[Case]:
-    """The most telling first."""
+    """The most informative first."""
     for workers, mb, shards in product(WORKERS, SIZES_MB[device], SHARDS):
         yield Case(mb, shards, workers)
 
 
 def measured(device: str, gpus: int, limit_s: float, keep: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """All figures, or, where `limit_s` is over, which there are not, by name. This process does not touch the GPU.
+    """All figures; after `limit_s` the names of those that are missing. This process does not touch the GPU.
 
-    `keep` is given what there is by then, time and again.
+    `keep` gets the figures so far, again and again.
     """
     until = time.monotonic() + limit_s
     model = {"parameters": sum(p.numel() for p in resnet50().parameters()), "images": IMAGES[device]}
@@ -102,7 +102,7 @@ def measured(device: str, gpus: int, limit_s: float, keep: Callable[[dict[str, A
 
 
 def _copy(device: str, mb: int, _worker: int) -> float:
-    """Seconds of a copy to the host and one from it, page-locked."""
+    """Seconds of one copy to the host and one from it, page-locked."""
     size = mb * 10**6
     there = torch.empty(size, dtype=torch.uint8, device=device)
     here = torch.zeros(size, dtype=torch.uint8, pin_memory=device == "cuda")
@@ -118,7 +118,7 @@ def _copy(device: str, mb: int, _worker: int) -> float:
 
 
 def _too_large(device: str, case: Case) -> str:
-    """Why this machine has no room for it."""
+    """Why this machine has no room for it; "" if it has."""
     host = case.mb * (2 * case.workers + 3)  # versions, and where gradients land
     lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
     has = int(lines["MemAvailable"].split()[0]) // 1000
@@ -132,7 +132,7 @@ def _too_large(device: str, case: Case) -> str:
 
 
 def _pushes(device: str, case: Case, seconds: float) -> float:
-    """Pushes a second of all workers, each with its update and the pull after it."""
+    """Pushes per second of all workers, each with its update and the pull after it."""
 
     def task(place: str) -> tuple[Module, Callable[[], None]]:
         model = Module()
@@ -148,7 +148,7 @@ def _pushes(device: str, case: Case, seconds: float) -> float:
 
 
 def _together(device: str, workers: int, task: Task, seconds: float, settings: Settings) -> float:
-    """Updates a second of all workers; each measures from its own warm-up on, and all begin together."""
+    """Updates per second of all workers; each measures after its own warm-up, and all begin together."""
     run = SharedRun(workers, settings)
 
     def body(worker: int) -> float:
@@ -185,7 +185,7 @@ def _joined(run: SharedRun, worker: int, model: Module) -> Joined:
 
 
 def _rate(device: str, step: Callable[[], object], seconds: float) -> float:
-    """Steps a second, after the warm-up."""
+    """Steps per second, after the warm-up."""
     for _ in range(WARM_UP):
         step()
     _synchronise(device)
@@ -201,7 +201,8 @@ def _rate(device: str, step: Callable[[], object], seconds: float) -> float:
 
 
 def _systems(device: str, gpus: int) -> dict[str, Callable[[float], float]]:
-    """What trains ResNet-50: given seconds, returns updates a second. DDP's update is of as many batches as workers."""
+    """Functions that train ResNet-50 for some seconds and return updates per second. An update of DDP is of as many
+    batches as workers."""
 
     def together(workers: int, seconds: float) -> float:
         return _together(device, workers, _task, seconds, Settings())
@@ -209,20 +210,20 @@ def _systems(device: str, gpus: int) -> dict[str, Callable[[float], float]]:
     def plain(workers: int, _seconds: float) -> float:
         return _ddp(device, workers)
 
-    found: dict[str, Callable[[float], float]] = {"one process": partial(plain, 0)}
-    found |= {f"AsyncPS x {workers}, one device": partial(together, workers) for workers in SHARING}
-    found |= {f"DDP x {workers}": partial(plain, workers) for workers in sorted({1, max(1, gpus)})}
-    return found
+    systems: dict[str, Callable[[float], float]] = {"one process": partial(plain, 0)}
+    systems |= {f"AsyncPS x {workers}, one device": partial(together, workers) for workers in SHARING}
+    systems |= {f"DDP x {workers}": partial(plain, workers) for workers in sorted({1, max(1, gpus)})}
+    return systems
 
 
 def _task(device: str) -> tuple[Module, Callable[[], None]]:
-    """A model, and what puts gradients into it."""
+    """A model, and a function that computes gradients into it."""
     model, images = _resnet(device)
     return model, lambda: _backward(model, images)
 
 
 def _resnet(device: str, number: int = 0) -> tuple[Module, Tensor]:
-    """And a batch for it."""
+    """A model and a batch for it."""
     place = torch.device(device, number) if device == "cuda" else torch.device(device)
     if device == "cuda":
         torch.cuda.set_device(place)
@@ -238,7 +239,7 @@ def _backward(model: Module, images: Tensor) -> None:
 
 
 def _ddp(device: str, workers: int) -> float:
-    """Steps a second of plain torch; 0 workers: one process without DDP."""
+    """Steps per second of plain torch; 0 workers: one process without DDP."""
     with tempfile.TemporaryDirectory() as folder:
 
         def body(worker: int) -> float:
@@ -275,7 +276,7 @@ def _synchronise(device: str) -> None:
 
 
 def table(figures: dict[str, Any]) -> str:
-    """Markdown. What was not measured says why."""
+    """The figures in Markdown. What was not measured says why."""
     lines = ["| copies alone, down and up | ms | GB/s |", "|---|---:|---:|"]
     for mb, seconds in figures["copies"].items():
         lines.append(f"| {mb} MB | {1000 * seconds:.1f} | {2 * float(mb) / 1000 / seconds:.1f} |")
@@ -285,10 +286,10 @@ def table(figures: dict[str, Any]) -> str:
         "|---:|---:|---:|---:|---:|",
     ]
     for row in sorted(figures["pushes"], key=lambda row: (row["mb"], row["shards"], row["workers"])):
-        told = (
+        cells = (
             f"{row['per_s']:.1f} | {row['of_copies']:.0%}" if "per_s" in row else f"not measured: {row['skipped']} | -"
         )
-        lines.append(f"| {row['mb']} MB | {row['shards']} | {row['workers']} | {told} |")
+        lines.append(f"| {row['mb']} MB | {row['shards']} | {row['workers']} | {cells} |")
     model, rates = figures["model"], figures["updates_per_s"]
     batch, side = model["images"]
     lines += [

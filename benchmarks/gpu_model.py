@@ -10,7 +10,7 @@ WIDER: Final = 4
 
 
 def convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> Sequential:
-    """With its normalisation; keeps height and width, by the stride."""
+    """A convolution and its normalisation; keeps height and width, divided by the stride."""
     layer = Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
     return Sequential(layer, BatchNorm2d(outputs))
 

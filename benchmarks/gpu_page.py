@@ -1,7 +1,7 @@
-"""What was run on GPUs, as a page: `python -m benchmarks.gpu_page [FILE ...]` writes docs/benchmarks/gpu.md.
+"""Results on GPUs as a page: `python -m benchmarks.gpu_page [FILE ...]` writes docs/benchmarks/gpu.md.
 
-From what `make gpu` has written: the files given are kept in docs/figures/gpu, one for each kind of GPU, and the page
-is of all that lie there.
+The files given, written by `make gpu`, are stored in docs/figures/gpu, one for each kind of GPU; the page shows all
+that lie there.
 """
 
 import argparse
@@ -52,7 +52,7 @@ pushes and pulls, 60 % of the copies alone at 100 MB and 1 GB, is a check of `ma
 
 
 def page(results: Sequence[dict[str, Any]]) -> str:
-    """Of what was found on each kind of GPU, newest first."""
+    """The page with the results of each kind of GPU, newest first."""
     newest = sorted(results, key=lambda result: str(result["date"]), reverse=True)
     parts = [section(result) for result in newest] or [NOTHING]
     points = "\n".join(f"{number}. {what}" for number, what in POINTS.items())
@@ -61,7 +61,7 @@ def page(results: Sequence[dict[str, Any]]) -> str:
 
 
 def section(result: dict[str, Any]) -> str:
-    """Of one kind of GPU."""
+    """The section of one kind of GPU."""
     checks = result["checks"]
     counts = [f"{sum(one['status'] == s for one in checks)} {s}" for s in ("passed", "failed", "skipped")]
     lines = [
@@ -77,25 +77,25 @@ def section(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def keep(path: Path, kept: Path = KEPT) -> Path:
-    """Put a result beside the others, in the place of an older one of that GPU. ValueError for one without a GPU."""
+def keep(path: Path, folder: Path = KEPT) -> Path:
+    """Store a result beside the others, in place of an older one of that GPU. ValueError for a result without a GPU."""
     result = json.loads(path.read_text(encoding="utf-8"))
     if not result["gpus"]:
-        raise ValueError(f"{path}: it is of no GPU ({result['device']}). Give what `make gpu` has written on one.")
+        raise ValueError(f"{path}: has no GPU ({result['device']}). Give a file that `make gpu` has written on one.")
     name = re.sub(r"[^a-z0-9]+", "-", f"{result['gpus']}-{result['device']}".lower()).strip("-")
-    kept.mkdir(parents=True, exist_ok=True)
-    target = kept / f"{name}.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"{name}.json"
     target.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return target
 
 
-def read(kept: Path = KEPT) -> list[dict[str, Any]]:
-    """All results that are kept."""
-    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(kept.glob("*.json"))]
+def read(folder: Path = KEPT) -> list[dict[str, Any]]:
+    """All stored results."""
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
 
 
 def main() -> None:
-    """Keep what is given, and write the page."""
+    """Store the given files, and write the page."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_page", description=__doc__)
     parser.add_argument("results", type=Path, nargs="*")
     for path in parser.parse_args().results:

@@ -43,21 +43,21 @@ OPTIMIZERS: Final[dict[str, tuple[Make, int]]] = {
     "AdamW": (AdamW, 7),
     "AdamW, fused": (lambda p: AdamW(p, fused=True), 7),
 }
-"""And how many arrays an update must read or write."""
+"""And the number of arrays that an update must read or write."""
 
 
 LARGE: Final = [torch.Size(shape) for shape in ((25_000, 512), (3072, 2048), (2048, 3072))]
-"""102 MB in a few tensors, as an embedding and what follows it."""
+"""102 MB in a few tensors, as of an embedding and its layers."""
 
 
 class Update(NamedTuple):
-    """Updates of one section, one after the other."""
+    """Makes updates of one partition, one after the other."""
 
     section: OptimizerPartition
     in_blocks: bool
 
     def make(self) -> None:
-        """One more."""
+        """Make one more."""
         section, slots = self.section, self.section.slots
         for number, shard in enumerate(section.shards):
             filled = slots.read(0)
@@ -71,7 +71,7 @@ class Update(NamedTuple):
 
 
 def section_of(shapes: Sequence[torch.Size], make: Make) -> OptimizerPartition:
-    """One worker's, with a gradient in its slot."""
+    """A partition of one worker, with a gradient in its slot."""
     run = SharedRun(1, Settings(host="process"))
     optimizer = make([Parameter(torch.randn(shape)) for shape in shapes])
     plans = plan_sections(run, [optimizer])
@@ -87,7 +87,7 @@ def section_of(shapes: Sequence[torch.Size], make: Make) -> OptimizerPartition:
 
 
 def seconds_of(shapes: Sequence[torch.Size], rounds: int) -> dict[str, list[float]]:
-    """By what is timed, of each round; in one process."""
+    """Seconds of each round, by what is timed; in one process."""
     size = 4 * sum(shape.numel() for shape in shapes)
     here, there = (torch.zeros(size, dtype=torch.uint8) for _ in range(2))
     memcpy = ctypes.CDLL(None).memcpy  # an eighth faster than torch's copy_
@@ -136,10 +136,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.host_part")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
-    told = parser.parse_args()
-    print(f"{told.processes} processes of one thread")
+    arguments = parser.parse_args()
+    print(f"{arguments.processes} processes of one thread")
     for shapes in (LARGE, *([p.shape for p in model.parameters()] for model in (resnet50(), perceptron()))):
-        measured(shapes, told.rounds, told.processes)
+        measured(shapes, arguments.rounds, arguments.processes)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """What starting and watching jobs costs: `python -m benchmarks.jobs` (about a minute).
 
-Measured with the real supervisor and fork server, the shipped classifier on digits: from `submit` to the first line of
-the log, to the first progress, to the first loss in MLflow; the size and the idle CPU of the processes; and the time
-of the questions a page asks, with 1,000 jobs in the workspace. Prints one table.
+With the real supervisor and fork server and the shipped classifier on digits, it measures: from `submit` to the first
+line of the log, to the first progress, to the first loss in MLflow; size and idle CPU of the processes; and the time of
+a page's queries, with 1,000 jobs in the workspace. Prints one table.
 """
 
 import signal
@@ -38,7 +38,7 @@ CONFIG: dict[str, Any] = {
 
 
 def until(condition: Callable[[], Any], every_s: float = 0.002) -> float:
-    """Waits, and returns time.monotonic() at the first true answer."""
+    """Wait; returns time.monotonic() when the condition first holds."""
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
         if time.monotonic() > deadline:

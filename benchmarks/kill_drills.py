@@ -1,8 +1,8 @@
-"""kill -9 of everything, in the middle of real training: `python -m benchmarks.kill_drills [--rounds N]`.
+"""kill -9 of every kind of process, in the middle of real training: `python -m benchmarks.kill_drills [--rounds N]`.
 
-Each drill trains a small classifier on digits in two workers, kills one process, and looks at what happens: the state
-and the cause on record, how long that took, whether MLflow is right, and whether any process or shared memory is left.
-Exits with 1 if anything is not as promised. About 2 minutes a round.
+Each drill trains a small classifier on digits in two workers, kills one process, and checks the result: the recorded
+state and cause, how long that took, whether MLflow is right, and whether any process or shared memory is left. Exits
+with 1 if anything is not as promised. Takes about 2 minutes a round.
 """
 
 import argparse
@@ -47,20 +47,20 @@ SHARED_MEMORY = Path("/dev/shm")
 
 @dataclass
 class Range:
-    """Where the drills take place: one workspace for all of them."""
+    """One workspace for all drills."""
 
     workspace: Workspace
     description: Description
 
     def train(self, strategy: Any, epochs: int = 100_000) -> JobFolder:
-        """A job of two workers in the middle of training, its end far away unless `epochs` says otherwise."""
+        """Start a job of two workers and wait until it trains; its end is far away unless `epochs` says otherwise."""
         config = {
             "trainer": {"strategy": strategy, "devices": 2, "accelerator": "cpu", "max_epochs": epochs},
             "model": {"class_path": "scalebook.training.zoo.models.MLPClassifier"},
             "data": {"class_path": "scalebook.training.zoo.data.Digits", "init_args": {"batch_size": 64}},
         }
         (job,) = job_requests.submit(self.workspace, config, seeds=[1], description=self.description)
-        until(lambda: (at := job.progress()) is not None and at.updates > 20, f"{job.id} to train")
+        until(lambda: (progress := job.progress()) is not None and progress.updates > 20, f"{job.id} to train")
         return job
 
 
@@ -94,7 +94,7 @@ def a_worker(number: int, range_: Range, strategy: Any) -> str:
 
 
 def a_process_it_can_spare(number: int, range_: Range, strategy: Any) -> str:
-    """Training goes on without it, or with it started again, to its end."""
+    """Training goes on to its end without the process, or with it started again."""
     job = range_.train(strategy, epochs=60)
     kill(descendants(main_of(job))[number])
     words = closed(range_, job, "finished", None)
@@ -128,7 +128,7 @@ def the_warm_process(range_: Range, strategy: Any) -> str:
 
 
 def the_app(range_: Range, strategy: Any) -> str:
-    """The owner, the Streamlit server and the MLflow server, all at once."""
+    """Kill the owner, the Streamlit server and the MLflow server at once."""
     command = [sys.executable, "-m", "scalebook.app.serve", str(range_.workspace.root)]
     app = subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, text=True)
     said = app.stdout
@@ -160,7 +160,7 @@ def of_supervisor(range_: Range, process: ProcessId) -> bool:
 
 
 def closed(range_: Range, job: JobFolder, state: str, failure: str | None) -> str:
-    """Waits for the end of a job and checks all of it; returns how long it took since the call, and the cause."""
+    """Wait for the end of a job and check it; returns the time since the call, and the cause."""
     began = time.monotonic()
     process = main_of(job)
     result = until(job.result, "a result")
@@ -210,7 +210,7 @@ DRILLS: tuple[tuple[str, Callable[[Range, Any], str], Any], ...] = (
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--only", default="", help="drills whose name holds this word")
+    parser.add_argument("--only", default="", help="only drills whose name has this word")
     options = parser.parse_args()
     failures = 0
     before = set(SHARED_MEMORY.iterdir())

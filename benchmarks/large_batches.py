@@ -1,10 +1,10 @@
-"""What large batches cost in few epochs, and what scaling rules, LARS and LAMB win back: digits, MLPClassifier.
+"""What large batches cost in few epochs, and how much scaling rules, LARS and LAMB recover: digits, MLPClassifier.
 
     python -m benchmarks.large_batches [--epochs 10] [--seeds 5]
 
 Loss and accuracy on the validation images after the last epoch, mean and 95 % interval over the seeds, for the same
-number of samples at every batch size. Momentum is 0.9 wherever there is one. The rate of the first row is the best at
-a batch of 32; the rules take it from there; "best" rates are the best of a grid with doubling steps, on other seeds.
+number of samples at every batch size. Momentum is 0.9 wherever there is one. The rate of the first row is the best at a
+batch of 32; the rules take it from there; "best" rates are the best of a grid with doubling steps, on other seeds.
 Takes about a minute on 2 cores.
 """
 
@@ -41,7 +41,7 @@ MAKERS: Final[dict[str, tuple[Make, Sequence[float]]]] = {
 
 
 class Row(NamedTuple):
-    """One line of the table; `rate` as asked for."""
+    """One line of the table; `rate` as configured."""
 
     batch: int
     optimizer: str
@@ -51,14 +51,14 @@ class Row(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """Of one run."""
+    """Results of one run."""
 
     loss: float
     accuracy: float
 
 
 def trained(row: Row, epochs: int, seed: int) -> Ended:
-    """One run, by the same Trainer, model and data as an experiment's."""
+    """Make one run, with the same Trainer, model and data as an experiment."""
     seed_everything(seed, verbose=False)
     model, data = MLPClassifier(), Digits(batch_size=row.batch)
     make, _ = MAKERS[row.optimizer]
@@ -74,7 +74,7 @@ def trained(row: Row, epochs: int, seed: int) -> Ended:
 
 
 def best(optimizer: str, batch: int, epochs: int) -> float:
-    """The rate of the grid with the least mean loss; the grid is walked up until the loss has grown twice."""
+    """The rate of the grid with the least mean loss; the grid is extended upwards until the loss has grown twice."""
     losses: dict[float, float] = {}
     for rate in MAKERS[optimizer][1]:
         row = Row(batch, optimizer, rate, None, "")
@@ -85,7 +85,7 @@ def best(optimizer: str, batch: int, epochs: int) -> float:
 
 
 def rows(batches: Sequence[int], epochs: int) -> list[Row]:
-    """The reference, and for each batch size what is compared."""
+    """The reference, and the rows of each batch size."""
     rate = best("SGD", PER, epochs)
     rows_ = [Row(PER, "SGD", rate, None, "best rate")]
     for batch in batches:
@@ -116,14 +116,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=5, choices=sorted(STUDENT))
     parser.add_argument("--batches", type=int, nargs="+", default=[256, 512, 1024])
-    asked = parser.parse_args(argv)
+    arguments = parser.parse_args(argv)
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     for words in (".*does not have many workers.*", ".*LeafSpec.*is deprecated.*"):
         warnings.filterwarnings("ignore", words)
     torch.set_num_threads(1)
     print("| batch | optimizer | | learning rate | val/loss | val/accuracy |\n|---|---|---|---|---|---|")
-    for row in rows(asked.batches, asked.epochs):
-        print(line(row, [trained(row, asked.epochs, seed) for seed in range(1, asked.seeds + 1)]), flush=True)
+    for row in rows(arguments.batches, arguments.epochs):
+        print(line(row, [trained(row, arguments.epochs, seed) for seed in range(1, arguments.seeds + 1)]), flush=True)
     return 0
 
 

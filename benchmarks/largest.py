@@ -7,14 +7,14 @@ STEPS: Final = 8  # of the search's grid for each factor of two: 9 % apart
 
 
 def largest(works: Callable[[float], bool], start: float, halvings: int) -> float | None:
-    """The largest value, to 9 %, below `start` at which `works`; None when it works nowhere in the range.
+    """The largest value, to 9 %, below `start` at which `works`; None if it works nowhere in the range.
 
-    Halves from `start` until it works, at most `halvings` times, then bisects the last factor of two: what fails below
-    the first value that works (a learning rate too small to get anywhere) does not mislead the search. At `start`
-    itself it must not work: ValueError otherwise.
+    Halves from `start` until it works, at most `halvings` times, then bisects the last factor of two. So a failure
+    below the first value that works (a learning rate too small to get anywhere) does not mislead the search. ValueError
+    if it works at `start` itself.
     """
     if works(start):
-        raise ValueError(f"it still works at {start}. Begin the search higher.")
+        raise ValueError(f"it still works at {start}. Start the search higher.")
     for halving in range(1, halvings + 1):
         top = start / 2**halving
         if works(top):
@@ -27,7 +27,7 @@ def largest(works: Callable[[float], bool], start: float, halvings: int) -> floa
 
 
 def most(seeds: int, works: Callable[[int], bool]) -> bool:
-    """Whether more than half of the seeds 0, 1, ... work; tries no more of them than decide that."""
+    """Whether it works for more than half of the seeds 0, 1, ...; stops as soon as that is decided."""
     good = bad = 0
     while max(good, bad) <= seeds // 2:
         if works(good + bad):

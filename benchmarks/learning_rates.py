@@ -2,16 +2,16 @@
 
     python -m benchmarks.learning_rates [--epochs 40] [--out docs/figures] [--skip-free]
 
-A small perceptron on digits, plain SGD, batch 32. A learning rate trains when 90 % of the validation images are
-classified right after the last epoch, with at least two seeds of three; a training that has not reached 30 % after a
-quarter of the epochs is given up. Two ways to run N workers, both on the real engine with the rule `async`:
+A small perceptron on digits, plain SGD, batch 32. A learning rate works when 90 % of the validation images are
+classified correctly after the last epoch, with at least two seeds of three; training stops early if it has not reached
+30 % after a quarter of the epochs. Two ways to run N workers, both on the real engine with the rule `async`:
 
 - in turn: N clients in one process push one after the other, so that every gradient is N - 1 updates stale;
-- free: N processes, whose staleness is what the machine makes of it.
+- free: N processes, whose staleness depends on the machine.
 
 Each with nothing, with `inverse` damping, with a warm-up of two epochs, and with both. Dashed: what a quadratic allows
-at constant staleness tau = N - 1, 2 sin(pi / (4 tau + 2)), scaled to the measured rate of one worker.
-Takes about 4 minutes on 2 cores.
+at constant staleness tau = N - 1, 2 sin(pi / (4 tau + 2)), scaled to the measured rate of one worker. Takes about 4
+minutes on 2 cores.
 """
 
 import argparse
@@ -49,14 +49,14 @@ Way = Literal["in turn", "free"]
 
 
 class Variant(NamedTuple):
-    """What is done against staleness."""
+    """What is done about staleness."""
 
     name: str
     damping: Damping
     warm_up: bool
 
     def settings(self) -> Settings:
-        """Of the engine."""
+        """The engine's settings."""
         warmup_updates = WARM_UP_EPOCHS * batches_per_epoch() if self.warm_up else 0
         return Settings(damping=self.damping, warmup_updates=warmup_updates)
 
@@ -70,7 +70,7 @@ VARIANTS: Final = [
 
 
 class Point(NamedTuple):
-    """One search: the largest rate, None when none trains, and how stale gradients were in the trainings with it."""
+    """One search: the largest rate, None if none works, and the staleness of the trainings with it."""
 
     way: Way
     variant: str
@@ -119,12 +119,12 @@ def several(searches: list[tuple[Way, Variant, int]], processes: int, epochs: in
 
 
 def theory(workers: int) -> float:
-    """Largest stable rate on a quadratic at staleness workers - 1, over that at staleness 0, which is 2."""
+    """Largest stable rate on a quadratic at staleness workers - 1, divided by that at staleness 0, which is 2."""
     return math.sin(math.pi / (4 * (workers - 1) + 2))
 
 
 def draw(points: Sequence[Point], path: Path) -> None:
-    """The picture."""
+    """Draw the picture."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -160,7 +160,7 @@ def draw(points: Sequence[Point], path: Path) -> None:
 
 
 def table(points: Sequence[Point]) -> str:
-    """Markdown: a row a variant and way, a column a number of workers."""
+    """Markdown: a row for each variant and way, a column for each number of workers."""
     lines = [f"| against staleness | workers | {' | '.join(str(n) for n in IN_TURN)} |"]
     lines.append("|---|---|" + "---:|" * len(IN_TURN))
     for way in dict.fromkeys(point.way for point in points):
@@ -172,7 +172,7 @@ def table(points: Sequence[Point]) -> str:
 
 
 class Ended(NamedTuple):
-    """One training."""
+    """Results of one training."""
 
     accuracy: float
     staleness: float  # mean
@@ -180,7 +180,7 @@ class Ended(NamedTuple):
 
 
 def in_turn(workers: int, settings: Settings, rate: float, seed: int, epochs: int) -> Ended:
-    """N clients in this process, each pushing when it is its turn; before the end of the warm-up it is worker 0's."""
+    """N clients in this process, each pushing in its turn; until the end of the warm-up only worker 0."""
     run, updates = SharedRun(workers, settings), epochs * batches_per_epoch()
     models = [perceptron(seed) for _ in range(workers)]
     try:
@@ -235,7 +235,7 @@ def free(workers: int, settings: Settings, rate: float, seed: int, epochs: int) 
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--out", type=Path, default=Path("docs/figures"))

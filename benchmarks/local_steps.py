@@ -1,11 +1,11 @@
-"""What it costs, in samples, and saves, in bytes, that workers communicate rarely: scikit-learn's digits.
+"""What rare communication of workers costs in samples and saves in bytes: scikit-learn's digits.
 
-`python -m benchmarks.local_steps`: eight virtual workers, the perceptron of `digits_task`, SGD, five seeds, each way
-at the best of its own rates (`RATES`, a factor of two apart). A row: gradients of 32 samples, bytes pushed and pulled
-by all workers, and virtual seconds until the shards' parameters have a validation loss below the target, as times those
-of plain `sync`, with the 95 % interval of claims: it spans what choosing the rate by the same seeds can make of it. A
-best rate at an edge is said. Links are slow: without local steps most of the time goes by on them. Ten minutes on a
-quiet core; `--all` adds the other rules and ways.
+`python -m benchmarks.local_steps`: eight virtual workers, the perceptron of `digits_task`, SGD, five seeds, each way at
+its own best rate (`RATES`, a factor of two apart). A row shows gradients of 32 samples, bytes pushed and pulled by all
+workers, and virtual seconds until the shards' parameters have a validation loss below the target, relative to plain
+`sync`, with the 95 % interval of claims: it includes the effect of choosing the rate by the same seeds. A best rate at
+an edge is marked. Links are slow: without local steps they take most of the time. Ten minutes on a quiet core; `--all`
+adds the other rules and ways.
 """
 
 import argparse
@@ -33,9 +33,9 @@ from scalebook.training.search.study.trials import TrialRecord
 WORKERS: Final = 8
 EPOCHS: Final = 60
 EACH: Final = 16
-"""Gradients after which the parameters are looked at."""
+"""Gradients between two evaluations of the parameters."""
 DIVERGED: Final = 20.0
-"""A loss from which nothing comes back."""
+"""A loss from which no run recovers."""
 TIMING: Final = ClockSettings(
     Distribution("gamma", 0.05, 0.2), link=Link(1e-3, 1e6), server_link=Link(0.0, 4e6), server_s=1e-4
 )
@@ -59,7 +59,8 @@ OTHERS: Final[list[tuple[Rule, Local]]] = [
 
 
 class Reached(NamedTuple):
-    """What one run took until its loss was the target, read between two looks; censored where it never was."""
+    """What one run took until its loss reached the target, interpolated between two evaluations; censored if it never
+    did."""
 
     gradients: Amount
     megabytes: Amount
@@ -67,7 +68,7 @@ class Reached(NamedTuple):
 
 
 def run(rule: Rule, local: Local, seed: int, rate: float, target: float) -> Reached:
-    """Train until the target, or for `EPOCHS`, or until the loss is no number."""
+    """Train until the target, or for `EPOCHS`, or until the loss is not finite."""
     model, (_, held_out) = perceptron(seed), images()
     multiplexer = ModelMultiplexer([SGD(model.parameters(), lr=rate)])
     clock = SimulatedClock(TIMING, WORKERS, seed=seed)
@@ -104,7 +105,7 @@ def run(rule: Rule, local: Local, seed: int, rate: float, target: float) -> Reac
 
 
 class Side(NamedTuple):
-    """One way: at its best rate by the gradients, and by seed at the rate that the other seeds choose."""
+    """One way: at its best rate by gradients, and by seed at the rate that the other seeds choose."""
 
     rate: float
     at_edge: bool
@@ -112,7 +113,7 @@ class Side(NamedTuple):
     left_out: Sequence[Reached]
 
     def ratio(self, of: "Side", axis: str) -> Confidence | None:
-        """To `of`, of what stands on this axis."""
+        """Its ratio to `of` on this axis."""
         mine, theirs = ([_by_seed(runs, axis) for runs in (side.runs, side.left_out)] for side in (self, of))
         return ratio_interval(mine[0], theirs[0], (mine[1], theirs[1]))
 
@@ -122,15 +123,15 @@ def _by_seed(runs: Sequence[Reached], axis: str) -> Mapping[int, Amount]:
 
 
 def search(rule: Rule, local: Local, seeds: int, target: float) -> Side:
-    """All rates with all seeds."""
-    found = [[run(rule, local, seed, rate, target) for seed in range(seeds)] for rate in RATES]
+    """Run all rates with all seeds."""
+    by_rate = [[run(rule, local, seed, rate, target) for seed in range(seeds)] for rate in RATES]
     trials = [TrialRecord(i, "finished", {"rate": rate}) for i, rate in enumerate(RATES)]
     space = [Dimension("rate", "grid", choices=RATES)]
-    shown = {i: [SeedOutcome(reached.gradients) for reached in runs] for i, runs in enumerate(found)}
-    best = best_of(trials, shown, lower=True, space=space).number
-    gradients = by_others(trials, shown, lower=True, space=space)
-    chosen = [next(runs[seed] for runs in found if runs[seed].gradients is gradients[seed]) for seed in range(seeds)]
-    return Side(RATES[best], best in (0, len(RATES) - 1), found[best], chosen)
+    trial_runs = {i: [SeedOutcome(reached.gradients) for reached in runs] for i, runs in enumerate(by_rate)}
+    best = best_of(trials, trial_runs, lower=True, space=space).number
+    gradients = by_others(trials, trial_runs, lower=True, space=space)
+    chosen = [next(runs[seed] for runs in by_rate if runs[seed].gradients is gradients[seed]) for seed in range(seeds)]
+    return Side(RATES[best], best in (0, len(RATES) - 1), by_rate[best], chosen)
 
 
 def main() -> None:

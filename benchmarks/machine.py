@@ -1,4 +1,4 @@
-"""Where a benchmark ran, and how much of it others had meanwhile."""
+"""Where a benchmark ran, and how much of the machine other processes used meanwhile."""
 
 import os
 import platform
@@ -10,7 +10,7 @@ import psutil
 
 
 def machine() -> str:
-    """One line."""
+    """The machine, in one line."""
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -21,9 +21,9 @@ def machine() -> str:
 
 
 class Others:
-    """What other processes used of the machine since this was made: figures are only good when that is little.
+    """What other processes have used of the machine since this was made: figures are good only if that is little.
 
-    Ours are this process and its children that have ended; what those left to others (Ray's actors) is not.
+    This process and its children that have ended count as ours; processes left to others (Ray's actors) do not.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Others:
         return max(0.0, others / ((time.monotonic() - self._started) * (os.cpu_count() or 1)))
 
     def sentence(self) -> str:
-        """For below a table."""
+        """A sentence for below a table."""
         minutes = (time.monotonic() - self._started) / 60
         return f"{machine()}; {minutes:.1f} minutes, in which other processes used {self.share():.0%} of the machine."
 

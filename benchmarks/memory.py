@@ -20,7 +20,7 @@ LAYERS: Final = 8
 
 
 def run(optimizer: str, parameters: int, workers: int, steps: int) -> None:
-    """A fit of a model with so many parameters, in this process."""
+    """Fit a model with so many parameters, in this process."""
     import torch
     from lightning.pytorch import LightningModule, Trainer
     from torch.utils.data import DataLoader, TensorDataset
@@ -58,9 +58,8 @@ def run(optimizer: str, parameters: int, workers: int, steps: int) -> None:
 
 
 def measured(optimizer: str, parameters: int, workers: int, steps: int, imported: bool = False) -> int:
-    """Bytes at the peak of one such run in processes of its own. With `imported` they are forked from one that has
-    imported everything: of what they share with it, their share counts.
-    """
+    """Bytes at the peak of one such run, in processes of its own. With `imported` they are forked from one that has
+    imported everything; of shared pages their share counts."""
     context = multiprocessing.get_context("forkserver" if imported else "spawn")
     context.set_forkserver_preload(["lightning.pytorch", "scalebook.training.lightning"])
     process = context.Process(target=run, args=(optimizer, parameters, workers, steps))  # type: ignore[attr-defined]
@@ -80,9 +79,8 @@ def measured(optimizer: str, parameters: int, workers: int, steps: int, imported
 
 @contextmanager
 def _standing_still(pid: int) -> Iterator[list[int]]:
-    """A process and its descendants, stopped: on a busy machine seconds pass from the first one that is read to the
-    last, and what one frees and another takes meanwhile would count twice.
-    """
+    """A process and its descendants, stopped. On a busy machine seconds pass between reading the first and the last,
+    and memory that moves from one to another meanwhile would count twice."""
     stopped: list[int] = []
     try:
         while new := [pid_ for pid_ in _tree(pid) if pid_ not in stopped]:

@@ -4,11 +4,10 @@
 
 Starts the app on a temporary workspace, with a real Chromium in front of it, 1280 x 1000. First paint is from the
 navigation to the frame that shows what the table names, in a new tab each time, after one visit to warm server and
-browser. The page itself takes the times, frame by frame: a test's look from outside comes when the page has time for
-it. Most of that is Streamlit's own start in the tab, which ends with the menu. A chart counts when it can be used, not
-as a picture of it. From the first visit comes what the server has sent; from the others the processor's seconds of the
-server. In a tab that is open, from a click in the menu. Prints medians and ranges, seconds, and the machine's load, on
-which they depend.
+browser. The page itself takes the times, frame by frame, since a query from outside has to wait for the page. Most of
+it is Streamlit's own start in the tab, which ends with the menu. A chart counts when it is interactive. The first visit
+gives the bytes sent, the others the server's CPU seconds. In an open tab the time is from a click in the menu. Prints
+medians and ranges in seconds, and the machine's load, on which they depend.
 """
 
 import argparse
@@ -55,7 +54,7 @@ PAINTED = """(told => {
   };
   requestAnimationFrame(look);
 })"""
-"""Of each name the seconds from the navigation to the frame in which as many elements of its selector are visible."""
+"""By name, seconds from the navigation to the frame in which as many elements of its selector are visible."""
 ALL_PAINTED = "() => Object.values(window.painted ?? {}).filter(Boolean).length === 2"
 
 
@@ -69,7 +68,7 @@ class Filled:
 
 @dataclass(frozen=True)
 class Visit:
-    """One new tab: seconds to the menu, from there to the content, and of the server's processor."""
+    """One new tab: seconds to the menu, from there to the content, and CPU seconds of the server."""
 
     menu_s: float
     after_s: float
@@ -80,7 +79,7 @@ class Visit:
 
 @dataclass(frozen=True)
 class View:
-    """An address, and where its content is: the last of `count` elements, which are `what`."""
+    """A page's address, and its content: the last of `count` elements, described by `what`."""
 
     path: str
     what: str
@@ -96,7 +95,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--searches", type=int, default=100, help="with 1, 2, 3, ... trials")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--only", default="", help="first paint of the pages whose name has this word, and no more")
+    parser.add_argument("--only", default="", help="measure only first paint of pages whose name has this word")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="scalebook-bench-") as folder:
         workspace = Workspace(Path(folder)).create()
@@ -118,8 +117,8 @@ def main() -> None:
             end_supervisor(workspace)
 
 
-def fill(workspace: Workspace, runs: int, found: int) -> Filled:
-    """`runs` finished runs over NOTEBOOKS notebooks of CELLS experiments, seed after seed; `found` ended searches."""
+def fill(workspace: Workspace, runs: int, search_count: int) -> Filled:
+    """Record `runs` finished runs over NOTEBOOKS notebooks of CELLS experiments, and `search_count` ended searches."""
     began = time.perf_counter()
     ids = []
     same = config_hash(config(), catalogue.describe(workspace))
@@ -127,18 +126,18 @@ def fill(workspace: Workspace, runs: int, found: int) -> Filled:
         notebook = "first-steps.md" if i % NOTEBOOKS == 0 else f"notebook-{i % NOTEBOOKS}.md"
         cell, seed = f"experiment-{i // NOTEBOOKS % CELLS}", 1 + i // (NOTEBOOKS * CELLS)
         ids.append(record(workspace, cell=cell, notebook=notebook, seed=seed, config_hash=same).id)
-    spec = searches.spec(trials=found)
-    told = searches.records(spec, found)
-    folders = [searches.folder(workspace, spec, told[: i + 1]) for i in range(found)]
+    spec = searches.spec(trials=search_count)
+    records = searches.records(spec, search_count)
+    folders = [searches.folder(workspace, spec, records[: i + 1]) for i in range(search_count)]
     cells = [f"```yaml experiment=experiment-{i}\n{yaml.dump({'config': config()})}```\n" for i in range(CELLS)]
     text = "---\ntitle: Benchmark\n---\nSix experiments.\n\n" + "\n".join(cells)
     (workspace.root / "first-steps.md").write_text(text, encoding="utf-8")
-    print(f"{runs} runs and {found} searches recorded in {time.perf_counter() - began:.0f} s")
+    print(f"{runs} runs and {search_count} searches recorded in {time.perf_counter() - began:.0f} s")
     return Filled([ids[0], ids[NOTEBOOKS]], folders[-1])
 
 
 def views(filled: Filled) -> dict[str, View]:
-    """Each page by its name, and apart from it its charts."""
+    """Each page by its name, and its charts as separate views."""
     one, two, search = f"/runs?run={filled.runs[0]}", ",".join(filled.runs), f"/search?search={filled.search.id}"
     setup = "/search?notebook=first-steps&experiment=experiment-0"
     plots = 3 + 1  # a chart has three pictures; the fourth is the first of the second chart
@@ -160,7 +159,7 @@ def views(filled: Filled) -> dict[str, View]:
 
 
 def first_paint(context: BrowserContext, served: Served, pages: dict[str, View], repeats: int, only: str = "") -> None:
-    """The table of new tabs."""
+    """Print the table of new tabs."""
     assert served.addresses.children, "the pages' server is the first"
     server = psutil.Process(served.addresses.children[0].pid)
     print("\n| first paint in a new tab | what is there | menu, s | page after it, s | range, s | server CPU, s "
@@ -178,18 +177,20 @@ def first_paint(context: BrowserContext, served: Served, pages: dict[str, View],
 
 
 def _visit(context: BrowserContext, app: str, view: View, server: psutil.Process, counted: bool) -> Visit:
-    """In a new tab. Counting what is sent takes time of its own."""
+    """Open a view in a new tab. Counting what is sent takes time of its own."""
     page, sent = context.new_page(), []
     if counted:
         page.on("websocket", lambda socket: socket.on("framereceived", lambda frame: sent.append(len(frame))))
-    told = {"menu": [MENU, 1], "content": [view.selector, view.count]}
-    page.add_init_script(f"{PAINTED}({json.dumps(told)})")
+    selectors = {"menu": [MENU, 1], "content": [view.selector, view.count]}
+    page.add_init_script(f"{PAINTED}({json.dumps(selectors)})")
     worked = _processor_s(server)
     page.goto(app + view.path, wait_until="commit")
     page.wait_for_function(ALL_PAINTED, timeout=TIMEOUT_MS)
     worked = _processor_s(server) - worked
-    at = page.evaluate("window.painted")
-    visit = Visit(at["menu"], max(0.0, at["content"] - at["menu"]), worked, sum(sent) / 1000, len(sent))
+    painted_s = page.evaluate("window.painted")
+    visit = Visit(
+        painted_s["menu"], max(0.0, painted_s["content"] - painted_s["menu"]), worked, sum(sent) / 1000, len(sent)
+    )
     page.close()
     return visit
 
@@ -235,7 +236,8 @@ def _by_menu(context: BrowserContext, address: str, link: str, target: View) -> 
 
 
 def _run_to_chart(context: BrowserContext, address: str) -> float:
-    """Seconds from the click to a curve; ends when the run has, so that the next one finds its devices free."""
+    """Seconds from the click to a curve; returns when the run has ended, so that the next one finds its devices
+    free."""
     page = context.new_page()
     page.goto(f"{address}/compose?notebook=first-steps")
     run = page.locator(".st-key-compose-run button").first

@@ -1,4 +1,4 @@
-"""Lightning's Trainer in one process, which prints and keeps nothing, and means over seeds."""
+"""Lightning's Trainer in one process, which prints and stores nothing, and means over seeds."""
 
 import logging
 import statistics
@@ -11,14 +11,14 @@ from lightning.pytorch import Trainer
 
 
 def be_quiet() -> None:
-    """One thread, and no word of Lightning's."""
+    """Use one thread, and silence Lightning."""
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", category=UserWarning)
     torch.set_num_threads(1)
 
 
 def plain_trainer(**settings: Any) -> Trainer:
-    """For one process on the CPU."""
+    """A Trainer for one process on the CPU."""
     return Trainer(
         accelerator="cpu",
         devices=1,

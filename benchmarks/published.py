@@ -2,13 +2,13 @@
 
     python -m benchmarks.published [--figure docs/figures/published.png] [--json docs/figures/published.json]
 
-Nothing is fitted to an answer. What is not public is assumed, the same for all: every machine has 10 Gbit/s Ethernet,
-17 servers have a machine each, a server moves 10 GB/s in memory and passes it three times for a push, a GPU of that
-time (K40, 4.29 TFLOP/s) reaches a third of its peak, and gradients of equal workers scatter by 10 %. Published
-speed-ups do not say under which rule; `sync` and `async` are both played, and a published number is met when it lies
-between the two, each widened by the range of its kind over a network (`planning/reliability.json`). A speed-up is over
-one worker without a parameter server. Models' parameters and multiply-adds, and what Chen et al. measured, are quoted
-from memory of the papers.
+Nothing is fitted. Facts that are not public are assumed, the same for all: every machine has 10 Gbit/s Ethernet, 17
+servers have a machine each, a server moves 10 GB/s in memory and passes it three times for a push, a GPU of that time
+(K40, 4.29 TFLOP/s) reaches a third of its peak, and gradients of equal workers scatter by 10 %. Published speed-ups do
+not name the rule; `sync` and `async` are both simulated, and a published number is met when it lies between the two,
+each widened by the range of its kind over a network (`planning/reliability.json`). A speed-up is over one worker
+without a parameter server. Models' parameters and multiply-adds, and what Chen et al. measured, are quoted from memory
+of the papers.
 """
 
 import argparse
@@ -41,8 +41,8 @@ BLOG: Final = "Announcing TensorFlow 0.8, Google Research blog, April 2016"
 class System:
     """One published number. `macs`: multiply-adds of a forward pass; a step takes six floating point operations each.
 
-    `facts` are public, `assumed` is ours beside what all have in common. `testable` False: the public facts are too few
-    for the prediction to mean anything.
+    `facts` are public; `assumed` is ours, beside the common assumptions. `testable` False: there are too few public
+    facts for a meaningful prediction.
     """
 
     name: str
@@ -72,7 +72,7 @@ class System:
 
 
 def step_s(macs: float, batch: int) -> float:
-    """Forward and backward: two operations a multiply-add, and twice as many backward as forward."""
+    """Seconds of forward and backward: two operations per multiply-add, and twice as many backward as forward."""
     return 6 * macs * batch / FLOPS
 
 
@@ -123,7 +123,7 @@ class Predicted:
 
 
 def predicted(system: System, gradients: int | None = None) -> Predicted:
-    """Play both rules."""
+    """Simulate both rules."""
     profile = system.profile
     within_sync, within_async = (read_comparisons().of(rule, "network").updates_per_s for rule in ("sync", "async"))
     alone = system.batch / profile.gradient_mean_s
@@ -144,9 +144,9 @@ def predicted(system: System, gradients: int | None = None) -> Predicted:
 
 WORKERS: Final = 100
 LAST_IN_TIME: Final = 0.30
-"""Of the rounds, those whose 100th gradient arrives within 2 s (Chen et al. 2016, from memory, as the two below)."""
+"""Share of the rounds whose 100th gradient arrives within 2 s (Chen et al. 2016, from memory, as the two below)."""
 PUBLISHED_98TH: Final = 0.80
-"""The same for the 98th: what is to be predicted."""
+"""The same for the 98th, which is predicted."""
 MEDIAN_S: Final = 1.55
 """Between 1.4 and 1.8 s, where most of the mean times lie."""
 MEMORY: Final = "figures of Chen et al. and of models from memory of the papers"
@@ -155,7 +155,7 @@ MEMORY: Final = "figures of Chen et al. and of models from memory of the papers"
 def chen(rounds: int = 4000) -> tuple[float, list[float]]:
     """The share of rounds whose 98th gradient arrives within 2 s, and the mean time to the k-th, k = 1 to 100.
 
-    Lognormal and independent, as the planner draws; its spread is that for which the last one is in time as often as
+    Lognormal and independent, as the planner draws; the spread is set so that the last one is in time as often as
     published. So only the 98th is predicted.
     """
     each = LAST_IN_TIME ** (1 / WORKERS)  # of one gradient

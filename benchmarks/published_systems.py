@@ -3,14 +3,13 @@
     python -m benchmarks.published_systems [--json docs/figures/published-systems.json]
                                            [--reliability training/planner/reliability.json]
 
-Nothing is fitted. A gradient is the published rate of one device. All-reduces are the planner's own closed form.
-Published parameter servers do what Scalebook's engine does not: they send gradients while the backward pass goes on. So
-what such a round takes is computed here, from the same parts (buckets, links, the last of several gradients, passes
-over memory), and not offered as a plan. Cells of systems that do nothing of the kind are planned too; those alone are
-in the ranges of plans (`--reliability`).
+Nothing is fitted. A gradient is the published rate of one device. All-reduces are the planner's own closed form. Unlike
+Scalebook's engine, published parameter servers send gradients while the backward pass goes on. So the time of such a
+round is computed here, from the same parts (buckets, links, the last of several gradients, passes over memory), and not
+offered as a plan. Systems that do not overlap are planned too; only those are in the ranges of plans (`--reliability`).
 
-Cells are divided in two by a rule: those of CELLS by name, the first, third, fifth ... are chosen with (DESIGNS, the
-one that misses fewest of these is taken), the others are not looked at before. KEPT_BACK are judged by that choice too.
+The cells are divided in two: sorted by name, the first, third, fifth ... choose the design (the one of DESIGNS that
+misses fewest of them), and the others are held out. KEPT_BACK are judged by that choice too.
 """
 
 import argparse
@@ -32,21 +31,22 @@ TENSORFLOW: Final = "tensorflow/docs_src/performance/benchmarks.md, May 2017"
 POSEIDON: Final = "Zhang et al. 2017 (Poseidon): the script that plots Caffe on VGG19-22K; sizes of its models' table"
 HOROVOD: Final = "docs/benchmarks of Horovod; one P100 from TensorFlow's page (a DGX-1, batch 64)"
 PCIE: Final = Link(1e-5, 1.2e10)
-"""Of a board in a slot of 16 lanes."""
+"""The link of a board in a slot of 16 lanes."""
 LATENCY_S: Final = 2e-5
 MEMORY_BANDWIDTH: Final = 5e10
-"""Bytes a second that all cores of a socket move together; one moves COPY_BANDWIDTH."""
+"""Bytes per second that all cores of a socket move together; one core moves COPY_BANDWIDTH."""
 FUSION_MB: Final = 64.0
-"""Of Horovod, its default."""
+"""Horovod's default."""
 WITHIN: Final = 0.25
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One published speed-up over one device. `rate`: its samples a second. `nbytes` of the parameters. `servers`: on
-    how many of the machines one sits, 0: all-reduce. `largest`: the share of the largest tensor, where tensors are not
-    cut. `overlaps`: whether the system sends before the backward pass is over; `reads_early`: whether layers begin as
-    soon as their own parameters are there. `software_s`: what a round takes with one machine alone, as measured."""
+    """One published speed-up over one device. `rate`: samples per second of one device. `nbytes`: of the parameters.
+    `servers`: on how many of the nodes there is one, 0: all-reduce. `largest`: the share of the largest tensor, where
+    tensors are not cut. `overlaps`: whether the system sends before the backward pass is over; `reads_early`: whether
+    layers begin as soon as their own parameters are there. `software_s`: measured seconds of a round with one node
+    alone."""
 
     name: str
     published: float
@@ -75,8 +75,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class Design:
-    """What is chosen: the spread of equal devices' gradients; whether transfers hide behind computing where a system
-    does so; whether a server has one core or all of a socket."""
+    """What is chosen: the spread of gradients on equal devices; whether transfers hide behind computing if a system
+    does so; and whether a server has one core or all of a socket."""
 
     name: str
     cv: float
@@ -101,7 +101,8 @@ def _k80(
 
 
 def _caffe(nodes: int, twenty_s: float) -> Cell:
-    """Seconds of twenty iterations. One node took 18.5 s without and 34.5 s with the parameter server."""
+    """A cell from the seconds of twenty iterations. One node took 18.5 s without and 34.5 s with the parameter
+    server."""
     return Cell(
         f"VGG19-22K, {nodes} nodes", nodes * 18.5 / twenty_s, POSEIDON,
         "40 Gbit/s; one server a node; fc6 (25,088 x 4,096) is not cut; nothing is hidden",
@@ -149,12 +150,12 @@ KEPT_BACK: Final = (
 
 
 def is_chosen_with(cell: Cell) -> bool:
-    """Whether it is among those that a design is chosen by: every other one of CELLS, by name."""
+    """Whether the cell takes part in choosing the design: every other one of CELLS, by name."""
     return cell in sorted(CELLS, key=lambda one: one.name)[::2]
 
 
 def speedup(cell: Cell, design: Design) -> float:
-    """Of all devices over one."""
+    """Speed-up of all devices over one."""
     alone_s = cell.batch / cell.rate
     profile = Profile(Distribution("lognormal", alone_s, design.cv), cell.batch, cell.nbytes, cell.nbytes)
     if cell.servers:
@@ -166,8 +167,8 @@ def speedup(cell: Cell, design: Design) -> float:
 
 
 def planned(cell: Cell, design: Design) -> float | None:
-    """The speed-up by a plan itself; None of systems that send before the backward pass is over, as Scalebook's
-    parameter servers under `sync` do not. What one machine alone takes for a round is the copying of its software."""
+    """The speed-up by a plan; None for systems that send before the backward pass is over, since Scalebook's parameter
+    servers under `sync` do not. A round of one node alone is the copying of its software."""
     if not cell.servers:
         return speedup(cell, design)
     if cell.overlaps:
@@ -181,10 +182,10 @@ def planned(cell: Cell, design: Design) -> float | None:
 
 
 def _round_s(cell: Cell, design: Design, profile: Profile) -> float:
-    """Of parameter servers on the workers' machines: all push, the servers sum up and step, all pull.
+    """Seconds of a round of parameter servers on the workers' nodes: all push, the servers sum and step, all pull.
 
-    The devices of a machine sum up their gradients before one push of the machine. Each way the busiest link is that
-    of the machine with the largest share: all others' pushes come in, all others' pulls go out.
+    The devices of a node sum their gradients before the node pushes once. Each way the busiest link is that of the node
+    with the largest share: all others' pushes come in, all others' pulls go out.
     """
     last_s = largest(profile.gradient_s, cell.workers)
     share = max(cell.largest, 1 / cell.servers)
@@ -226,13 +227,13 @@ class Predicted:
 
 
 def misses(design: Design) -> float:
-    """How far it is off where designs are chosen: the mean of |log(predicted / published)|."""
+    """Error on the cells that choose the design: the mean of |log(predicted / published)|."""
     chosen = [cell for cell in CELLS if is_chosen_with(cell)]
     return sum(abs(math.log(speedup(cell, design) / cell.published)) for cell in chosen) / len(chosen)
 
 
 def predicted(design: Design) -> list[Predicted]:
-    """Of all cells."""
+    """Predictions for all cells."""
     rows = []
     for cell in (*CELLS, *KEPT_BACK):
         made = speedup(cell, design)
@@ -247,7 +248,7 @@ def main() -> None:
     """Print a line for each cell, and how many are within 25 %."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--reliability", type=Path, help="write its cells here, beside those of others")
+    parser.add_argument("--reliability", type=Path, help="add its cells to this file")
     args = parser.parse_args()
     for design in DESIGNS:
         print(f"{design.name}: off by {math.exp(misses(design)) - 1:.0%} on the half that is chosen with")

@@ -63,7 +63,7 @@ def tf_idf(data: Docstrings) -> Ranked:
 
 
 def trained(data: Docstrings, epochs: int, seed: int) -> Ranked:
-    """The ranker after so many epochs; its initial figures after none."""
+    """The ranker's figures after so many epochs; 0: untrained."""
     seed_everything(seed, verbose=False)
     model = _Ranker()
     trainer = plain_trainer(max_epochs=epochs)
@@ -76,11 +76,11 @@ def trained(data: Docstrings, epochs: int, seed: int) -> Ranked:
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=3)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     be_quiet()
     data = Docstrings(batch_size=BATCH)
     data.prepare_data()
@@ -90,9 +90,9 @@ def main() -> None:
     print("| | MRR | recall at 10 |\n|---|---:|---:|")
     base = tf_idf(data)
     print(f"| TF-IDF | {base.mrr:.3f} | {base.recall:.3f} |")
-    for epochs in (0, asked.epochs):
-        found = [trained(data, epochs, seed) for seed in range(1, asked.seeds + 1)]
-        figures = " | ".join(mean(figure, 3) for figure in zip(*found, strict=True))
+    for epochs in (0, arguments.epochs):
+        scores = [trained(data, epochs, seed) for seed in range(1, arguments.seeds + 1)]
+        figures = " | ".join(mean(figure, 3) for figure in zip(*scores, strict=True))
         print(f"| the ranker, {f'{epochs} epochs' if epochs else 'untrained'} | {figures} |")
 
 

@@ -2,9 +2,9 @@
 
 Small cells (`same_results_set`), here and in the files of COMMIT: fits of all models, strategies, rules, dampings,
 hosts, optimizers, codecs and local steps, of sparse rows, of virtual workers, and on two machines (processes that meet
-over loopback); a search; a notebook with claims. Each is recorded as any run is; then losses, other metrics, weights,
-the state of optimizers and schedules, the traces of updates, the search's trials and the notebook's tables are compared
-to the last bit. Exits with 1 where anything differs. About 3 minutes each on two quiet cores.
+over loopback); a search; a notebook with claims. Each is recorded as an ordinary run; then losses, other metrics,
+weights, the state of optimizers and schedules, the traces of updates, the search's trials and the notebook's tables are
+compared to the last bit. Exits with 1 where anything differs. About 3 minutes each on two quiet cores.
 """
 
 import argparse
@@ -30,7 +30,7 @@ Results = dict[str, dict[str, Any]]
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--before", required=True, nargs="+", help="commits that gave the right results")
-    parser.add_argument("--only", default="", help="cells whose name has this in it")
+    parser.add_argument("--only", default="", help="only cells whose name has this")
     given = parser.parse_args()
     cells = {title: cell for title, cell in CELLS.items() if given.only in title}
     different = 0
@@ -46,7 +46,7 @@ def main() -> int:
 
 
 def extract(commit: str, path: Path) -> Path:
-    """The files of `commit`, in a folder that git knows nothing of."""
+    """Write the files of `commit` into a folder outside git."""
     path.mkdir()
     archive = subprocess.run(["git", "archive", commit], cwd=HERE, check=True, stdout=subprocess.PIPE, timeout=60)
     subprocess.run(["tar", "--extract", "--directory", str(path)], input=archive.stdout, check=True, timeout=60)
@@ -54,16 +54,16 @@ def extract(commit: str, path: Path) -> Path:
 
 
 def fitted(checkout: Path, cells: Mapping[str, Any], folder: Path) -> Results:
-    """What `same_results_fits` finds in a checkout, in a process and a workspace of its own."""
-    workspace, out, asked = folder / "workspace", folder / "results.json", folder / "cells.json"
+    """The results of `same_results_fits` in a checkout, in a process and a workspace of its own."""
+    workspace, out, cells_file = folder / "workspace", folder / "results.json", folder / "cells.json"
     workspace.mkdir(parents=True)
-    asked.write_text(json.dumps(cells), encoding="utf-8")
+    cells_file.write_text(json.dumps(cells), encoding="utf-8")
     settings = {"SCALEBOOK_WORKSPACE": str(workspace), "XDG_STATE_HOME": str(folder / "state"), "OMP_NUM_THREADS": "1"}
     environment = {key: value for key, value in os.environ.items() if key != "MLFLOW_TRACKING_URI"} | settings
     log = folder / "log.txt"
     with log.open("w") as file:
         ended = subprocess.run(
-            [sys.executable, same_results_fits.__file__, str(checkout), str(asked), str(workspace), str(out)],
+            [sys.executable, same_results_fits.__file__, str(checkout), str(cells_file), str(workspace), str(out)],
             cwd=checkout, env=environment, stdout=file, stderr=file, timeout=DEADLINE_S, check=False,
         )  # fmt: skip
     if ended.returncode:
@@ -71,13 +71,13 @@ def fitted(checkout: Path, cells: Mapping[str, Any], folder: Path) -> Results:
     results: Results = json.loads(out.read_text(encoding="utf-8"))
     for title, next_title in pairwise([*cells, ""]):
         if results[title]["status"]:
-            said = log.read_text().partition(f"{title}\n")[2]
-            print(said.partition(f"\n{next_title}\n")[0] if next_title else said, flush=True)
+            output = log.read_text().partition(f"{title}\n")[2]
+            print(output.partition(f"\n{next_title}\n")[0] if next_title else output, flush=True)
     return results
 
 
 def same(title: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
-    """Whether nothing differs, and both went well; prints a line."""
+    """Whether nothing differs, and both succeeded; prints a line."""
     if old["status"] or new["status"]:
         print(f"{title:52} failed: status {old['status']}, then {new['status']}")
         return False

@@ -1,9 +1,9 @@
-"""Runs every cell of a file in a checkout of Scalebook, and writes down what came out: run by `same_results`.
+"""Runs every cell of a file in a checkout of Scalebook, and writes the results: run by `same_results`.
 
     python same_results_fits.py CHECKOUT CELLS.json WORKSPACE OUT.json
 
-A file by itself, which knows of the checkout only a few commands (`fit -c`, `search run -c`, `notebook run`), the
-tables of the store, the study's journal, and the checkpoint: so it runs in any version. Imports once, then forks for
+A standalone file, so that it runs in any version: of the checkout it uses only a few commands (`fit -c`, `search run
+-c`, `notebook run`), the tables of the store, the study's journal, and the checkpoint. Imports once, then forks for
 each cell.
 """
 
@@ -25,11 +25,11 @@ from typing import Any, Final
 DEADLINE_S: Final = 120.0  # of one cell
 SAMPLES: Final = "samples"  # at a step they are read between two of its batches, or after both: the last is compared
 UNLIKE: Final = ("perf/", "worker_", "best/perf", "final/perf", "seconds", "ps/staleness_seconds", "system/", SAMPLES)
-"""How metrics begin that are times or hang on them, or are of the machine."""
+"""Prefixes of metrics that are times or depend on times, or describe the machine."""
 OF_TWO: Final = ("train/", "final/train/", "best/train/", "ps/", "bytes")
-"""And what hangs on which worker was given which batch, and on when it was asked."""
+"""Prefixes of metrics that also depend on which worker got which batch, and when."""
 OF_CURVES: Final = ("train/", "bytes")
-"""Of several batches of one update the clock decides which are points of these."""
+"""If an update has several batches, the clock decides which of them become points of these curves."""
 
 
 def main() -> None:
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def of_fit(main: Any, config: dict[str, Any], file: Path, workspace: Path) -> dict[str, Any]:
-    """What a fit leaves; that of several machines by as many processes of this one."""
+    """The results of a fit; one over several nodes runs as several processes here."""
     jobs = workspace / ".scalebook" / "jobs"
     before = set(jobs.glob("[!.]*"))
     status = in_children(main, ["fit", "-c", str(file)], environments(config["trainer"].get("num_nodes", 1), workspace))
@@ -65,7 +65,7 @@ def of_fit(main: Any, config: dict[str, Any], file: Path, workspace: Path) -> di
 
 
 def environments(machines: int, workspace: Path) -> list[dict[str, str]]:
-    """Of so many machines that a person has started, of whom all but the first have a workspace of their own."""
+    """The environments of so many nodes, of which all but the first have a workspace of their own."""
     if machines == 1:
         return [{}]
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -79,24 +79,24 @@ def environments(machines: int, workspace: Path) -> list[dict[str, str]]:
 
 
 def unlike(config: dict[str, Any]) -> tuple[str, ...]:
-    """How metrics begin that are not the same in two runs of one config."""
+    """Prefixes of metrics that differ between two runs of one config."""
     trainer, strategy = config["trainer"], config["trainer"]["strategy"]
     coarse = OF_CURVES if trainer.get("accumulate_grad_batches", 1) > 1 else ()
     if not isinstance(strategy, dict) or not strategy["class_path"].endswith("AsyncPS"):
         return UNLIKE + coarse
-    told = strategy["init_args"]
-    if told["workers"] * trainer.get("num_nodes", 1) > 1 and told.get("host") != "virtual":
+    arguments = strategy["init_args"]
+    if arguments["workers"] * trainer.get("num_nodes", 1) > 1 and arguments.get("host") != "virtual":
         return UNLIKE + OF_TWO
     plain = (
-        told.get("host") != "virtual"
-        and told["rule"] == {"class_path": "Async", "init_args": {}}
-        and "local" not in told
+        arguments.get("host") != "virtual"
+        and arguments["rule"] == {"class_path": "Async", "init_args": {}}
+        and "local" not in arguments
     )
     return UNLIKE + (coarse if plain else OF_CURVES)
 
 
 def of_search(main: Any, _body: dict[str, Any], file: Path, workspace: Path) -> dict[str, Any]:
-    """Its trials: what was asked, and what came."""
+    """The trials of a search: their points and results."""
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
@@ -112,16 +112,16 @@ def of_search(main: Any, _body: dict[str, Any], file: Path, workspace: Path) -> 
 
 
 def of_notebook(main: Any, text: str, file: Path) -> dict[str, Any]:
-    """Its text with the tables of what its runs were; ids of runs, which are drawn, left out."""
+    """A notebook's text with its tables, without the ids of runs, which are random."""
     file.write_text(text, encoding="utf-8")
     status = in_children(main, ["notebook", "run", str(file)])
-    told = re.sub(r"results: runs \w+, table \w+", "results", file.read_text(encoding="utf-8"))
-    return {"status": status, "tables": told, "metrics": {}}
+    tables = re.sub(r"results: runs \w+, table \w+", "results", file.read_text(encoding="utf-8"))
+    return {"status": status, "tables": tables, "metrics": {}}
 
 
 def in_children(main: Any, argv: list[str], environments: Sequence[Mapping[str, str]] = ({},)) -> int:
-    """Exit status of `main(argv)` in a fork with each of the environments, the first that is not 0; -9 where it was
-    ended at the deadline."""
+    """Exit status of `main(argv)` in a fork with each of the environments, the first that is not 0; -9 if it was killed
+    at the deadline."""
     children = [_forked(main, argv, one) for one in environments]
     until, ends = time.monotonic() + DEADLINE_S, []
     for child in children:
@@ -151,7 +151,7 @@ def _forked(main: Any, argv: list[str], environment: Mapping[str, str]) -> int:
 
 
 def result(job: Path, workspace: Path, left_out: tuple[str, ...]) -> dict[str, Any]:
-    """What a run leaves that must be the same, tensors and traces as hashes; and how many went into these."""
+    """The results of a run that must be the same, tensors and traces as hashes, and how many went into these."""
     import torch
 
     checkpoint = torch.load(job / "checkpoints" / "last.ckpt", weights_only=True)
@@ -169,16 +169,17 @@ def result(job: Path, workspace: Path, left_out: tuple[str, ...]) -> dict[str, A
 
 
 def recorded(store: Path, run: str, left_out: tuple[str, ...]) -> list[tuple[str, int, float]]:
-    """A run's metrics, by key and step. Which of a curve's points are kept hangs on the clock."""
+    """A run's metrics, by key and step, without those in `left_out`. For these only the last sample counts, since the
+    clock decides which points of a curve are kept."""
     with sqlite3.connect(store) as database:
         rows = database.execute("select key, step, value from metrics where run_uuid = ? order by 1, 2, 3", (run,))
-        kept = [row for row in rows if not row[0].startswith(left_out)]
+        compared = [row for row in rows if not row[0].startswith(left_out)]
         last = "select key, step, value from metrics where run_uuid = ? and key = ? order by value desc limit 1"
-        return [*kept, *database.execute(last, (run, SAMPLES))]
+        return [*compared, *database.execute(last, (run, SAMPLES))]
 
 
 def digest(content: Any) -> str:
-    """Of tensors' bytes, numbers and texts, wherever they are in lists and mappings."""
+    """A hash of tensors' bytes, numbers and texts, anywhere in lists and mappings."""
     import torch
 
     hash_ = hashlib.sha256()

@@ -1,7 +1,7 @@
 """The cells with which `benchmarks.same_results` holds two commits against each other: fits, a search, a notebook.
 
 Each is exact: run twice, it gives the same bits. One worker makes all updates, or two are averaged (a sum of two is the
-same in either order), or one process plays all workers by a clock of its own. A search runs one trial at a time.
+same in either order), or one process simulates all workers. A search runs one trial at a time.
 """
 
 import json
@@ -10,7 +10,7 @@ from typing import Any, Final
 Config = dict[str, Any]
 EPOCHS: Final = 2
 IMAGES: Final = 96
-"""With batches of 16 in one process 12 updates, with two workers 6."""
+"""With batches of 16: 12 updates in one process, 6 with two workers."""
 
 SGD: Final[Config] = {"class_path": "SGD", "init_args": {"lr": 0.05}}
 MOMENTUM: Final[Config] = {"class_path": "SGD", "init_args": {"lr": 0.02, "momentum": 0.9, "weight_decay": 0.001}}
@@ -26,7 +26,7 @@ COSINE: Final[Config] = {"class_path": "CosineAnnealingLR", "init_args": {"T_max
 
 
 def config(model: str | Config, optimizer: Config, strategy: Any = "auto", *, seed: int = 1, **more: Any) -> Config:
-    """A whole fit. `more`: keys of the config's top, or of the Trainer."""
+    """A whole fit. `more`: top-level keys of the config, or arguments of the Trainer."""
     top: Config = {key: more.pop(key) for key in ("data", "lr_scaling", "lr_scheduler", "noise_scale") if key in more}
     devices = more.pop("devices", 2 if strategy == "ddp" else 1)
     trainer = {"max_epochs": EPOCHS, "accelerator": "cpu", "log_every_n_steps": 1, "strategy": strategy, **more}
@@ -41,7 +41,7 @@ def config(model: str | Config, optimizer: Config, strategy: Any = "auto", *, se
 
 
 def server(rule: str = "Async", damping: str | Config = "NoDamping", workers: int = 1, **arguments: Any) -> Config:
-    """AsyncPS. Of `arguments` those in capitals are the rule's."""
+    """AsyncPS. Capitalised `arguments` are the rule's."""
     mine = {key.lower(): value for key, value in arguments.items() if key.isupper()}
     rest = {key: value for key, value in arguments.items() if not key.isupper()}
     damped = {"class_path": damping} if isinstance(damping, str) else damping
@@ -52,12 +52,12 @@ def server(rule: str = "Async", damping: str | Config = "NoDamping", workers: in
 
 
 def machines(**arguments: Any) -> Config:
-    """`sync` by two workers, each of whom is on a machine of its own: the second one's way is the channel."""
+    """`sync` by two workers on two nodes; the second one pushes over the channel."""
     return server("Sync", trace=False, **arguments)
 
 
 def played(rule: str = "Async", workers: int = 4, **arguments: Any) -> Config:
-    """By virtual workers, of whom the fourth is slow."""
+    """Virtual workers, of which the fourth is slow."""
     slow = {"stragglers": {"3": 2.0}} if workers > 3 else {}
     return server(rule, workers=workers, host="virtual", clock={**CLOCK, **slow}, **arguments)
 
@@ -67,7 +67,7 @@ CONV: Final = "ConvClassifier"
 PIXEL: Final[Config] = {"class_path": "PixelCNN", "init_args": {"features": 8, "layers": 3}}
 DROPOUT: Final[Config] = {"class_path": MLP, "init_args": {"hidden": 32, "dropout": 0.3}}
 STALE: Final[Config] = {"local": {"class_path": "Downpour", "init_args": {"n_push": 1, "n_fetch": 4}}}
-"""One worker that is up to three of its own updates behind: dampings have something to do."""
+"""One worker that is up to three of its own updates behind, so that dampings have an effect."""
 SUMS: Final[Config] = {"class_path": "Downpour", "init_args": {"n_push": 3, "n_fetch": 2}}
 COMPENSATED: Final[Config] = {"class_path": "DelayCompensation", "init_args": {"strength": 0.5}}
 ADAPTIVE: Final[Config] = {"class_path": "DelayCompensation", "init_args": {"strength": 1.0, "adaptive": True}}
@@ -182,7 +182,7 @@ SEARCHES: Final[dict[str, Config]] = {"search, 12 trials by TPE": SEARCHED}
 
 
 def _cells(experiments: dict[str, Config], claims: dict[str, Config]) -> str:
-    """A notebook's text, in which JSON is YAML; the results of each claim have a place."""
+    """A notebook's text, with configs as JSON, which is YAML; each claim has a place for its results."""
     cells = [f"```yaml experiment={name}\n{json.dumps(one)}\n```\n" for name, one in experiments.items()]
     for name, one in claims.items():
         cells.append(f"```yaml claim={name}\n{json.dumps(one)}\n```\n")
@@ -208,6 +208,6 @@ NOTEBOOKS: Final[dict[str, str]] = {
         },
     )
 }
-"""Notebooks, of which all is run, and the results written."""
+"""Notebooks that are run as a whole, with their results written."""
 
 CELLS: Final[dict[str, Any]] = {**CONFIGS, **SEARCHES, **NOTEBOOKS}

@@ -4,10 +4,10 @@
 
 A small perceptron on digits, plain SGD, the same number of epochs at every batch size from 16 to 1,024. First a grid of
 batch sizes and learning rates (octaves), every point with several seeds, run as a search of Scalebook's own. Around the
-best rate at batch 16 the loss hardly changes; the smallest rate that is not resolved from it is scaled to each batch by
-three rules: linear (Goyal et al. 2017), square root (where that falls on the grid), and not at all; linear once more
-with a gradual warm-up of 2 epochs, by the config's `lr_scaling`. A rule holds up to the batch at which its loss is
-worse than at batch 16 and their 95 % intervals do not overlap. Takes about 6 minutes on 2 cores.
+best rate at batch 16 the loss hardly changes, so the smallest rate whose loss is not resolved from it is scaled to each
+batch by three rules: linear (Goyal et al. 2017), square root (where that falls on the grid), and not at all; linear
+once more with a gradual warm-up of 2 epochs, by the config's `lr_scaling`. A rule holds up to the batch at which its
+loss is worse than at batch 16 and their 95 % intervals do not overlap. Takes about 6 minutes on 2 cores.
 """
 
 import argparse
@@ -41,7 +41,7 @@ RULES: Final = ("best", "linear", "square root", "the same rate", "linear, warm-
 
 @dataclass(frozen=True)
 class Point:
-    """One batch size under one rule. `loss` is the mean over seeds of the best validation loss, None: it diverged."""
+    """One batch size under one rule. `loss`: mean over seeds of the best validation loss; None: it diverged."""
 
     rule: str
     batch: int
@@ -71,21 +71,21 @@ def config(epochs: int, rate: float, scaling: Mapping[str, Any] | None = None) -
 
 
 def searched(workspace: Workspace, description: Description, name: str, body: Mapping[str, Any]) -> list[TrialRecord]:
-    """All trials of a search over the whole of its grid."""
+    """All trials of a search over its whole grid."""
     folder = search_requests.start(workspace, body, None, name=name, description=description)
     deadline = time.monotonic() + DEADLINE_S
-    said = 0.0
+    printed = 0.0
     while folder.state() not in searches.ENDED:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{name} did not end within {DEADLINE_S:g} s")
-        if (progress := folder.progress()) is not None and time.monotonic() - said > 20:
-            said = time.monotonic()
+        if (progress := folder.progress()) is not None and time.monotonic() - printed > 20:
+            printed = time.monotonic()
             print(f"# {name}: {progress.done} of {progress.trials} points", flush=True)
         time.sleep(0.2)
     if (result := folder.result()) is None or result.status != "finished":
         raise RuntimeError(f"{name}: {result}")
-    asked = folder.request()
-    return read(asked.storage, asked.study, folder.spec(description))
+    request = folder.request()
+    return read(request.storage, request.study, folder.spec(description))
 
 
 def points(workspace: Workspace, seeds: int, epochs: int) -> list[Point]:
@@ -130,7 +130,7 @@ def point(rule: str, batch: int, rate: float, record: TrialRecord) -> Point:
 
 
 def holds_up_to(rule: str, points_: Sequence[Point]) -> int:
-    """The largest batch up to which the rule's loss, where it was measured, is not resolved from that at the first."""
+    """The largest batch up to which the rule's measured loss is not resolved from that at the first batch."""
     mine = {point_.batch: point_ for point_ in points_ if point_.rule == rule}
     last = BATCHES[0]
     for batch in (batch for batch in BATCHES if batch in mine):
@@ -160,7 +160,7 @@ def _cell(point_: Point) -> str:
 
 
 def draw(points_: Sequence[Point], path: Path) -> None:
-    """Left the best rate and what the rules say, right the loss that each of them gives."""
+    """On the left the best rate and those of the rules, on the right the loss under each rule."""
     import matplotlib as mpl
 
     mpl.use("Agg")

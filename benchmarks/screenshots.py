@@ -69,7 +69,7 @@ def _of(folder: Path | None, notebook: str, take: Callable[[Browser, Served, Pat
 
 
 def _searches(browser: Browser, served: Served, out: Path) -> None:
-    """The maps of the notebook's searches for documents, and the page of the first."""
+    """The maps of the notebook's searches, for documents, and the page of the first."""
     workspace = served.workspace
     description = catalogue.describe(workspace)
     notebook = store.read(workspace.root / "batch-size.md").notebook
@@ -79,8 +79,8 @@ def _searches(browser: Browser, served: Served, out: Path) -> None:
             description=description,
         )  # fmt: skip
         _wait(partial(_ended, folder))
-        asked, spec = folder.request(), folder.spec(description)
-        drawn = map_figure(read(asked.storage, asked.study, spec), spec)
+        request, spec = folder.request(), folder.spec(description)
+        drawn = map_figure(read(request.storage, request.study, spec), spec)
         assert drawn is not None
         drawing.save(drawn, out / "figures" / f"{cell.name}.png")
     first = search_requests.find(workspace, notebook.searches()[0].name)

@@ -46,7 +46,7 @@ def config(epochs: int) -> dict[str, Any]:
 
 
 def calibrated(workspace: Workspace, description: Description, seconds: float) -> int:
-    """Epochs that train for about `seconds` while every core is busy with the same."""
+    """Epochs that train for about `seconds` while every core does the same."""
     jobs = job_requests.submit(
         workspace, config(20), seeds=range(2 * len(this_machine().cores)), description=description
     )
@@ -56,7 +56,7 @@ def calibrated(workspace: Workspace, description: Description, seconds: float) -
 
 
 def measure(workspace: Workspace, trials: int, seconds: float) -> int:
-    """Run the search and print what came of it; 1 where the records disagree."""
+    """Run the search and print the results; 1 if the records disagree."""
     description = describe(workspace)
     supervisor_handle.ensure(workspace)
     until(lambda: (now := status(workspace)) is not None and now.warm == "ready", "the warm process")
@@ -69,8 +69,8 @@ def measure(workspace: Workspace, trials: int, seconds: float) -> int:
     }
     folder = search_requests.start(workspace, body, None, name="many short trials", description=description)
     until(lambda: folder.state() in searches.ENDED, "the search")
-    asked = folder.request()
-    records = read(asked.storage, asked.study, folder.spec(description))
+    request = folder.request()
+    records = read(request.storage, request.study, folder.spec(description))
     jobs = [job for job in job_requests.all_jobs(workspace) if job.request().trial is not None]
     spans = [(start.started, result.ended) for job in jobs if (start := job.started()) and (result := job.result())]
     trained = [progress.seconds for job in jobs if (progress := job.progress()) is not None]

@@ -12,9 +12,9 @@ from scalebook.training.tracking import names
 
 
 def audit(folder: SearchFolder, records: Sequence[TrialRecord], *, statuses: bool = True) -> list[str]:
-    """What is wrong, [] where nothing is: a trial lost, one run twice, or told differently to MLflow and the study.
+    """What is wrong, [] if nothing is: a trial lost, one run twice, or MLflow and the study disagree.
 
-    `statuses`: whether the runs tell MLflow how they end; proxies do not.
+    `statuses`: whether the runs report their end to MLflow; proxies do not.
     """
     mistakes: list[str] = []
     if [record.number for record in records] != list(range(len(records))):
@@ -39,11 +39,11 @@ def audit(folder: SearchFolder, records: Sequence[TrialRecord], *, statuses: boo
             ended[number, jobs[run_id].request().seed] += 1
     twice = [(number, seed) for (number, seed), times in ended.items() if times > 1]
     mistakes += [f"trial {number} seed {seed} ran to its end more than once" for number, seed in twice]
-    known = {run_id for record in records for run_id in record.runs.values()}
-    mistakes += [f"run {run_id} of the study is not in MLflow" for run_id in known - set(children)]
+    study_runs = {run_id for record in records for run_id in record.runs.values()}
+    mistakes += [f"run {run_id} of the study is not in MLflow" for run_id in study_runs - set(children)]
     return mistakes
 
 
 def is_recorded(workspace: Workspace) -> bool:
-    """Whether MLflow knows the end of every run; of those that died it is told by a process of its own, soon after."""
+    """Whether MLflow knows the end of every run; a separate process soon reports runs that died."""
     return not any(job.unrecorded.exists() for job in all_jobs(workspace))

@@ -1,8 +1,8 @@
-"""Searches killed at random moments, and gone on with: `python -m benchmarks.search_drills [--rounds N]`.
+"""Searches killed at random moments, and resumed: `python -m benchmarks.search_drills [--rounds N]`.
 
 Each drill begins a search over a small classifier on digits, kills one of three victims at a random moment (the driver;
 the supervisor; everything of the workspace, as if the machine had stopped: supervisor, driver, fork server and all
-training), has the search go on, and looks at what came of it: no trial lost, none run twice, MLflow, study and jobs in
+training), resumes the search, and checks the result: no trial lost, none run twice, MLflow, study and jobs in
 agreement, nothing left behind. Exits with 1 if anything is not as promised. About 30 s a drill.
 """
 
@@ -53,19 +53,20 @@ BODY: Final[dict[str, Any]] = {
 
 
 def records_of(folder: SearchFolder, description: Description) -> list[TrialRecord]:
-    asked = folder.request()
-    return read(asked.storage, asked.study, folder.spec(description))
+    request = folder.request()
+    return read(request.storage, request.study, folder.spec(description))
 
 
 def drill(workspace: Workspace, description: Description, victim: str, number: int) -> list[str]:
-    """What went wrong, [] where nothing did. The moment is between the first trial's begin and the last one's."""
+    """Run one drill; returns what went wrong, [] if nothing did. The moment is between the starts of the first and the
+    last trial."""
     folder = search_requests.start(workspace, BODY, None, name=f"drill {number}", description=description)
     begun = partial(_trials, folder, description)
     after = random.randrange(TRIALS - 2)
     until(lambda: begun() > after, f"trial {after} to begin")
     time.sleep(random.random())
-    known = records_of(folder, description)
-    finished = {record.number: record for record in known if record.state == "finished"}
+    earlier = records_of(folder, description)
+    finished = {record.number: record for record in earlier if record.state == "finished"}
     processes = kill(folder, victim)
     until(lambda: not any(map(alive, processes)), "the victims to be gone")
     killed = time.monotonic()
@@ -83,7 +84,7 @@ def drill(workspace: Workspace, description: Description, victim: str, number: i
     if ended != TRIALS or len(records) != TRIALS:
         wrong.append(f"{ended} of {len(records)} trials ended well; {TRIALS} were asked for")
     went_on = time.monotonic() - killed
-    print(f"  {victim:<11} after {len(known):>2} trials, {len(finished):>2} finished; ended {went_on:5.1f} s later: "
+    print(f"  {victim:<11} after {len(earlier):>2} trials, {len(finished):>2} finished; ended {went_on:5.1f} s later: "
           f"{wrong if wrong else 'as promised'}", flush=True)  # fmt: skip
     return wrong
 
@@ -93,7 +94,7 @@ def _trials(folder: SearchFolder, description: Description) -> int:
 
 
 def kill(folder: SearchFolder, victim: str) -> list[ProcessId]:
-    """SIGKILL; returns who was killed."""
+    """SIGKILL a victim; returns its processes."""
     driving, now = folder.driving(), supervisor_handle.running(folder.workspace)
     assert driving is not None
     assert now is not None

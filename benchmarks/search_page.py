@@ -2,9 +2,9 @@
 
     python -m benchmarks.search_page [--trials 1000] [--repeats 9] [--no-browser]
 
-The trials come from a formula (tests/app/searches.py) and are told to a real study in a journal. Server time is from
-the begin to the end of a fragment's run, within Streamlit, with the study read anew and one trial more each time; the
-first run of each is left out, because it loads libraries. In a real Chromium: from a click on a tab to its chart.
+The trials come from a formula (tests/app/searches.py) and are stored in a real study in a journal. Server time is the
+run of a fragment within Streamlit, which reads the study again, with one trial more each time; the first run of each is
+left out, because it loads libraries. In a real Chromium: from a click on a tab to its chart.
 """
 
 import argparse
@@ -33,7 +33,7 @@ TABS = ("Map", "Curves", "Parallel coordinates", "Importance", "Pareto", "Table"
 HEAD_S, TAB_S, PAYLOAD_BYTES = 0.1, 0.4, 1_500_000  # what is asked for
 TIMEOUT_MS = 60_000
 TOOK: list[tuple[float, float]] = []
-"""Of each fragment run the seconds, and those of them that the processor worked on it; the script below appends."""
+"""Seconds and CPU seconds of each fragment run; the script below appends."""
 
 SCRIPT = """
 import time
@@ -81,7 +81,7 @@ def main() -> None:
 def _server(
     name: str, call: str, folder: SearchFolder, study: Study, more: Any, repeats: int, wanted_s: float, tab: str = ""
 ) -> None:
-    """`repeats` runs of a fragment, after one that is not counted; before each one trial more has ended."""
+    """Time `repeats` runs of a fragment, after one that does not count; one more trial ends before each."""
     took = importlib.import_module("benchmarks.search_page").TOOK  # which this module is not when it is the command
     took.clear()
     app = AppTest.from_string(SCRIPT.format(path=str(folder.path), call=call), default_timeout=120)
@@ -139,7 +139,7 @@ def _shown(page: Page, tab: str) -> None:
 
 
 def _click(page: Page, tab: str) -> float:
-    """Seconds; from the tab of bars, which is cheap to leave."""
+    """Seconds from a click on a tab to its chart; starts from the tab of bars, which is cheap to leave."""
     page.get_by_role("tab", name="Importance").click()
     _shown(page, "Importance")
     page.wait_for_timeout(300)

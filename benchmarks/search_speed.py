@@ -1,6 +1,6 @@
-"""What a study costs its driver and the pages: `python -m benchmarks.search_speed` (about two minutes).
+"""The time that a study costs its driver and the pages: `python -m benchmarks.search_speed` (about two minutes).
 
-The real store, TPE over three dimensions, trials with 20 curve points each, four of them running at a time; nothing is
+The real store, TPE over three dimensions, trials with 20 curve points each, four of them running at a time; no model is
 trained. Prints median and 95th percentile in ms of each call, of the 100 trials before 100, 300 and 1,000, and of
 reading for a page: the first time in a process, and then after each trial. `--storage URL` for another store than a
 journal, `--sampler` and `--pruner` for others than TPE and none.
@@ -36,7 +36,7 @@ SIDE_BY_SIDE = 4
 
 
 class Clock:
-    """Times of calls in ms, by their names."""
+    """Durations of calls in ms, by name."""
 
     def __init__(self) -> None:
         self.ms: dict[str, list[float]] = defaultdict(list)
@@ -63,26 +63,26 @@ def _loss(point: dict[str, Any]) -> float:
     return 0.1 + math.log10(rate / 0.1) ** 2 + 0.05 * math.log2(batch / 128) ** 2
 
 
-def _train(study: Study, asked: AskedTrial, clock: Clock, rng: random.Random) -> None:
-    """One trial's reports, and its end; one in twelve diverges, one in thirty is lost."""
-    loss = _loss(asked.point)
+def _train(study: Study, trial: AskedTrial, clock: Clock, rng: random.Random) -> None:
+    """Report one trial's curve and its end; one in twelve diverges, one in thirty is lost."""
+    loss = _loss(trial.point)
     for place in range(1, POINTS + 1):
         value = loss + 2 * math.exp(-place / 5) + rng.gauss(0, 0.01)
-        clock.time("report", partial(study.report, asked.number, 1000 * place, value))
-        if clock.time("prune?", lambda: study.should_prune(asked.number)):
-            clock.time("tell", lambda: study.prune(asked.number, "others were better"))
+        clock.time("report", partial(study.report, trial.number, 1000 * place, value))
+        if clock.time("prune?", lambda: study.should_prune(trial.number)):
+            clock.time("tell", lambda: study.prune(trial.number, "others were better"))
             return
-    study.update_trial(asked.number, seconds=2.0, spread=0.01)
-    if asked.number % 12 == 7:
-        clock.time("tell", lambda: study.infeasible(asked.number, "diverged", "val/loss became nan"))
-    elif asked.number % 30 == 11:
-        clock.time("tell", lambda: study.fail(asked.number, "killed", "signal 9"))
+    study.update_trial(trial.number, seconds=2.0, spread=0.01)
+    if trial.number % 12 == 7:
+        clock.time("tell", lambda: study.infeasible(trial.number, "diverged", "val/loss became nan"))
+    elif trial.number % 30 == 11:
+        clock.time("tell", lambda: study.fail(trial.number, "killed", "signal 9"))
     else:
-        clock.time("tell", lambda: study.finish(asked.number, [loss]))
+        clock.time("tell", lambda: study.finish(trial.number, [loss]))
 
 
 def _first_read(storage: str, spec: SearchSpec) -> float:
-    """Seconds of the first read in a process that has Optuna imported."""
+    """Seconds of the first read in a process that has imported Optuna."""
     study_reader.forget()
     began = time.perf_counter()
     read(storage, "study", spec)

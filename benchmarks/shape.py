@@ -1,11 +1,11 @@
-"""The shape of the code, counted: files, their length, the longest functions, and the arrows between the folders.
+"""The shape of the code in numbers: files, their length, the longest functions, and the imports between folders.
 
     python -m benchmarks.shape
     python -m benchmarks.shape --picture docs/figures/rooms.svg
 
-Reads only the sources. The arrows are those the architecture test holds (tests/test_architecture.py). The picture has a
-box for each room, and an arrow for each import that does not follow from others: `cli` imports `jobs`, `jobs` imports
-`base`, so there is no arrow from `cli` to `base`.
+Reads only the sources. The arrows between folders are those of the architecture test (tests/test_architecture.py). The
+picture has a box for each room, and an arrow for each import that does not follow from others: `cli` imports `jobs`,
+`jobs` imports `base`, so there is no arrow from `cli` to `base`.
 """
 
 import argparse
@@ -69,7 +69,7 @@ def function_lengths(tree: ast.AST, path: Path) -> list[tuple[int, str]]:
 
 
 def room(path: Path) -> str:
-    """`training/engine`, `app/search`, `pages`: the folder a file lies in, two levels deep."""
+    """The folder of a file, two levels deep: `training/engine`, `app/search`, `pages`."""
     return "/".join(path.relative_to(ROOT).parent.parts[:2])
 
 

@@ -2,9 +2,10 @@
 
     python -m benchmarks.sparse [--rows 1000000] [--width 16] [--batch 256] [--steps 300]
 
-A table and a small layer above it; each step reads so many rows, drawn anew. `one process`: torch's own optimizer on
-the same sparse gradients. The others: one worker, rule async, host inline, by rows (sparse=True) and as a dense
-parameter (sparse=False), whose gradient is as large as the table. In turn, the best of three rounds; one thread.
+A table and a small layer above it; each step reads so many random rows. `one process`: torch's own optimizer on the
+same sparse gradients. The others: one worker, rule async, host inline, by rows (sparse=True) and as a dense parameter
+(sparse=False), whose gradient is as large as the table. The systems take turns; the best of three rounds counts; one
+thread.
 """
 
 import argparse
@@ -26,7 +27,7 @@ Make = Callable[[Iterable[Parameter]], Optimizer]
 
 
 class Measured(NamedTuple):
-    """Updates a second, and bytes pushed for each of them."""
+    """Updates per second, and bytes pushed for each of them."""
 
     rate: float
     pushed: float
@@ -48,7 +49,7 @@ class Scorer(nn.Module):
 
 
 def batches(rows: int, batch: int, count: int) -> list[Tensor]:
-    """Drawn beforehand."""
+    """Random batches of rows, drawn beforehand."""
     draw = torch.Generator().manual_seed(0)
     return [torch.randint(0, rows, (batch,), generator=draw) for _ in range(count)]
 
@@ -90,23 +91,23 @@ def served(model: Scorer, make: Make, given: list[Tensor]) -> Measured:
 
 
 def best_in_turn(*measures: Callable[[], Measured]) -> list[Measured]:
-    """The fastest of several rounds, of each."""
+    """The fastest of several rounds of each; they take turns."""
     rounds = [[measure() for measure in measures] for _ in range(ROUNDS)]
     return [max(of_one) for of_one in zip(*rounds, strict=True)]
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--width", type=int, default=16)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--steps", type=int, default=300)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    given = batches(asked.rows, asked.batch, asked.steps)
-    few = given[: max(10, asked.steps // DENSE_SHARE)]
-    print(f"{machine()}. Table {asked.rows:,} x {asked.width}, {asked.batch} rows a step.\n")
+    given = batches(arguments.rows, arguments.batch, arguments.steps)
+    few = given[: max(10, arguments.steps // DENSE_SHARE)]
+    print(f"{machine()}. Table {arguments.rows:,} x {arguments.width}, {arguments.batch} rows a step.\n")
     print(
         "| optimizer, layer above | one process, updates/s | by rows | dense | to one process | rows to dense | bytes |"
     )
@@ -121,7 +122,7 @@ def main() -> None:
     for name, make, hidden in makes:
 
         def made(sparse: bool, hidden: int = hidden) -> Scorer:
-            return Scorer(asked.rows, asked.width, sparse, hidden)
+            return Scorer(arguments.rows, arguments.width, sparse, hidden)
 
         def one(make: Make = make, made: Callable[[bool], Scorer] = made) -> Measured:
             return alone(made(True), make, given)

@@ -4,10 +4,10 @@
 
 Four workers train a small perceptron on digits. Computing a gradient takes 0.3 ms, and each worker then sleeps 20 ms,
 the last one 40 ms, so that four fit on two cores and their speed is known. The gradients of an epoch are handed out by
-a shared cursor, first come, first served (DDP: in turn). Every gradient moves the parameters by the same rate: what
-averages k gradients has k times the learning rate (linear scaling: Goyal et al. 2017, section 2.1). Worker 0, a fast
-one, validates after each of its updates. Means over seeds with their 95 % interval (Student's t).
-Takes about 2 minutes.
+a shared cursor, first come, first served (DDP: in turn). Every gradient moves the parameters by the same rate: an
+average of k gradients has k times the learning rate (linear scaling: Goyal et al. 2017, section 2.1). Worker 0, a fast
+one, validates after each of its updates. Means over seeds with their 95 % interval (Student's t). Takes about 2
+minutes.
 """
 
 import argparse
@@ -45,7 +45,8 @@ T_975: Final = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 
 
 
 class Trained(NamedTuple):
-    """One training. `to_target_s` is infinite when the target was missed; `dropped` is a share of all gradients."""
+    """Results of one training. `to_target_s` is infinite if the target was missed; `dropped` is a share of all
+    gradients."""
 
     updates_per_s: float
     samples_per_s: float
@@ -56,7 +57,7 @@ class Trained(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What one worker saw: when it began and ended (monotonic clock), its gradients, and worker 0's validation."""
+    """What one worker measured: when it began and ended (monotonic clock), its gradients, and worker 0's validation."""
 
     began: float
     ended: float
@@ -82,7 +83,7 @@ class Validation:
 
 
 def compute(model: torch.nn.Module, worker: int, seed: int, number: int) -> None:
-    """The gradient of batch `number` of the whole training, in its emulated time."""
+    """The gradient of batch `number` of the whole training, in the emulated time."""
     gradient(model, batch(seed, *divmod(number, batches_per_epoch())))
     time.sleep(COMPUTE_S * SLOW.get(worker, 1.0))
 
@@ -140,7 +141,7 @@ def under_ddp(seed: int, epochs: int) -> Trained:
 
 
 def trained(parts: Sequence[Part], staleness: float) -> Trained:
-    """Of all workers, timed from when the first began to when the last ended."""
+    """Results of all workers, timed from when the first began to when the last ended."""
     began = min(part.began for part in parts)
     seconds = max(part.ended for part in parts) - began
     applied, dropped = sum(part.applied for part in parts), sum(part.dropped for part in parts)
@@ -164,7 +165,7 @@ SYSTEMS: Final[dict[str, Callable[[int, int], Trained]]] = {
 
 
 def mean_interval(values: Sequence[float], digits: int = 0) -> str:
-    """Mean and half width of its 95 % interval, as text; how many were finite when not all were."""
+    """Mean and half-width of its 95 % interval, as text; and how many were finite if not all were."""
     finite = [value for value in values if math.isfinite(value)]
     if len(finite) < len(values):
         return f"reached in {len(finite)} of {len(values)}"
@@ -175,7 +176,7 @@ def mean_interval(values: Sequence[float], digits: int = 0) -> str:
 
 
 def table(results: Mapping[str, Sequence[Trained]]) -> str:
-    """Markdown. Seconds to the target also as a share of DDP's with the same seed, which seeds disturb less."""
+    """Markdown. Seconds to the target are also shown relative to DDP's with the same seed, which varies less."""
     lines = [
         f"| rule | updates/s | samples/s | seconds to {TARGET:.0%} | of DDP's | dropped | staleness | last accuracy |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
@@ -193,7 +194,7 @@ def table(results: Mapping[str, Sequence[Trained]]) -> str:
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=20)

@@ -1,8 +1,8 @@
-"""kill -9 of whoever submits runs: `python -m benchmarks.submit_drills [--kills 40]`.
+"""kill -9 of processes that submit runs: `python -m benchmarks.submit_drills [--kills 40]`.
 
-A process submits runs one after the other and is killed at a random moment, again and again. Then a supervisor comes
-up, and when it has done its work no run in MLflow may be without a job, none may say that it waits or runs, and no
-half-made folder may be left. Exits with 1 otherwise. About a minute.
+A process submits runs one after the other and is killed at a random moment, again and again. Then a supervisor starts.
+When it has finished, no run in MLflow may be without a job, none may still wait or run, and no half-made folder may be
+left. Exits with 1 otherwise. Takes about a minute.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def submit_for_ever(workspace: Workspace, description: Description) -> None:
 
 
 def kill_submitters(workspace: Workspace, description: Description, kills: int, seed: int) -> int:
-    """Returns how many of the kills left something half made."""
+    """Returns how many of the kills left something half-made."""
     moments, abandoned = random.Random(seed), 0
     for _ in range(kills):
         process = multiprocessing.get_context("fork").Process(target=submit_for_ever, args=(workspace, description))
@@ -54,7 +54,7 @@ def kill_submitters(workspace: Workspace, description: Description, kills: int, 
 
 
 def told_of(job: JobFolder) -> bool:
-    """Whether it has ended, and MLflow knows."""
+    """Whether the job has ended and MLflow knows."""
     return job.state() in ENDED and not job.unrecorded.exists()
 
 

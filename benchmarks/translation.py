@@ -4,7 +4,7 @@
 
 Validated on the messages of the default split: the loss in nats per subword, and chrF over all of their translations.
 The baseline of chrF is the copy, the English sentence taken as its own translation: names, placeholders and words that
-both languages share. A copy has no probabilities, so the loss stands beside that of the subwords' frequencies in the
+both languages share. A copy has no probabilities, so the loss is compared with that of the subwords' frequencies in the
 training part. Takes about two minutes for each seed.
 """
 
@@ -27,11 +27,11 @@ from scalebook.training.zoo.models import Translator
 
 LEARNING_RATE: Final = 0.002
 ALL: Final = 100_000
-"""Translate as many as there are."""
+"""Translate all messages."""
 
 
 class _Translator(Translator):
-    """Keeps the figures of each validation: epoch, chrF, loss."""
+    """Stores the figures of each validation: epoch, chrF, loss."""
 
     def __init__(self) -> None:
         super().__init__(translated=ALL)
@@ -47,7 +47,7 @@ class _Translator(Translator):
 
 
 def trained(data: Messages, epochs: int, every: int, seed: int) -> list[tuple[int, float, float]]:
-    """Epoch, chrF and loss: of the untrained one, and after every so many epochs."""
+    """Epoch, chrF and loss: untrained, and after every `every` epochs."""
     seed_everything(seed, verbose=False)
     model = _Translator()
     trainer = plain_trainer(max_epochs=epochs, check_val_every_n_epoch=every)
@@ -64,22 +64,22 @@ def copied(data: Messages, batch: TranslationBatch) -> float:
 
 
 def by_frequency(data: Messages, validated: Tensor) -> float:
-    """Nats per subword where each has its share in the training part, and one more for those that it lacks."""
+    """Nats per subword if each has its share in the training part; one is added for subwords that it lacks."""
     counts = torch.ones(len(data.subwords))
     for _, target in data.train_dataloader():
         counts += target[:, 1:].flatten().bincount(minlength=len(counts))
     counts[PADDING] = 0
-    told = validated[:, 1:][validated[:, 1:] != PADDING]
-    return -(counts / counts.sum()).log()[told].mean().item()
+    targets = validated[:, 1:][validated[:, 1:] != PADDING]
+    return -(counts / counts.sum()).log()[targets].mean().item()
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--every", type=int, default=4)
     parser.add_argument("--seeds", type=int, default=3)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     be_quiet()
     data = Messages()
     data.prepare_data()
@@ -90,8 +90,8 @@ def main() -> None:
     print("| | chrF | loss, nats per subword |\n|---|---:|---:|", flush=True)
     print(f"| the English itself | {copied(data, batch):.3f} | |")
     print(f"| the subwords' frequencies | | {by_frequency(data, batch[1]):.2f} |", flush=True)
-    found = [trained(data, asked.epochs, asked.every, seed) for seed in range(1, asked.seeds + 1)]
-    for same in zip(*found, strict=True):
+    by_seed = [trained(data, arguments.epochs, arguments.every, seed) for seed in range(1, arguments.seeds + 1)]
+    for same in zip(*by_seed, strict=True):
         (epoch, *_), *_ = same
         _, scores, losses = zip(*same, strict=True)
         name = f"{epoch} epochs" if epoch else "untrained"

@@ -1,11 +1,11 @@
 """What a step of virtual workers costs beside a step of one process without a parameter server.
 
-`python -m benchmarks.virtual`: the perceptron of `engine_task` (669,706 parameters), SGD, one thread, in turn.
-Process CPU time, best of the rounds; the ratios are between those of one run. All keep the blocks that a step frees, as
-a worker's process does.
+`python -m benchmarks.virtual`: the perceptron of `engine_task` (669,706 parameters), SGD, one thread, in turn. Process
+CPU time, best of the rounds; ratios are within one run. All keep the memory that a step frees, as a worker's process
+does.
 
-`floor` is what caches alone cost: one process without a parameter server that computes from as many versions in turn as
-the virtual workers hold, and applies as many gradients later as travel there. Nothing else that they do is in it.
+`floor` is the cost of the caches alone: one process without a parameter server that computes from as many versions in
+turn as the virtual workers hold, and applies each gradient as many gradients later as travel there.
 """
 
 import argparse
@@ -41,20 +41,20 @@ Gradient = Callable[[], None]
 
 
 def gradient_of(model: Module) -> Gradient:
-    """Forward and backward of the next batch."""
+    """A function that computes forward and backward of the next batch."""
     inputs, labels = samples(0)
     starts = cycle(range(0, SAMPLES, BATCH))
 
     def compute() -> None:
-        at = next(starts)
-        loss: Tensor = cross_entropy(model(inputs[at : at + BATCH]), labels[at : at + BATCH])
+        start = next(starts)
+        loss: Tensor = cross_entropy(model(inputs[start : start + BATCH]), labels[start : start + BATCH])
         loss.backward()  # type: ignore[no-untyped-call]
 
     return compute
 
 
 def plain() -> Callable[[], None]:
-    """A step of one process."""
+    """A function that makes a step of one process."""
     model = perceptron()
     optimizer, gradient = make_optimizer(model), gradient_of(model)
 
@@ -75,7 +75,7 @@ class Traffic(NamedTuple):
 
 
 def floor(traffic: Traffic) -> Callable[[], None]:
-    """A step of one process with so much traffic through its caches."""
+    """A function that makes a step of one process with so much traffic through its caches."""
     model = perceptron()
     parameters, gradient = list(model.parameters()), gradient_of(model)
     versions = [[p.detach().clone() for p in parameters] for _ in range(traffic.versions)]
@@ -114,14 +114,14 @@ def floor(traffic: Traffic) -> Callable[[], None]:
 
 
 class Virtual(NamedTuple):
-    """A step of one of the virtual workers, whose turn it is, and what they hold."""
+    """A step of the virtual worker whose turn it is, and what the workers hold."""
 
     step: Callable[[], None]
     traffic: Callable[[], Traffic]
 
 
 class CountingClock(SimulatedClock):
-    """Knows how many pushes travel."""
+    """Counts the pushes that travel."""
 
     pushes = 0
 

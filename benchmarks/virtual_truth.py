@@ -1,17 +1,17 @@
-"""Virtual workers beside real ones of the same workload: do they predict updates, staleness and loss?
+"""Virtual workers beside real ones with the same workload: do they predict updates, staleness and loss?
 
     python -m benchmarks.virtual_truth [--seconds 0.8] [--seeds 5] [--only async:4:inline ...] [--json FILE]
                                        [--reliability training/planner/reliability.json]
 
 Workers are processes that compute the gradient of a small perceptron on digits and then sleep 20 ms, the last of them
 40 ms, so that 16 fit on few cores; 2 do not sleep, and share caches. For each rule and host a single worker calibrates
-the clock (`benchmarks/worker_cost.py`); where 2 compute, beside a process that computes too. Then every cell is
-run for real and on the virtual clock, with the same samples, for each seed.
-Ratios are virtual / real; `distance` is the total variation between the two histograms of staleness (0: equal, 1:
-nothing in common); the loss is the mean of the last tenth. `ok`: updates/s and mean staleness within 10 %, distance at
-most 0.15. At the end: whether loss curves can be told apart, gradient by gradient, for each rule
-(`benchmarks/apart.py`; p after Holm's correction), which cells fail and in what, and how far the planner is off. Its
-updates/s / real are the column `plan`. With the defaults 7 minutes on a quiet machine.
+the clock (`benchmarks/worker_cost.py`); for 2 workers beside a process that computes too. Then every cell runs for real
+and on the virtual clock, with the same samples, for each seed. Ratios are virtual / real; `distance` is the total
+variation between the two histograms of staleness (0: equal, 1: nothing in common); the loss is the mean of the last
+tenth. `ok`: updates/s and mean staleness within 10 %, distance at most 0.15. At the end: whether loss curves can be
+told apart, gradient by gradient, for each rule (`benchmarks/apart.py`; p after Holm's correction), which cells fail and
+in what, and how far the planner is off. Its updates/s / real are the column `plan`. With the defaults 7 minutes on a
+quiet machine.
 """
 
 import argparse
@@ -45,9 +45,9 @@ from scalebook.training.planner.profile import Profile
 from scalebook.training.planner.reliability import ComparedPlan, PlansCompared, strategy_of, write
 
 NEAR: Final = 0.1
-"""Of the measured updates/s and mean staleness, how far a prediction may be off."""
+"""Allowed relative error of a prediction, for updates/s and mean staleness."""
 APART: Final = 0.15
-"""The same of the distance of two histograms."""
+"""Allowed distance of two histograms."""
 HEADER: Final = (
     "rule            workers host     updates/s  ratio  staleness  ratio  distance     loss  virtual   plan  ok"
 )
@@ -66,7 +66,7 @@ HOSTS: Final[tuple[HostName, ...]] = ("inline", "process")
 
 
 class Seen(NamedTuple):
-    """One run. `stale`: pushes by staleness, as shares."""
+    """Results of one run. `stale`: pushes by staleness, as shares."""
 
     updates_per_s: float
     staleness: float
@@ -80,7 +80,7 @@ class Seen(NamedTuple):
 
 
 def slept(workers: int) -> float:
-    """Seconds that each sleeps beside a gradient: two compute all the time."""
+    """Seconds of sleep for each gradient; 0 for two workers, which compute all the time."""
     return 0.0 if workers <= 2 else SLEEP_S
 
 
@@ -90,7 +90,7 @@ def slower(workers: int, gradient_s: float) -> float:
 
 
 def linear(workers: int, alone: Cost) -> float:
-    """Updates/s if nobody took anything from anybody, the last worker being slower."""
+    """Updates/s if no worker slowed another, with the last worker slower."""
     one = alone.gradient_s + alone.server_s
     return (workers - 1) / one + 1 / (one + (SLOW - 1) * slept(workers))
 
@@ -132,7 +132,7 @@ def real(rule: Rule, workers: int, host: HostName, seconds: float, seed: int) ->
 
 
 def virtual(rule: Rule, workers: int, host: HostName, cost: Cost, seconds: float, seed: int) -> Seen:
-    """The same on a clock made of what a single worker has taken; the servers serve pushes one after the other."""
+    """The same on a clock with the costs of a single worker; the servers serve pushes one after the other."""
     clock = SimulatedClock(cost.clock(slower(workers, cost.gradient_s), workers, host), workers, seed=seed)
     run = SharedRun(workers, Settings(rule), clock)
     waits = run.control.seconds[WAIT::ROW]
@@ -155,16 +155,16 @@ def virtual(rule: Rule, workers: int, host: HostName, cost: Cost, seconds: float
         one.hand_over(worker)
         players.push()
     updates = players.sections[0].shards[0].version / clock.now()
-    found = _seen(run, updates, losses)
+    seen = _seen(run, updates, losses)
     players.end_all()
     players.detach()
     run.close()
-    return found
+    return seen
 
 
 def planned(rule: Rule, workers: int, cost: Cost, slowdown: float) -> Point:
-    """What the planner says, who knows a worker alone under async, and how much slower as many are as there are cores:
-    without gradients, in steady state."""
+    """The planner's prediction in steady state, without gradients. It knows a worker alone under async, and the
+    slowdown when as many compute as there are cores."""
     gradient_s = Distribution("gamma", cost.gradient_s, cost.cv) if cost.cv else cost.gradient_s
     stragglers = {workers - 1: slower(workers, cost.gradient_s)}
     profile = Profile(gradient_s, 1, 0, 0, cost.server_s, stragglers, slowdown={2: slowdown})
@@ -188,7 +188,7 @@ def distance(first: Sequence[float], second: Sequence[float]) -> float:
 def row(
     name: str, workers: int, host: str, sleeps: bool, theirs: Sequence[Seen], ours: Sequence[Seen], plan: Point
 ) -> Row:
-    """One cell: real runs, virtual ones of the same seeds, and the planner's play."""
+    """One cell: real runs, virtual ones of the same seeds, and the planner's simulation."""
     rate, stale = _mean(theirs, "updates_per_s"), _mean(theirs, "staleness")
     return {
         "rule": name,
@@ -212,7 +212,7 @@ def _mean(values: Sequence[Seen], what: str) -> float:
 
 
 def failures(cell: Row) -> list[str]:
-    """What of a cell is further off than it may be, in words."""
+    """The figures of a cell that are further off than allowed, in words."""
     said = []
     for what, words in (("updates_ratio", "updates/s"), ("staleness_ratio", "staleness")):
         if abs(cell[what] - 1) > NEAR:
@@ -223,7 +223,7 @@ def failures(cell: Row) -> list[str]:
 
 
 def line(cell: Row) -> str:
-    """Below HEADER."""
+    """A row below HEADER."""
     return (
         f"{cell['rule']:<15} {cell['workers']:>7} {cell['host']:<8} {cell['updates_per_s']:>9.1f} "
         f"{cell['updates_ratio']:>6.2f} {cell['staleness']:>10.2f} {cell['staleness_ratio']:>6.2f} "
@@ -233,7 +233,8 @@ def line(cell: Row) -> str:
 
 
 def verdicts(rows: Sequence[Row], linear: Mapping[int, float]) -> list[str]:
-    """How many cells agree, which do not and in what, and what async workers make of `linear` updates/s, by number."""
+    """How many cells agree, which do not and why, and async workers' updates/s relative to `linear`, by number of
+    workers."""
     said = []
     for sleeps, words in ((True, "workers that sleep"), (False, "workers that only compute")):
         cells = [cell for cell in rows if cell["sleeps"] is sleeps]
@@ -259,8 +260,8 @@ def verdicts(rows: Sequence[Row], linear: Mapping[int, float]) -> list[str]:
 
 
 def cells(rows: Sequence[Row]) -> list[ComparedPlan]:
-    """Of the planner: of workers that sleep, and of those that only compute and share caches; staleness where there is
-    any."""
+    """The planner's cells: workers that sleep, and workers that only compute and share caches; with staleness if there
+    is any."""
     return [
         ComparedPlan(
             strategy_of(RULES[cell["rule"]]()),
@@ -276,11 +277,11 @@ def cells(rows: Sequence[Row]) -> list[ComparedPlan]:
 def main() -> None:
     """Print a line for each cell."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=0.8, help="of each run")
+    parser.add_argument("--seconds", type=float, default=0.8, help="seconds of each run")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", nargs="+", help="rule:workers:host")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--reliability", type=Path, help="write its cells here, beside those of others")
+    parser.add_argument("--reliability", type=Path, help="add its cells to this file")
     args = parser.parse_args()
     torch.set_num_threads(1)
     print(machine())

@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 def until(condition: Callable[[], T], what: str, deadline_s: float) -> T:
-    """The first true value of `condition`; TimeoutError that says `what` was waited for."""
+    """The first true value of `condition`; TimeoutError that names `what` was waited for."""
     deadline = time.monotonic() + deadline_s
     while not (value := condition()):
         if time.monotonic() > deadline:

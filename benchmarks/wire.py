@@ -1,9 +1,10 @@
-"""Our wire between machines beside pyzmq: CPU time of both ends for a gradient there and the parameters back.
+"""Our wire between nodes beside pyzmq: CPU time of both ends for a gradient there and the parameters back.
 
-Everything but the wire is the product's: worker's end, proxy, engine, numbers of calls, replies that are kept. Over
-pyzmq a frame of ours is a message, or (`parts`) a message with its head and others of at most 1 MB; connections,
-signs of life and encryption (CURVE, with keys made of the run's) are its own. Nothing is computed, over loopback; the
-shards' update is in all figures. Systems take turns, and ratios are of one turn. pyzmq is none of Scalebook's packages:
+Everything but the wire is the product's: worker's end, proxy, engine, call numbers, stored replies. Over pyzmq a frame
+of ours is a message, or (`parts`) a message with its head and others of at most 1 MB; connections, heartbeats and
+encryption (CURVE, with keys derived from the run's) are its own. It runs over loopback, without computing gradients;
+the shards' update is in all figures. Systems take turns, and ratios are within one turn. pyzmq is not one of
+Scalebook's packages:
 
     pip install --target /tmp/pyzmq pyzmq
     PYTHONPATH=/tmp/pyzmq python -m benchmarks.wire [--turns 8] [--seconds 1] [--megabytes 0.1 1 10 40]
@@ -57,18 +58,19 @@ from scalebook.training.lightning.processes.processes import run_workers
 
 zmq: Any = import_module("zmq") if find_spec("zmq") else None
 PART: Final = 1 << 20
-"""Bytes of a message at most, by `parts`."""
+"""Most bytes of a message, with `parts`."""
 AHEAD: Final = 16
 """Messages that may wait in a socket."""
 WARM_UP: Final = 8
 DESIGNS: Final = ("whole", "lent", "parts")
-"""One message for a frame; the same, and gradients are used where pyzmq received them; or in parts."""
+"""`whole`: one message per frame. `lent`: the same, but gradients are used where pyzmq received them. `parts`: in
+parts."""
 OURS: Final = "ours"
 
 
 class ZmqWire(Wire):
-    """Frames as messages of a socket. `peer`: whom a ROUTER speaks to; what another says first goes to `others`.
-    `lost`: whether the connection is. `lends`: gradients stay where they came."""
+    """Frames as messages of a socket. `peer`: the partner of a ROUTER; the first messages of other peers go to
+    `others`. `lost`: whether the connection is lost. `lends`: gradients stay where they were received."""
 
     def __init__(
         self,
@@ -95,8 +97,8 @@ class ZmqWire(Wire):
             return
         self._say([head])
         for one in whole:
-            for at in range(0, len(one), PART):
-                self._say([one[at : at + PART]])
+            for start in range(0, len(one), PART):
+                self._say([one[start : start + PART]])
 
     def _say(self, message: list[Any]) -> None:
         until = time.monotonic() + DEADLINE_S
@@ -123,7 +125,7 @@ class ZmqWire(Wire):
         return WireHead(Kind(kind), number, text, body)
 
     def _message(self, lives: Callable[[], bool], until: float | None) -> list[Any]:
-        """The next, without whom it is from."""
+        """The next message, without its sender."""
         while True:
             try:
                 parts: list[Any] = self._zmq.recv_multipart(copy=False)
@@ -149,8 +151,8 @@ class ZmqWire(Wire):
             raise ProtocolError("another size")
         if self._design == "parts":
             for room in rooms:
-                for at in range(0, len(room), PART):
-                    self._part(room[at : at + PART])
+                for start in range(0, len(room), PART):
+                    self._part(room[start : start + PART])
             return
         for room, frame in zip(rooms, self._rest, strict=True):
             if self._lends and isinstance(lent := getattr(room.obj, "tensor", None), Tensor):
@@ -182,7 +184,7 @@ class ZmqWire(Wire):
 
 
 def curve(socket_: Any, secret: Secret, serves: bool) -> None:
-    """Keys made of the run's, so that nobody else has them."""
+    """Set keys derived from the run's, so that nobody else has them."""
     mine, theirs = (b"server", b"worker") if serves else (b"worker", b"server")
     own, other = (import_module("zmq.utils.z85").encode(secret.proof(b"curve " + role)) for role in (mine, theirs))
     socket_.curve_secretkey, socket_.curve_publickey = own, zmq.curve_public(own)
@@ -193,7 +195,7 @@ def curve(socket_: Any, secret: Secret, serves: bool) -> None:
 
 
 def settled(socket_: Any, design: str) -> None:
-    """What both sides set: a deadline of each wait, signs of life as often as ours, few messages ahead."""
+    """Set the options of both sides: a deadline of each wait, heartbeats as often as ours, few messages ahead."""
     socket_.rcvtimeo = socket_.sndtimeo = int(SLICE_S * 1000)
     socket_.linger = 0
     socket_.sndhwm = socket_.rcvhwm = AHEAD
@@ -204,7 +206,7 @@ def settled(socket_: Any, design: str) -> None:
 
 
 class Watch(threading.Thread):
-    """Tells when a socket loses its connection, which pyzmq says nowhere else."""
+    """Notices when a socket loses its connection, which pyzmq does not report."""
 
     def __init__(self, socket_: Any) -> None:
         super().__init__(daemon=True)
@@ -232,7 +234,7 @@ class Watch(threading.Thread):
                         self._mine, self.lost_at = self._mine and -1, time.monotonic()
 
     def follow(self, connection: int) -> None:
-        """This is the worker's, of all that strangers have too."""
+        """Watch this connection, the worker's, among all that strangers have."""
         self._mine = connection
         self.lost_at = None if connection in self._open else time.monotonic()
 
@@ -240,14 +242,14 @@ class Watch(threading.Thread):
         return self.lost_at is not None
 
     def end(self) -> None:
-        """Before the socket is closed."""
+        """Stop, before the socket is closed."""
         self._is_over = True
         self.join()
         self._socket.disable_monitor()
 
 
 class ZmqChannel(Channel):
-    """As ours, but that each connection is a socket of pyzmq with an identity of its own."""
+    """As ours, except that each connection is a socket of pyzmq with an identity of its own."""
 
     design = ""
     _watch: Watch | None = None
@@ -348,7 +350,7 @@ class ZmqDoor(ConnectionAcceptor):
 
 
 class Cost(NamedTuple):
-    """Of one gradient there and the parameters back."""
+    """Cost of one gradient there and the parameters back."""
 
     cpu_ms: float
     wall_ms: float
@@ -367,7 +369,7 @@ def optimizer_of(model: Module) -> SGD:
 
 @contextmanager
 def over(system: str) -> Iterator[None]:
-    """The product's, or one of `DESIGNS` in the place of its connections."""
+    """Use the product's connections, or one of `DESIGNS` in their place."""
     if system == OURS:
         yield
         return
@@ -379,7 +381,7 @@ def over(system: str) -> Iterator[None]:
 
 
 def cost(system: str, megabytes: float, encrypts: bool, seconds: float, workers: int = 1) -> Cost:
-    """Real processes on both sides."""
+    """Measure with real processes on both sides."""
     secret, tls = Secret(secrets.token_bytes(KEY_BYTES)), serving() if encrypts else None
     launch, listeners = Launch(workers, Settings()), [listening(HOST) for _ in range(workers)]
     posts = [launch.post(worker, RUN, one, secret, tls) for worker, one in enumerate(listeners)]
@@ -430,16 +432,16 @@ def cost(system: str, megabytes: float, encrypts: bool, seconds: float, workers:
 
 
 def both_cpu_s(other: int) -> float:
-    """User and system time of this process and another, of all threads: the kernel's clock of a process by its id."""
+    """User and system time of this process and another, over all threads: the kernel's clock of a process by its id."""
     return time.process_time() + time.clock_gettime((~other << 3) | 2)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=1.0, help="measured, of each system in each turn")
-    parser.add_argument("--megabytes", type=float, nargs="+", default=[0.1, 1, 10, 40], help="of parameters")
-    parser.add_argument("--designs", nargs="+", choices=DESIGNS, default=["whole", "parts"], help="of pyzmq")
+    parser.add_argument("--seconds", type=float, default=1.0, help="seconds to measure each system in each turn")
+    parser.add_argument("--megabytes", type=float, nargs="+", default=[0.1, 1, 10, 40], help="MB of parameters")
+    parser.add_argument("--designs", nargs="+", choices=DESIGNS, default=["whole", "parts"], help="designs of pyzmq")
     arguments = parser.parse_args()
     if zmq is None:
         raise SystemExit("pyzmq is not here; see --help")
@@ -459,7 +461,7 @@ def main() -> None:
 
 
 def row(megabytes: float, encrypts: bool, design: str, turns: Sequence[dict[str, Cost]]) -> str:
-    """Medians; of the ratio the range too."""
+    """A row of medians; of the ratio also the range."""
     ours, theirs = ([turn[name] for turn in turns] for name in (OURS, design))
     ratios = [there.cpu_ms / here.cpu_ms for here, there in zip(ours, theirs, strict=True)]
     cpu = [f"{statistics.median(one.cpu_ms for one in costs):.2f}" for costs in (ours, theirs)]

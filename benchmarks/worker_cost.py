@@ -1,8 +1,8 @@
-"""What a clock for `benchmarks/virtual_truth.py` is made of, measured by one worker in a short run.
+"""The costs for the clock of `benchmarks/virtual_truth.py`, measured by one worker in a short run.
 
-The worker is alone in its run, under the cell's own rule and host, so that nothing is seen of what several workers
-make together. Beside it as many processes compute as further workers would on other cores: these take caches, memory
-bandwidth and turbo from it. What it costs to be woken is measured by two processes that take turns.
+The worker is alone in its run, under the cell's own rule and host, so that it shows nothing of what several workers
+cost together. Beside it as many processes compute as further workers would on other cores: these take caches, memory
+bandwidth and turbo from it. Two processes that take turns measure the cost of waking up.
 """
 
 import mmap
@@ -28,9 +28,9 @@ LEAST: Final = 2 * WARM_UP
 
 
 class Cost(NamedTuple):
-    """Seconds of one worker: from push to push without waiting and applying, with its sleep; its spread; applying one
-    gradient; what a push waits for a server process beside that, on its way and back; what having waited for others
-    adds to the next gradient."""
+    """Seconds of one worker: from push to push without waiting and applying, with its sleep; their spread; applying one
+    gradient; the extra wait for a server process, there and back; and the extra time of the next gradient after a wait
+    for others."""
 
     gradient_s: float
     cv: float
@@ -39,14 +39,14 @@ class Cost(NamedTuple):
     woken_s: float = 0.0
 
     def clock(self, slow: float, workers: int, host: HostName) -> ClockSettings:
-        """Of so many workers, the last of which takes `slow` times as long."""
+        """A clock of so many workers, the last of which takes `slow` times as long."""
         seconds = Distribution("gamma", self.gradient_s, self.cv) if self.cv else self.gradient_s
         return ClockSettings(
             seconds, {workers - 1: slow}, self.server_s, Link(self.way_s / 2), server_process=host == "process"
         )
 
     def words(self) -> str:
-        """For a line of the output, in milliseconds."""
+        """The costs as a line of the output, in milliseconds."""
         return (
             f"a gradient {1e3 * self.gradient_s:.2f} (cv {self.cv:.2f}), applying it {1e3 * self.server_s:.3f}, way to "
             f"a server and back {1e3 * self.way_s:.3f}, being woken {1e3 * self.woken_s:.3f} ms"
@@ -60,7 +60,7 @@ def computed(model: torch.nn.Module, seed: int, number: int) -> float:
 
 
 def calibrate(rule: Rule, host: HostName, sleep_s: float, beside: int, seconds: float, woken_s: float = 0.0) -> Cost:
-    """One worker that sleeps so long beside each gradient, and so many processes that only do the same."""
+    """One worker that sleeps so long for each gradient, beside so many processes that do the same without a server."""
     run = SharedRun(1, Settings(Sync() if isinstance(rule, Sync) else rule, host=host))
     over = mmap.mmap(-1, mmap.PAGESIZE)
 
@@ -103,7 +103,7 @@ def calibrate(rule: Rule, host: HostName, sleep_s: float, beside: int, seconds: 
 
 
 def _compute(model: torch.nn.Module, sleep_s: float, over: mmap.mmap) -> int:
-    """Until `over`; how many gradients."""
+    """Compute until `over`; returns the number of gradients."""
     number, until = 0, time.perf_counter() + DEADLINE_S
     while not over[0] and time.perf_counter() < until:
         computed(model, 0, number)
@@ -113,8 +113,8 @@ def _compute(model: torch.nn.Module, sleep_s: float, over: mmap.mmap) -> int:
 
 
 def woken(sleep_s: float, seconds: float) -> float:
-    """How much longer a turn of two processes takes that compute in turn, and wake each other by the engine's event,
-    than a gradient of one of them that computes all the time; in seconds."""
+    """How much longer a turn takes, in seconds, when two processes take turns and wake each other by the engine's
+    event, than a gradient of one that computes all the time."""
     memory = mmap.mmap(-1, mmap.PAGESIZE)
     event, turn = Event(memoryview(memory)[:8]), memoryview(memory)[8:16].cast("q")
 
@@ -144,7 +144,7 @@ def woken(sleep_s: float, seconds: float) -> float:
 
 
 def _gradients(model: torch.nn.Module, sleep_s: float, seconds: float) -> list[float]:
-    """Seconds of each, one after the other."""
+    """Seconds of each gradient, one after the other."""
     took, until = [], time.perf_counter() + seconds
     for number in range(1_000_000):
         began = time.perf_counter()

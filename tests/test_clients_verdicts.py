@@ -65,7 +65,7 @@ def test_the_table_has_numbers_and_verdicts() -> None:
 def test_a_refusal_is_one_of_the_documented_ones() -> None:
     assert is_refused("model: two optimizers share a parameter. Give each parameter to one optimizer")
     assert is_refused(
-        "optimizer: X does not work with a parameter server: it wraps another optimizer, whose state is not its own."
+        "optimizer: X does not work with a parameter server: it wraps another optimizer, which keeps the state."
     )
     assert not is_refused("You selected an invalid strategy name: `strategy=<AsyncPS>`")
 

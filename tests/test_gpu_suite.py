@@ -318,7 +318,7 @@ def test_the_page_without_figures_says_that_nothing_was_measured(tmp_path: Path)
     assert "No figures were measured." in page([without])
     given = tmp_path / "cpu.json"
     given.write_text(json.dumps({"device": "CPU, 2 cores", "gpus": 0}), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"it is of no GPU \(CPU, 2 cores\)"):
+    with pytest.raises(ValueError, match=r"has no GPU \(CPU, 2 cores\)"):
         keep(given, tmp_path)
 
 

@@ -41,9 +41,9 @@ def train(worker: int, seconds: float, server: int, store: str | None) -> list[f
     def run_for(duration_s: float) -> int:
         steps, until = 0, time.perf_counter() + duration_s
         while time.perf_counter() < until:
-            at = steps * BATCH % SAMPLES
+            start = steps * BATCH % SAMPLES
             with mx.autograd.record():
-                value = criterion(model(inputs[at : at + BATCH]), labels[at : at + BATCH])
+                value = criterion(model(inputs[start : start + BATCH]), labels[start : start + BATCH])
             value.backward()
             trainer.step(BATCH)
             mx.nd.waitall()  # operations are queued: without this the loop runs ahead of them
@@ -61,7 +61,7 @@ def cpu_seconds(processes: list[psutil.Process]) -> float:
 
 
 def start(role: str, port: int, workers: int, command: list[str], **more: str) -> subprocess.Popen[str]:
-    """A process of the cluster; in the roles scheduler and server, `import mxnet` runs it to its end."""
+    """Start a process of the cluster; in the roles scheduler and server, `import mxnet` runs it to its end."""
     environment = {
         **os.environ,
         **more,
@@ -76,7 +76,7 @@ def start(role: str, port: int, workers: int, command: list[str], **more: str) -
 
 
 def served(seconds: float, workers: int) -> list[list[float]]:
-    """What `train` returns, of each worker."""
+    """The results of `train`, of each worker."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]

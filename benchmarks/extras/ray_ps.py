@@ -26,7 +26,7 @@ def perceptron() -> Sequential:
 
 
 class Server:
-    """Parameters as a list of NumPy arrays; a call a gradient."""
+    """Parameters as a list of NumPy arrays; one call per gradient."""
 
     def __init__(self) -> None:
         torch.set_num_threads(1)
@@ -82,9 +82,11 @@ class Worker:
         def run_for(duration_s: float) -> int:
             steps, until = 0, time.perf_counter() + duration_s
             while time.perf_counter() < until:
-                at = steps * BATCH % SAMPLES
+                start = steps * BATCH % SAMPLES
                 self.optimizer.zero_grad()
-                torch.autograd.backward(cross_entropy(self.model(inputs[at : at + BATCH]), labels[at : at + BATCH]))
+                torch.autograd.backward(
+                    cross_entropy(self.model(inputs[start : start + BATCH]), labels[start : start + BATCH])
+                )
                 self.apply()
                 steps += 1
             return steps

@@ -29,7 +29,7 @@ def import_tensorflow() -> Any:
 
 
 def serve(addresses: dict[str, list[str]], role: str, number: int) -> None:
-    """A worker or the parameter server, until it is ended."""
+    """Run a worker or the parameter server until it is ended."""
     tf = import_tensorflow()
     spec = tf.train.ClusterSpec(addresses)
     config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=4)

@@ -30,7 +30,7 @@ def test_none_when_it_works_nowhere_in_the_range() -> None:
 
 
 def test_a_start_that_works_is_refused() -> None:
-    with pytest.raises(ValueError, match="Begin the search higher"):
+    with pytest.raises(ValueError, match="Start the search higher"):
         largest(lambda value: value < math.inf, start=1.0, halvings=3)
 
 

@@ -1,20 +1,24 @@
-"""The parameter server: torch and the standard library only, usable without Lightning.
+"""The parameter server. It needs torch and the standard library only, and works without Lightning.
 
-`SharedRun(workers, settings)` before the fork, `join(...)` in each worker, `joined.begin()`, then `client.push()` after
-every backward pass. With host `process`, `serve(...)` in each of `run.servers` processes more.
+Make `SharedRun(workers, settings)` before the fork. In each worker call `join(...)`, then `joined.begin()`, then
+`client.push()` after every backward pass. With host `process`, start `run.servers` more processes that call
+`serve(...)`.
 
-Begin with `worker/client.py` (a push and a pull) and `store/shard.py` (how a version is made). The rooms, from the
-ground up; each knows only those before it:
-    rules          what is done with a gradient: rules, dampings, codecs, settings. Pure, and without torch
-    codecs         gradients and parameters in fewer bytes: the kernels of the codecs that `rules` declares
-    memory         shared memory, locks and events in it, views into it
-    coordination   what processes know of each other: the run, who may begin, whose gradient is admitted; measures
-    store          one optimizer: its memory, shards, rounds, and its hosts (who applies a gradient)
-    worker         a worker's end: join, pull, push; `worker_end` is all that a trainer knows
-    sim            all workers of a run simulated by one process, on a clock that is declared (host virtual)
-    net            workers on other nodes: frames, authentication, a proxy for each beside the shards
-Beside them: `launch` makes what the processes of a run share, `served_run` does so for several nodes, `replay` makes a
-run again from its `trace`, `worker_clock` says how a worker waits, `hyper` what travels with a push.
+The packages, from the ground up:
+    rules          what is done with a gradient: rules, dampings, codecs, settings. Pure, without torch
+    codecs         the kernels that encode gradients and parameters in fewer bytes
+    worker_clock   how a worker waits, and what time it is
+    memory         shared memory with locks and events; copy-on-write views of it; copies to and from GPUs
+    hyper          the hyper-parameters that travel with a push
+    trace          the log of updates
+    coordination   shared state of the run: admission of gradients, membership, messages, measures
+    store          one optimizer: its memory layout, state, shards, rounds, and the hosts that apply updates
+    worker         a worker's end of the run: join, pull, push; which worker takes which batch
+    sim            one process that simulates all workers on a declared clock (host `virtual`)
+    net            workers on other nodes: frames, authentication, a proxy for each worker
+    replay         makes a run again from its trace
+    launch         what the processes of a run share, made before the fork
+    served_run     a run over several nodes: the server's port, and the connection to it
 """
 
 from importlib import import_module
@@ -61,7 +65,7 @@ _ROOMS: Final = {
 
 
 def __getattr__(name: str) -> Any:
-    """What is offered here, from its room when it is asked for: the policy is to be had without torch."""
+    """Import a name from its module when it is first used, so that the rules can be imported without torch."""
     for room, offered in _ROOMS.items():
         if name in offered:
             return getattr(import_module(f"{__name__}.{room}"), name)

@@ -12,13 +12,13 @@ Groups = Sequence[Mapping[str, Any]]
 
 
 def encode(groups: Groups) -> bytes:
-    """Everything but the parameters. Numbers, texts, None, tensors of one element, and tuples, lists and dicts of them;
-    else a ValueError."""
+    """Encode everything but the parameters: numbers, texts, None, tensors of one element, and tuples, lists and dicts
+    of them. ValueError for anything else."""
     return json.dumps([{k: plain(k, v) for k, v in group.items() if k != "params"} for group in groups]).encode()
 
 
 class Encoder:
-    """`encode`, but only when something has changed."""
+    """`encode`, which runs only if something has changed."""
 
     def __init__(self) -> None:
         self._last: list[dict[str, Any]] = []
@@ -32,7 +32,7 @@ class Encoder:
 
 
 def _same(group: Mapping[str, Any], last: Mapping[str, Any]) -> bool:
-    """Equal keys and values; a tensor among them counts as changed, since it may change in place."""
+    """Whether keys and values are equal; a tensor always counts as changed, since it may change in place."""
     return len(group) == len(last) + 1 and all(
         not isinstance(value, Tensor) and value == group.get(key) for key, value in last.items()
     )
@@ -45,7 +45,7 @@ def decode(text: bytes) -> list[dict[str, Any]]:
 
 
 def plain(key: str, value: object) -> object:
-    """A value as JSON can have it. ValueError, naming the key, for what it cannot."""
+    """A value as JSON. ValueError, naming the key, for what JSON cannot hold."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Tensor) and value.numel() == 1:

@@ -1,6 +1,6 @@
-"""A run before the fork and beside it: what its processes share, and the ends that they get.
+"""A run before the fork: what its processes share, and the ends that they get.
 
-Made by the process that starts the others, the monitor; `worker` and `server` are called in these.
+The monitor, which starts the other processes, makes it; these call `worker` and `server`.
 """
 
 from collections.abc import Collection, Sequence
@@ -27,8 +27,8 @@ __all__ = ["Launch", "ServerEnd", "anonymous_file"]
 
 
 class Launch:
-    """Anonymous memory: gone with the last process that has it, whatever ends it. ValueError for settings that
-    contradict each other, naming key and remedy. `seed`: of what a virtual run's clock draws."""
+    """Anonymous memory that vanishes with the last process that holds it. ValueError, naming key and remedy, for
+    settings that contradict each other. `seed`: of a virtual run's clock."""
 
     def __init__(self, workers: int, settings: Settings, seed: int = 0) -> None:
         self._clock = None
@@ -40,7 +40,7 @@ class Launch:
 
     @property
     def processes(self) -> int:
-        """Worker processes to start: one for each worker, or one that simulates them all."""
+        """Worker processes to start: one for each worker, or one that simulates all."""
         return self._run.control.workers if self._clock is None else 1
 
     @property
@@ -56,8 +56,8 @@ class Launch:
     def post(
         self, worker: int, run: str, listener: Listener, secret: Secret, tls: ServerTls | None
     ) -> RemoteWorkerService:
-        """Before the fork: where worker `worker` is waited for, which another machine has (`RemoteEnd`). `run`: a name
-        that both machines know. ValueError for settings that do not go between machines."""
+        """Before the fork: the service for remote worker `worker` (`RemoteEnd`). `run`: a name that both nodes know.
+        ValueError for settings that cannot run over several nodes."""
         return RemoteWorkerService(
             self._run, partial(self._end, worker), listener, secret, tls, Hello(run, "", worker, 0)
         )
@@ -72,7 +72,7 @@ class Launch:
         return SharedEnd(self._run, worker, deadline_s, self._cursor, self._signals, self._meetings, self._rows)
 
     def players(self, deadline_s: float) -> SimulationEnd:
-        """Become the process that simulates all workers of a virtual run; `deadline_s` as above."""
+        """Become the process that simulates all workers of a virtual run; `deadline_s` as in `worker`."""
         assert self._clock is not None, "host virtual, with a clock"
         return SimulatedEnd(self._run, self._clock, deadline_s, self._cursor, self._signals, self._meetings, self._rows)
 
@@ -87,7 +87,7 @@ class Launch:
         return None if self._signals.begun else self._run.control.column(ARRIVALS)
 
     def notes(self) -> dict[int, str]:
-        """By worker, what those wait for in whose wait nothing has happened for a while."""
+        """By worker, what the workers wait for whose wait has seen no event for a while."""
         return self._run.control.notes()
 
     def living(self) -> list[int]:
@@ -95,24 +95,24 @@ class Launch:
         return self._run.control.living()
 
     def checkpoint(self) -> Path | None:
-        """The newest that worker 0 has noted, if it is there."""
+        """The newest checkpoint that worker 0 has noted, if the file exists."""
         return self._signals.checkpoint()
 
     def mark_dead(self, worker: int) -> None:
-        """A worker has died: nobody waits for it any more, and its share of the data is open to all."""
+        """Note that a worker has died: nobody waits for it, and its share of the data is open to all."""
         self._cursor.mark_dead(worker)
         self._run.mark_dead(worker)
 
     def rejoin(self, worker: int) -> None:
-        """A worker has died and will be started again, so that the others wait for it. Instead of `mark_dead`."""
+        """Note that a dead worker will be started again, so that the others wait for it. Instead of `mark_dead`."""
         self._cursor.mark_dead(worker)
         self._meetings.forget(worker)
         self._run.rejoin(worker)
         self._cursor.rejoin(worker)
 
     def take_in(self, worker: int) -> bool:
-        """As `rejoin`, of one whom nobody waits for. False, and nothing has happened, where it comes too late: who
-        waits for the last update may be past that."""
+        """As `rejoin`, for a worker that nobody waits for. False, with no effect, if it comes too late: a process that
+        waits for the last update may have gone on."""
         self.rejoin(worker)
         if self._signals.stop or self._run.control.counter(0, FINISHED):  # asked last, so that who finishes waits
             self.mark_dead(worker)
@@ -120,14 +120,14 @@ class Launch:
         return True
 
     def close(self) -> None:
-        """Give up this process's handles when the run has ended, and complete its trace."""
+        """Close this process's descriptors when the run has ended, and complete its trace."""
         self._run.close()
         self._rows.close()
         self._meetings.close()
 
 
 class ServerEnd:
-    """What a server process needs of the run: it applies pushes. It may look at data cursor and meetings, and takes no
+    """A server process's end of the run: applies pushes. It may read the data cursor and the exchange, and takes no
     part."""
 
     def __init__(
@@ -137,8 +137,8 @@ class ServerEnd:
         self.cursor, self.meetings = cursor, meetings
 
     def await_workers(self, rendezvous: int, workers: Collection[int] | None = None) -> None:
-        """Wait until every living worker, or each of these, has come to so many rendezvous. TimeoutError when nothing
-        happens for the deadline.
+        """Wait until every living worker, or each of `workers`, has come to so many rendezvous. TimeoutError when
+        nothing happens for the deadline.
 
         Called before the model's `setup` in the server, which may need files that worker 0 downloads before that
         rendezvous.

@@ -1,4 +1,4 @@
-"""A traced run again, in one process: the same updates in the same order give the same weights, bit for bit."""
+"""Makes a traced run again, in one process: the same updates in the same order give the same weights, bit for bit."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -37,18 +37,20 @@ class Key(NamedTuple):
 
 
 def replay(folder: Path, settings: Settings, optimizer: Optimizer, compute: ComputeGradient) -> None:
-    """Make the updates in the trace `folder` again, on the parameters of `optimizer`, which hold the run's first ones.
+    """Make the updates in the trace `folder` again, on the parameters of `optimizer`, which hold the run's initial
+    values.
 
-    `settings` are those of the run. Each gradient is computed on parameters of the versions it was computed from then;
-    memory is needed for those that are still to be used. One optimizer, pushing every gradient; ValueError otherwise.
+    `settings` are those of the run. Each gradient is computed on parameters of the versions that it was computed from
+    in the run; memory holds the versions that are still needed. ValueError unless there is one optimizer that pushes
+    every gradient.
     """
     head = read_head(folder)
     if len(head.last) != 1 or settings.local.sums:
         raise ValueError(f"{folder}: only one optimizer that pushes and pulls every gradient can be replayed")
     if settings.local.steps:
-        raise ValueError(f"{folder}: workers with steps of their own ({settings.local!r}) cannot be replayed")
+        raise ValueError(f"{folder}: a run with local steps ({settings.local!r}) cannot be replayed")
     if settings.pull_codec.codes:
-        raise ValueError(f"{folder}: workers whose parameters came by {settings.pull_codec!r} cannot be replayed")
+        raise ValueError(f"{folder}: a run with pull_codec {settings.pull_codec!r} cannot be replayed")
     if head.rule != repr(settings.rule) or head.damping != repr(settings.damping):
         raise ValueError(f"{folder}: this is a trace of {head.rule} with {head.damping}, not of these settings")
     if head.push_codec not in ("", repr(settings.push_codec)):
@@ -103,7 +105,7 @@ class _Replay:
                     self._parameters[place].data = view.clone()
 
     def _lend_tables(self) -> None:
-        """Their parameters are the shared tables themselves, as of the version that is needed (`Tables.as_of`)."""
+        """Make the shared tables the parameters, as of the version that is needed (`Tables.as_of`)."""
         for shard in self._section.shards:
             for table in shard.plan.tables:
                 assert shard.tables is not None
@@ -171,7 +173,8 @@ class _Replay:
         return means
 
     def _put_base(self, number: int, key: Key) -> int:
-        """Lay the version that a gradient was computed from into a buffer, for delay compensation; its number."""
+        """Write the version that a gradient was computed from into a buffer, for delay compensation; returns the
+        buffer's number."""
         shard = self._section.shards[number]
         buffer = (shard.newest().buffer + 1) % len(shard.views)
         for view, tensor in zip(shard.views[buffer], self._versions[number, self._pushes[key][1][number]], strict=True):

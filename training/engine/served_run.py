@@ -1,8 +1,8 @@
-"""A run whose workers are on several machines, for who starts it: the server's one port, and the way there.
+"""A run whose workers are on several nodes: the server's port, and the other nodes' connections to it.
 
-On the server's machine `ServerEndpoint` is made before the fork: a process keeps it, another stands in for each worker
-that computes elsewhere. On any other machine `ServerConnection` gives its workers their ends. For the monitors both are
-mailboxes.
+The server's node makes a `ServerEndpoint` before the fork: one process keeps the port, and one is the proxy of each
+remote worker. Every other node makes a `ServerConnection`, which gives its workers their ends. Both are mailboxes for
+the monitors.
 """
 
 import json
@@ -52,8 +52,8 @@ __all__ = [
 
 
 class ServerEndpoint(MonitorMailbox):
-    """Made by the server's monitor before the fork. `first`: the first worker that computes elsewhere. `elastic`: who
-    computes elsewhere may come and go. ValueError for settings that do not go between machines."""
+    """Made by the server's monitor before the fork. `first`: the first remote worker. `elastic`: whether remote workers
+    may join and leave. ValueError for settings that cannot run over several nodes."""
 
     def __init__(self, launch: Launch, run: Run, listener: socket.socket, first: int, elastic: bool = False) -> None:
         tls = serving() if run.tls else None
@@ -72,29 +72,29 @@ class ServerEndpoint(MonitorMailbox):
     # --- in the monitor ----------------------------------------------------------------------------------------------
 
     def why(self, worker: int) -> str:
-        """Why the proxy of this worker has ended, if it noted that; once."""
+        """Why this worker's proxy has ended, if it left a reason; returned once."""
         return self._notes.pop(worker)
 
     def await_again(self, worker: int) -> None:
-        """A worker has died, and a new life of it may come."""
+        """Expect a new incarnation of a dead worker."""
         self._awaited[worker] = self._posts[worker].lives.newest
 
     def is_awaited(self, worker: int) -> bool:
-        """Whether it was to come again, and has not."""
+        """Whether a new incarnation is expected and has not connected."""
         return self._awaited.get(worker) == self._posts[worker].lives.newest
 
     def mark_served(self, worker: int) -> None:
-        """Somebody begins to stand in for this worker, who may connect from now on."""
+        """Let this worker connect: its proxy is about to start."""
         self._taken[worker] = 1
 
     def release(self, worker: int) -> None:
-        """Nobody stands in for it any more; where workers may come and go a new life of it may knock."""
+        """Refuse this worker: it has no proxy any more. With `elastic` the monitor hears of new attempts."""
         self._taken[worker] = 0
 
     # --- in the processes that were started --------------------------------------------------------------------------
 
     def stand_in(self, worker: int, deadline_s: float) -> "WorkerProxyEnd":
-        """Become who stands in for this worker."""
+        """Become the proxy of this worker."""
         return WorkerProxyEnd(self._launch, worker, self._first, deadline_s, self._posts[worker], self._notes)
 
     @override
@@ -109,7 +109,7 @@ class ServerEndpoint(MonitorMailbox):
 
     @override
     def _turn_away(self, hello: Hello) -> int:
-        """For good, or for now: then the monitor is told of a worker that may be taken in."""
+        """Refuse for good, or for now; in the second case tell the monitor that this worker may be admitted."""
         if not self._elastic or hello.run != self._name or hello.worker not in self._posts:
             turn_away(hello)
         lives = self._posts[hello.worker].lives
@@ -119,12 +119,12 @@ class ServerEndpoint(MonitorMailbox):
             turn_away(hello)
         with suppress(BlockingIOError):  # it will knock again
             self._board.send(json.dumps([0, json.dumps(["knocks", hello.worker])]).encode(), socket.MSG_DONTWAIT)
-        raise Refused("channel: this worker is not taken in so far.", later=True)
+        raise Refused("channel: this worker is not admitted yet.", later=True)
 
 
 class WorkerProxyEnd:
-    """Of a process that stands in for a worker: what it needs to make the same model and optimizers, as a server does
-    (`ServerEnd`), and then to serve it."""
+    """The end of a process that is a worker's proxy: makes the same model and optimizers, as a server does
+    (`ServerEnd`), then serves the worker."""
 
     def __init__(
         self, launch: Launch, worker: int, first: int, deadline_s: float, post: RemoteWorkerService, notes: WorkerNotes
@@ -136,13 +136,13 @@ class WorkerProxyEnd:
         self._worker, self._first, self._post, self._notes = worker, first, post, notes
 
     def await_workers(self, rendezvous: int) -> None:
-        """Before the model's set-up: until the workers here have prepared the data. At later ones they wait for the
-        worker that this process is to serve."""
+        """Before the model's set-up: wait until the workers of this node have prepared the data. Later rendezvous are
+        no-ops, since the others then wait for the worker that this process serves."""
         if rendezvous == 1:
             self._await(rendezvous, range(self._first))
 
     def serve(self, optimizers: Sequence[Optimizer], model: Module | None = None) -> None:
-        """Until the worker has trained and gone. Where it is lost this process ends at once, with `LOST_CODE`."""
+        """Serve until the worker has trained and left. If it is lost, this process ends at once with `LOST_CODE`."""
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Lightning's handler would let a worker end in order
         come_s = COME_AGAIN_S if self._post.lives.have_begun else 2 * self._deadline_s
         try:
@@ -156,6 +156,6 @@ class WorkerProxyEnd:
 
 
 def run_name(environment: Mapping[str, str], launches: int) -> str:
-    """The same on all machines of a run that are launched for the same time."""
+    """A name that is the same on all nodes of one launch."""
     one = environment.get("TORCHELASTIC_RUN_ID") or environment.get("SLURM_JOB_ID") or "by hand"
     return f"{one} {environment.get('TORCHELASTIC_RESTART_COUNT', '0')} {launches}"[-200:]

@@ -1,10 +1,10 @@
 """The log of updates: which gradients made which version of which shard. With the batches it replays a run.
 
-A folder: `trace.json`, the run's settings and the versions at start and end; of each shard `section-i-shard-j.bin`,
-which gradients made its versions; of each worker `section-i-worker-w.bin`, from which versions its gradients were
-computed, and `section-i-worker-w.jsonl`, the hyper-parameters where they changed. A shard's record is written before
-its version is published, at a place that follows from the version: what a killed process has begun, its successor
-overwrites.
+A folder with `trace.json`: the run's settings, and the versions at start and end. Each shard has
+`section-i-shard-j.bin`: which gradients made its versions. Each worker has `section-i-worker-w.bin`: the versions that
+its gradients were computed from; and `section-i-worker-w.jsonl`: the hyper-parameters when they changed. A shard's
+record is written before its version is published, at an offset that follows from the version, so the successor of a
+killed process overwrites what that one had begun.
 """
 
 import json
@@ -18,11 +18,12 @@ from scalebook.training.engine.hyper import Encoder, Groups, decode
 from scalebook.training.engine.rules.settings import Settings
 
 RECORD: Final = struct.Struct("<qqqqqd")
-"""version that it made, worker, push, version it was computed from, gradients averaged in that update, rate."""
+"""The version it made, worker, push, the version it was computed from, gradients averaged in that update, rate."""
 
 
 class Origin(NamedTuple):
-    """Where a gradient comes from: worker and push, the version and buffer it was computed from, pulled when (s)."""
+    """Where a gradient comes from: worker and push, the version and buffer it was computed from, and when that was
+    pulled (s)."""
 
     worker: int
     seq: int
@@ -43,7 +44,7 @@ class Record(NamedTuple):
 
 
 class Head(NamedTuple):
-    """What a trace is a trace of. `most` gradients make an update at most; `first` by section, `last` by section and
+    """The run that a trace is of. `most`: gradients in an update at most. `first` by section, `last` by section and
     shard: the versions before the first and after the last update."""
 
     workers: int
@@ -54,11 +55,11 @@ class Head(NamedTuple):
     first: list[int]
     last: list[list[int]]
     push_codec: str = ""
-    """"" in a trace of before it was told."""
+    """"" in a trace of before codecs were recorded."""
 
     @classmethod
     def of(cls, settings: Settings, workers: int, first: list[int], last: list[list[int]]) -> "Head":
-        """Of a run of so many workers."""
+        """The head of a run of so many workers."""
         return cls(
             workers=workers,
             shards=settings.shards,
@@ -72,15 +73,15 @@ class Head(NamedTuple):
 
 
 class ShardTrace:
-    """Writes one shard's records. Opened in each process that applies; called by who is `Shard.applying`."""
+    """Writes one shard's records. Opened in each process that applies, and called under `Shard.applying`."""
 
     def __init__(self, folder: Path, section: int, shard: int, most: int) -> None:
-        """`most` gradients are averaged in one update; that many records are kept free for each."""
+        """`most`: gradients in one update at most; each update has room for that many records."""
         self._most = most
         self._file = os.open(_records(folder, section, shard), os.O_WRONLY | os.O_CREAT, 0o644)
 
     def record(self, version: int, origins: Sequence[Origin], rate: float) -> None:
-        """One update of the shard; `version` is the one it makes."""
+        """Write one update of the shard; `version` is the one it makes."""
         of = len(origins)
         packed = b"".join(RECORD.pack(version, o.worker, o.seq, o.base_version, of, rate) for o in origins)
         os.pwrite(self._file, packed, (version - 1) * self._most * RECORD.size)
@@ -99,7 +100,8 @@ class WorkerTrace:
         self._file = os.open(_pushes(folder, section, worker), os.O_WRONLY | os.O_CREAT, 0o644)
 
     def record_push(self, seq: int, bases: Sequence[int], valid: bool, groups: Groups) -> None:
-        """Push `seq`: the version of each shard that it was computed from, whether it counts, what it travels with."""
+        """Write push `seq`: the version of each shard it was computed from, whether it counts, and its
+        hyper-parameters."""
         os.pwrite(self._file, self._record.pack(seq, valid, *bases), (seq - 1) * self._record.size)
         text = self._encode(groups)
         if text != self._last:
@@ -112,7 +114,7 @@ class WorkerTrace:
 
 
 def write_head(folder: Path, head: Head) -> None:
-    """`trace.json`; the first time when training begins, again with the last versions when the run has ended."""
+    """Write `trace.json`: when training begins, and again with the last versions when the run has ended."""
     part = folder / "trace.json.part"
     part.write_text(json.dumps(head._asdict(), indent=1), encoding="utf-8")
     part.replace(folder / "trace.json")
@@ -124,17 +126,17 @@ def read_head(folder: Path) -> Head:
 
 
 def read_updates(folder: Path, section: int, shard: int, most: int, first: int, last: int) -> Iterator[list[Record]]:
-    """The updates that made versions `first`..`last` of a shard, in order: each the records of its gradients."""
+    """The updates that made versions `first`..`last` of a shard, in order: the records of each one's gradients."""
     content = _records(folder, section, shard).read_bytes()
     for version in range(first, last + 1):
-        at = (version - 1) * most * RECORD.size
-        lead = Record(*RECORD.unpack_from(content, at))
+        offset = (version - 1) * most * RECORD.size
+        lead = Record(*RECORD.unpack_from(content, offset))
         assert lead.version == version, f"the trace of version {version} holds {lead.version}"
-        yield [Record(*RECORD.unpack_from(content, at + i * RECORD.size)) for i in range(lead.gradients)]
+        yield [Record(*RECORD.unpack_from(content, offset + i * RECORD.size)) for i in range(lead.gradients)]
 
 
 def read_hyper(folder: Path, section: int, worker: int) -> list[tuple[int, list[dict[str, Any]]]]:
-    """(push, groups) where they changed, in order of pushes."""
+    """(push, groups) at each change, in order of pushes."""
     path = _hyper(folder, section, worker)
     lines = path.read_bytes().splitlines() if path.exists() else []
     parts = [line.split(b" ", 1) for line in lines]
@@ -145,7 +147,7 @@ def read_pushes(folder: Path, section: int, worker: int, shards: int) -> dict[in
     """By push: whether it counts, and the version of each shard that it was computed from."""
     path, record = _pushes(folder, section, worker), _pushed(shards)
     content = path.read_bytes() if path.exists() else b""
-    rows = (record.unpack_from(content, at) for at in range(0, len(content), record.size))
+    rows = (record.unpack_from(content, offset) for offset in range(0, len(content), record.size))
     return {seq: (bool(valid), tuple(bases)) for seq, valid, *bases in rows if seq}
 
 

@@ -1,10 +1,10 @@
-"""How a worker waits, and what time it is for the measures.
+"""How a worker waits, and the time that measures use.
 
-Whatever a worker does that may have to wait is written as steps: a generator which yields a `Wait` at each such place
-(an `Until` where something travels on a simulated clock) and returns the result. One loop takes them, `Clock.play`:
-over real time it sleeps; a scheduler that has many workers in one process calls `next` on the steps of each, and goes
-on with those whose `Wait` is ready, in its own order and at its own time. Between two steps a worker holds no lock
-under the host `inline`, so no step can wait for another.
+Whatever a worker does that may wait is written as steps: a generator that yields a `Wait` at each such place (an
+`Until` where something travels on a simulated clock) and returns the result. `Clock.play` runs them: over real time it
+sleeps; a scheduler with many workers in one process calls `next` on the steps of each, and continues those whose `Wait`
+is ready, in its own order and at its own time. Between two steps a worker holds no lock under the host `inline`, so no
+step can wait for another.
 """
 
 from collections.abc import Callable, Generator
@@ -13,10 +13,10 @@ from typing import NamedTuple, Protocol, TypeVar
 
 
 class Wait(NamedTuple):
-    """Go on once `ready()`, which may be asked at any time, as often as one likes, by whoever takes the steps: it may
-    also do what the worker can do meanwhile (let workers in, apply a complete round).
+    """Wait until `ready()`. Whoever runs the steps may ask that at any time and any number of times; it may also do
+    useful work (admit workers, apply a complete round).
 
-    In vain when nothing happens in the run for `deadline_s` (real seconds): a TimeoutError that says `awaited()`.
+    TimeoutError with `awaited()` when nothing happens in the run for `deadline_s` (real seconds).
     """
 
     ready: Callable[[], bool]
@@ -25,8 +25,8 @@ class Wait(NamedTuple):
 
 
 class Until(NamedTuple):
-    """Go on at this time of a simulated clock; where there is `later`, ask it then, and go on when it names no later
-    time any more. It may ask for lines, and changes nothing else."""
+    """Go on at this time of a simulated clock. With `later`, ask it then, and go on when it names no later time. It may
+    queue for links, and changes nothing else."""
 
     at_s: float
     later: Callable[[], float] | None = None
@@ -37,26 +37,26 @@ Steps = Generator[Wait | Until, None, T]
 
 
 class Clock(Protocol):
-    """Of one run, the same for all workers in a process."""
+    """The clock of one run, the same for all workers in a process."""
 
     def now(self) -> float:
         """Seconds; only differences mean something."""
 
     def play(self, steps: Steps[T]) -> T:
-        """Do all steps of one call, waiting as they ask; their result, or what they raise."""
+        """Run all steps of one call, waiting as they ask; returns their result, or raises their error."""
 
     def travelling(self, workers: int) -> int:
-        """How many gradients of so many workers there are at the same time, at most."""
+        """Maximum number of gradients of so many workers that exist at once."""
 
     def sends(self, worker: int, nbytes: int) -> Steps[None]:
-        """So many bytes of a push leave `worker`: return when all servers have got them and can apply them."""
+        """So many bytes of a push leave `worker`; returns when all servers have received them."""
 
     def receives(self, worker: int, nbytes: int) -> Steps[None]:
-        """So many bytes of parameters leave the servers: return when `worker` has got them."""
+        """So many bytes of parameters leave the servers; returns when `worker` has received them."""
 
 
 class RealClock:
-    """For workers that are processes. `sleep`: until `Wait.ready`, as `Event.wait` does."""
+    """For workers that are processes. `sleep`: waits until `Wait.ready`, as `Event.wait` does."""
 
     def __init__(self, sleep: Callable[[Callable[[], bool], float, Callable[[], str]], None]) -> None:
         self._sleep = sleep
@@ -79,9 +79,9 @@ class RealClock:
         return workers
 
     def sends(self, worker: int, nbytes: int) -> Steps[None]:
-        """Nothing: what real workers hand over has taken its time."""
+        """No-op: real transfers take their own time."""
         yield from ()
 
     def receives(self, worker: int, nbytes: int) -> Steps[None]:
-        """Nothing, as `sends`."""
+        """No-op, as `sends`."""
         yield from ()

@@ -170,5 +170,5 @@ def test_what_the_model_forbids_is_said_before_anything_starts(
     """It is made in a process of its own for that, once."""
     optimizer = '{"class_path": "torch.optim.SparseAdam", "init_args": {"lr": 0.1}}'
     assert main(["fit", "-c", str(file), "--optimizer", optimizer]) == 2
-    assert "optimizer: is SparseAdam, which steps on sparse gradients alone, and net." in capsys.readouterr().err
+    assert "optimizer: is SparseAdam, which steps only on sparse gradients, and net." in capsys.readouterr().err
     assert all_jobs(workspace) == []

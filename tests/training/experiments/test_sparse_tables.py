@@ -86,7 +86,7 @@ def test_a_parameter_server_steps_on_rows_with_optimizers_that_can(description: 
 @pytest.mark.parametrize("strategy", ["auto", "ddp", SERVER])
 def test_sparse_adam_steps_on_tables_alone(strategy: str, description: Description, tmp_path: Path) -> None:
     asked = config(SPARSE_ADAM, strategy)
-    alone = "is SparseAdam, which steps on sparse gradients alone, and layer.weight has a dense one. Use "
+    alone = "is SparseAdam, which steps only on sparse gradients, and layer.weight has a dense one. Use "
     assert errors(with_model(description, tmp_path / "both", TABLE, LAYER), asked) == {
         "optimizer": f"{alone}torch.optim.SGD without momentum or Adagrad, which step on both."
     }

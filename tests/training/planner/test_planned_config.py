@@ -179,7 +179,7 @@ def test_what_cannot_be_planned_is_refused(written: dict[str, Any], said: str, d
 def test_a_rule_that_does_not_go_with_the_rest_is_refused_by_key(description: Description) -> None:
     written = config({"host": "overlap"})
     question = Question((1, 8), rules=(Sync(),), shards=()).of(written, description)
-    with pytest.raises(ConfigError, match=r"init_args.host: is overlap, which has no use with sync"):
+    with pytest.raises(ConfigError, match=r"init_args.host: is overlap, which has no effect with sync"):
         question.check()
 
 

@@ -1,4 +1,1 @@
-"""Tensors into frames and back: pure, drawn from seeds, with no state but what the caller keeps.
-
-Begin with `coder.py`, the contract of all codecs; `kernels.py` has what each computes.
-"""
+"""Encode tensors as frames and decode them. Pure: random numbers come from seeds, and the caller keeps all state."""

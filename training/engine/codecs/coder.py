@@ -1,4 +1,4 @@
-"""Encode the tensors of one shard into a frame, decode them from it: the one contract of all codecs."""
+"""Encode the tensors of one shard into a frame, and decode them from it: the one interface of all codecs."""
 
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -25,25 +25,25 @@ from scalebook.training.engine.rules.codecs import CODECS, HEADER, Codec, Shape,
 
 _NUMBERS: Final = {name: number for number, name in enumerate(CODECS)}
 _PLANS: Final = 8
-"""Sets of tensors present whose scratch memory is kept."""
+"""How many sets of present tensors keep their scratch memory."""
 
 
 class Spec(NamedTuple):
-    """One tensor: its shape and its type, which must be a floating-point one."""
+    """Shape and type of one tensor; the type is a floating-point one."""
 
     shape: Shape
     dtype: torch.dtype
 
 
 class Encoded(NamedTuple):
-    """`frame`: uint8 [bytes]. `residual`: what the sender keeps for its next frame; None without error feedback."""
+    """`frame`: uint8 [bytes]. `residual`: what the sender adds to its next frame; None without error feedback."""
 
     frame: Tensor
     residual: Tensor | None
 
 
 class _Plan:
-    """Where everything lies in frames with these tensors, and scratch memory to make them."""
+    """The layout of frames with these tensors present, and scratch memory to make them."""
 
     def __init__(self, codec: Codec, specs: Sequence[Spec]) -> None:
         self.shapes = [spec.shape for spec in specs]
@@ -61,18 +61,18 @@ class _Plan:
         self._decoded: tuple[Tensor, Tensor, list[Tensor]] | None = None
 
     def cut(self, values: Tensor) -> list[Tensor]:
-        """`values` [count] as the tensors' views."""
+        """Views of `values` [count] as the tensors."""
         return list(torch._C._nn.unflatten_dense_tensors(values, self._like)) if self._like else []
 
     def decoded(self, into: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """The first `count` of `into`, as they are and cut; who decodes into the same memory again gets the same."""
+        """The first `count` of `into`, whole and as views; equal for each call with the same memory."""
         if self._decoded is None or self._decoded[0] is not into:
             values = into[: self.count]
             self._decoded = into, values, self.cut(values)
         return self._decoded[1], self._decoded[2]
 
     def collected(self, tensors: Sequence[Tensor]) -> Tensor:
-        """All values one behind the other, fp32 [count]; until the next call."""
+        """All values concatenated, fp32 [count]; valid until the next call."""
         if self._values.numel() != self.count:
             self._values = torch.empty(self.count)
             self._views = self.cut(self._values)
@@ -82,7 +82,7 @@ class _Plan:
         return self._values
 
     def scratch(self) -> Tensor:
-        """Fp32 [count]."""
+        """Scratch memory, fp32 [count]."""
         if self._scratch.numel() != self.count:
             self._scratch = torch.empty(self.count)
         return self._scratch
@@ -91,14 +91,14 @@ class _Plan:
 class Coder:
     """One codec over the tensors of one shard, each with a place; a gradient may be None.
 
-    Pure: equal arguments give equal bytes. It has scratch memory, so it is used by one thread at a time. What is not
-    finite is carried: such a frame has all values as they are, whatever the codec, and leaves the residual as it was.
-    Lossy codecs compute in fp32. ValueError for tensors of whole or complex numbers.
+    Pure: equal arguments give equal bytes. It has scratch memory, so one thread may use it at a time. A frame of values
+    that are not all finite holds them uncompressed, whatever the codec, and leaves the residual as it was. Lossy codecs
+    compute in fp32. ValueError for integer and complex tensors.
     """
 
     def __init__(self, codec: Codec, specs: Sequence[Spec], key: str = Codec.KEY, feedback: bool | None = None) -> None:
-        """`feedback`: whether what is left out comes back, so that what is decoded must be nearer than zeros are, and
-        not right on the average; as the codec says, unless told."""
+        """`feedback`: whether lost values are added to the next frame; the codec's own setting by default. With
+        feedback, decoded values must be nearer to the original than zeros are; without, they must be unbiased."""
         for place, spec in enumerate(specs):
             if not spec.dtype.is_floating_point:
                 raise ValueError(
@@ -113,17 +113,17 @@ class Coder:
 
     @property
     def kept(self) -> int:
-        """Numbers (fp32) of the residual; 0 without error feedback. Zeros at first."""
+        """Numbers (fp32) of the residual, which is zeros at first; 0 without error feedback."""
         return self._plans[self._all].kept
 
     @property
     def most(self) -> int:
-        """Bytes of the largest frame: with values as they are, and bits that say which tensors are there."""
+        """Bytes of the largest frame: uncompressed values, and a bitmap of the tensors present."""
         plan = self._plans[self._all]
         return HEADER + bitmap_bytes(len(self.specs)) + max(plan.parts.nbytes, plan.plain.nbytes)
 
     def nbytes(self, present: Sequence[bool] | None = None) -> int:
-        """Bytes of a frame with these tensors (all of them), if their values are finite; with zstd, at most."""
+        """Bytes of a frame with these tensors (None: all), if their values are finite; with zstd an upper limit."""
         where = self._all if present is None else tuple(present)
         return HEADER + self._bitmap(where) + self._plan(where).parts.nbytes
 
@@ -131,9 +131,9 @@ class Coder:
     def encode(
         self, tensors: Sequence[Tensor | None], residual: Tensor | None, draw: int = 0, into: Tensor | None = None
     ) -> Encoded:
-        """`residual` [kept], fp32, as the last frame's encoding left it, or None for no error feedback; unchanged.
+        """`residual` [kept], fp32: what the last `encode` returned; None: no error feedback. It is not changed.
 
-        `draw`: seed of what is drawn, from 0 to below 2**64. `into` [kept]: other memory, for the new residual.
+        `draw`: seed of the random numbers, from 0 to below 2**64. `into` [kept]: other memory, for the new residual.
         """
         present = tuple([tensor is not None for tensor in tensors])
         plan, here = self._plan(present), [tensor for tensor in tensors if tensor is not None]
@@ -158,7 +158,7 @@ class Coder:
         return Encoded(self._finish(frame, present, flags, draw), after)
 
     def _write(self, plan: _Plan, body: Tensor, tensors: Sequence[Tensor], draw: int) -> bool:
-        """Fill the parts; False where something is not finite."""
+        """Fill the parts; False if a value is not finite."""
         if plan.kernel is None:
             _fill(body, plan, tensors)
             return True
@@ -179,7 +179,7 @@ class Coder:
         before: Tensor,
         after: Tensor,
     ) -> bool:
-        """Fill the parts with the tensors and what was left out before, and `after` with what is left out now."""
+        """Fill the parts with the tensors plus the residual `before`, and `after` with the new residual."""
         assert plan.kernel is not None, "an exact codec keeps nothing"
         parts, whole = plan.parts.arrays(body), present == self._all
         plan.parts.clear_gaps(body)
@@ -200,11 +200,11 @@ class Coder:
 
     @torch.no_grad()
     def decode(self, frame: Tensor, into: Tensor | None = None) -> list[Tensor | None]:
-        """The tensors in a frame, of their shapes and types; None for those that are not there.
+        """The tensors in a frame, of their shapes and types; None for those that are absent.
 
-        They lie in `into` (fp32 [numbers of all tensors]) where that is given and the type is fp32, in the frame itself
-        where values are as they were, else in new memory. FrameError, before anything is made room for, where the frame
-        is not one of this codec and of these tensors.
+        They lie in `into` (fp32 [numbers of all tensors]) if that is given and the type is fp32; in the frame itself if
+        it is uncompressed; else in new memory. FrameError, before memory is allocated, for a frame of another codec or
+        other tensors.
         """
         head = read_head(frame, _NUMBERS[self.codec.name], len(self.specs))
         present = self._presence(frame, head)
@@ -213,17 +213,17 @@ class Coder:
         if head.plain != start - HEADER + parts.nbytes:
             raise FrameError(f"frame: {head.plain} bytes, not {start - HEADER + parts.nbytes}")
         body = self._unpacked(frame[start:], parts.nbytes) if head.flags & PACKED else frame[start:]
-        found = parts.arrays(body)
+        arrays = parts.arrays(body)
         if not plan.shapes:
             return [None] * len(present)
         if plan.kernel is None or head.flags & PLAIN:
-            return self._placed([v.view(s) for v, s in zip(found, plan.shapes, strict=True)], present)
+            return self._placed([v.view(s) for v, s in zip(arrays, plan.shapes, strict=True)], present)
         if into is None:
             values = torch.empty(plan.count)
             tensors = plan.cut(values)
         else:
             values, tensors = plan.decoded(into)
-        plan.kernel.read(found, values, head.draw, self._feedback)
+        plan.kernel.read(arrays, values, head.draw, self._feedback)
         if not plan.is_fp32:
             tensors = [v.to(dtype) for v, dtype in zip(tensors, plan.dtypes, strict=True)]
         return self._placed(tensors, present)
@@ -246,36 +246,36 @@ class Coder:
             return self._all
         size = bitmap_bytes(len(self.specs))
         if frame.numel() < HEADER + size:
-            raise FrameError(f"frame: {frame.numel()} bytes, too few to say which tensors are there")
+            raise FrameError(f"frame: {frame.numel()} bytes, too few for its bitmap")
         bits = int.from_bytes(frame[HEADER : HEADER + size].numpy().tobytes(), "little")
         present = tuple(bool(bits >> place & 1) for place in range(len(self.specs)))
         if bits >> len(self.specs) or present == self._all:
-            raise FrameError("frame: it has tensors that are not there")
+            raise FrameError("frame: its bitmap has more tensors than there are")
         return present
 
     def _placed(self, tensors: Sequence[Tensor], present: tuple[bool, ...]) -> list[Tensor | None]:
         if present == self._all:
             return list(tensors)
-        found = iter(tensors)
-        return [next(found) if here else None for here in present]
+        remaining = iter(tensors)
+        return [next(remaining) if is_present else None for is_present in present]
 
-    def _pieces(self, kept: Tensor, present: tuple[bool, ...]) -> list[Tensor]:
-        pieces = torch.split(kept[: self._plans[self._all].count], self._plans[self._all].lengths)
-        return [piece for piece, here in zip(pieces, present, strict=True) if here]
+    def _pieces(self, memory: Tensor, present: tuple[bool, ...]) -> list[Tensor]:
+        pieces = torch.split(memory[: self._plans[self._all].count], self._plans[self._all].lengths)
+        return [piece for piece, is_present in zip(pieces, present, strict=True) if is_present]
 
-    def _gather(self, kept: Tensor, present: tuple[bool, ...]) -> Tensor:
-        pieces = self._pieces(kept, present)
+    def _gather(self, memory: Tensor, present: tuple[bool, ...]) -> Tensor:
+        pieces = self._pieces(memory, present)
         return torch.cat(pieces) if pieces else torch.empty(0)
 
-    def _scatter(self, owed: Tensor, kept: Tensor, present: tuple[bool, ...]) -> None:
-        pieces = self._pieces(kept, present)
+    def _scatter(self, owed: Tensor, memory: Tensor, present: tuple[bool, ...]) -> None:
+        pieces = self._pieces(memory, present)
         for piece, new in zip(pieces, torch.split(owed, [piece.numel() for piece in pieces]), strict=True):
             piece.copy_(new)
 
     # --- bytes -----------------------------------------------------------------------------------------------------
 
     def _finish(self, frame: Tensor, present: tuple[bool, ...], flags: int, draw: int) -> Tensor:
-        """Write header and bits; compress what is behind them where that makes it less."""
+        """Write header and bitmap; compress the rest if that makes it smaller."""
         start, size = HEADER + self._bitmap(present), frame.numel() - HEADER
         if start > HEADER:
             bits = sum(1 << place for place, here in enumerate(present) if here)
@@ -292,12 +292,12 @@ class Coder:
 
     def _unpacked(self, packed: Tensor, size: int) -> Tensor:
         if self._zstd is None:
-            raise FrameError("frame: compressed by zstd, which this codec is not")
+            raise FrameError("frame: compressed by zstd, which this codec does not use")
         return torch.frombuffer(bytearray(self._zstd.unpack(packed.numpy().data, size)), dtype=torch.uint8)
 
 
 def _fill(body: Tensor, plan: _Plan, tensors: Sequence[Tensor]) -> None:
-    """With the values as they are."""
+    """Fill the parts with the values uncompressed."""
     plan.plain.clear_gaps(body)
     views = [view.view(shape) for view, shape in zip(plan.plain.arrays(body), plan.shapes, strict=True)]
     torch._foreach_copy_(views, list(tensors))

@@ -1,6 +1,5 @@
-"""What each codec does to values that lie one behind the other, as fp32; reading is the inverse of writing up to its
-loss. What a config says of a codec, and how large its frames are, stands in `rules/codecs.py`, without torch.
-"""
+"""The kernels of the codecs, on concatenated fp32 values. `read` is the inverse of `write`, up to the codec's loss.
+What a config says of a codec, and how large its frames are, is in `rules/codecs.py`, without torch."""
 
 import struct
 from abc import ABC, abstractmethod
@@ -32,18 +31,18 @@ from scalebook.training.engine.rules.codecs import (
 _HEAD: Final = struct.Struct("<4sBBHQQQ")
 _MAGIC: Final = b"SBFR"
 PLAIN: Final = 1
-"""Flag: values as they are, since some are not finite."""
+"""Flag: values are uncompressed, since some are not finite."""
 PACKED: Final = 2
-"""Flag: all behind the header is compressed by zstd."""
+"""Flag: everything after the header is compressed by zstd."""
 PARTIAL: Final = 4
-"""Flag: behind the header, a bit for each tensor says whether it is there."""
+"""Flag: a bitmap after the header says which tensors are present."""
 _FLAGS: Final = PLAIN | PACKED | PARTIAL
 assert _HEAD.size == HEADER
 
 
 class FrameHead(NamedTuple):
-    """`codec`: its number. `draw`: the seed of what was drawn. `plain`: bytes behind the header before zstd, `sent`
-    with it."""
+    """`codec`: its number. `draw`: seed of the random numbers. `plain`, `sent`: bytes after the header, before and
+    after zstd."""
 
     codec: int
     flags: int
@@ -54,17 +53,17 @@ class FrameHead(NamedTuple):
 
 
 class FrameError(ValueError):
-    """Bytes that are no frame of what the receiver expects."""
+    """Bytes that are not a frame that the receiver expects."""
 
 
 def write_head(frame: Tensor, head: FrameHead) -> None:
-    """Into the first bytes of a frame (uint8)."""
+    """Write a header into the first bytes of a frame (uint8)."""
     packed = _HEAD.pack(_MAGIC, head.codec, head.flags, head.tensors % 65536, head.draw, head.plain, head.sent)
     frame.numpy().data[:HEADER] = packed
 
 
 def read_head(frame: Tensor, codec: int, tensors: int) -> FrameHead:
-    """FrameError for one of another codec or plan, or of another length than it says."""
+    """The header. FrameError for another codec, other tensors, or a wrong length."""
     if frame.dtype != torch.uint8 or frame.dim() != 1 or frame.numel() < HEADER:
         raise FrameError(f"frame: {frame.numel()} bytes are less than a header")
     magic, *fields = _HEAD.unpack_from(frame.numpy().data)
@@ -79,12 +78,12 @@ def read_head(frame: Tensor, codec: int, tensors: int) -> FrameHead:
 
 
 def bitmap_bytes(tensors: int) -> int:
-    """Of the bits that say which tensors are there."""
+    """Bytes of the bitmap that says which tensors are present."""
     return -(-tensors // 64) * 8
 
 
 class FrameLayout:
-    """Where the parts of a frame lie behind its header and bits."""
+    """Where the parts of a frame lie, after its header and bitmap."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self.spans: list[tuple[int, int, torch.dtype]] = []
@@ -103,13 +102,13 @@ class FrameLayout:
         return [body[start:end].view(kind) for start, end, kind in self.spans]
 
     def clear_gaps(self, body: Tensor) -> None:
-        """So that equal frames have equal bytes."""
+        """Zero the padding, so that equal frames have equal bytes."""
         for end in self.gaps:
             body.numpy()[end - 8 : end] = 0
 
 
 class Lossless:
-    """A compressor by zstd and what undoes it. The library is loaded where a codec asks for it alone."""
+    """Compresses and decompresses with zstd, whose library is loaded only if a codec uses it."""
 
     def __init__(self, level: int) -> None:
         import zstandard
@@ -118,11 +117,11 @@ class Lossless:
         self._packer, self._unpacker = zstandard.ZstdCompressor(level), zstandard.ZstdDecompressor()
 
     def pack(self, data: memoryview) -> bytes:
-        """The bytes, compressed."""
+        """Compress."""
         return self._packer.compress(data)
 
     def unpack(self, data: memoryview, size: int) -> bytes:
-        """The `size` bytes that were compressed. FrameError where they are others, before memory is taken for more."""
+        """Decompress to `size` bytes. FrameError, before more memory is taken, if there are more or fewer."""
         try:
             if self._library.frame_content_size(data) != size:
                 raise FrameError(f"frame: its zstd is not of {size} bytes")
@@ -133,17 +132,17 @@ class Lossless:
 
 Declared = TypeVar("Declared", bound=Codec)
 KERNELS: Final[dict[str, type["Kernel[Any]"]]] = {}
-"""Of every codec that loses something, by its name."""
+"""The kernels of all lossy codecs, by name."""
 
 
 class Kernel(ABC, Generic[Declared]):
-    """One codec over tensors of these shapes; without state."""
+    """The kernel of one codec, for tensors of these shapes; stateless."""
 
     casts = False
-    """Whether it only changes the type of the values, so that they need not lie one behind the other before."""
+    """Whether it only changes the type of the values, so that they need not be concatenated first."""
 
     def __init_subclass__(cls) -> None:
-        """Its codec is its type argument, as in `Kernel[Int8]`; of `Kernel[Bf16 | Fp16]` it is either."""
+        """The type argument names the codec, as in `Kernel[Int8]`; `Kernel[Bf16 | Fp16]` is for both."""
         super().__init_subclass__()
         (declared,) = get_args(vars(cls)["__orig_bases__"][0])
         KERNELS.update({codec.name: cls for codec in get_args(declared) or (declared,)})
@@ -152,17 +151,17 @@ class Kernel(ABC, Generic[Declared]):
         self.codec, self.shapes, self.count = codec, shapes, numel(shapes)
 
     @abstractmethod
-    def write(self, values: Tensor, parts: list[Tensor], draw: int, kept: Tensor | None, scratch: Tensor) -> bool:
-        """Encode `values` [count] into `parts`; False where they are not all finite, and `parts` mean nothing.
+    def write(self, values: Tensor, parts: list[Tensor], draw: int, state: Tensor | None, scratch: Tensor) -> bool:
+        """Encode `values` [count] into `parts`; False if a value is not finite, and `parts` are then undefined.
 
-        `draw`: seed of what is drawn. `kept`: what the sender keeps beside the residual, brought up to date in place;
-        None without error feedback. `scratch` [count]: to be written to.
+        `draw`: seed of the random numbers. `state`: what the sender keeps beside the residual, updated in place; None
+        without error feedback. `scratch` [count]: scratch memory.
         """
 
     @abstractmethod
     def read(self, parts: list[Tensor], values: Tensor, draw: int, feedback: bool) -> None:
-        """Decode into `values` [count]. `feedback`: whether the sender has error feedback. FrameError for what no
-        `write` has written."""
+        """Decode into `values` [count]. `feedback`: whether the sender has error feedback. FrameError for parts that no
+        `write` makes."""
 
 
 class Cast(Kernel[Bf16 | Fp16]):
@@ -170,7 +169,7 @@ class Cast(Kernel[Bf16 | Fp16]):
 
     casts = True
 
-    def write(self, values: Tensor, parts: list[Tensor], draw: int, kept: Tensor | None, scratch: Tensor) -> bool:
+    def write(self, values: Tensor, parts: list[Tensor], draw: int, state: Tensor | None, scratch: Tensor) -> bool:
         parts[0].copy_(values)
         return True  # who casts looks at what it has become
 
@@ -179,13 +178,13 @@ class Cast(Kernel[Bf16 | Fp16]):
 
 
 def finite(values: Tensor) -> bool:
-    """Whether all are; also False where their sum is too large for its type."""
+    """Whether all values are finite; also False if their sum overflows."""
     return bool(torch.isfinite(values.sum()))
 
 
 def generator(draw: int) -> torch.Generator:
-    """Of the numbers that belong to a frame. All 64 bits of `draw` count: torch's generator takes the lowest 32 alone,
-    so they are mixed first (SplitMix64's finalizer, Steele et al. 2014)."""
+    """The random numbers of a frame. All 64 bits of `draw` count: torch's generator uses only the lowest 32, so they
+    are mixed first (SplitMix64's finalizer, Steele et al. 2014)."""
     mixed = ((draw ^ draw >> 30) * 0xBF58476D1CE4E5B9) % 2**64
     mixed = ((mixed ^ mixed >> 27) * 0x94D049BB133111EB) % 2**64
     return torch.Generator().manual_seed((mixed ^ mixed >> 31) % 2**32)
@@ -194,11 +193,11 @@ def generator(draw: int) -> torch.Generator:
 # --- few bits for a value, and a scale for each block of values ------------------------------------------------------
 
 _TINY: Final = 1e-30
-"""A block whose largest value is below this is zeros: its scale's inverse would overflow."""
+"""A block whose largest value is below this becomes zeros, since the inverse of its scale would overflow."""
 
 
 class Blocks:
-    """Where the blocks of `count` values lie: those that are whole, as rows, then what is left, as one row."""
+    """The blocks of `count` values: whole blocks as rows, then the rest as one row."""
 
     def __init__(self, count: int, block: int) -> None:
         whole = count // block
@@ -207,7 +206,7 @@ class Blocks:
             self.spans.append((whole * block, count, whole, whole + 1))
 
     def rows(self, scales: Tensor, *values: Tensor) -> Iterator[tuple[Tensor, ...]]:
-        """Scales [rows, 1] and values [rows, block] of what is whole, then of what is left."""
+        """Scales [rows, 1] and values [rows, block] of the whole blocks, then of the rest."""
         for start, end, first, last in self.spans:
             rows = last - first
             yield scales[first:last].view(rows, 1), *(v[start:end].view(rows, -1) for v in values)
@@ -220,7 +219,7 @@ class Int8Kernel(Kernel[Int8]):
         super().__init__(codec, shapes)
         self._blocks = Blocks(self.count, codec.block)
 
-    def write(self, values: Tensor, parts: list[Tensor], draw: int, kept: Tensor | None, scratch: Tensor) -> bool:
+    def write(self, values: Tensor, parts: list[Tensor], draw: int, state: Tensor | None, scratch: Tensor) -> bool:
         codes, scales = parts
         for scale, x, scaled, code in self._blocks.rows(scales, values, scratch, codes):
             largest = torch.maximum(x.amax(1, keepdim=True), x.amin(1, keepdim=True).neg_())
@@ -246,7 +245,7 @@ class SignKernel(Kernel[Sign]):
         self._eight = 1.0 - 2.0 * torch.from_numpy(np.unpackbits(np.arange(256, dtype=np.uint8))).view(256, 8).float()
         self._padded = torch.empty(-(-self.count // 8), 8)
 
-    def write(self, values: Tensor, parts: list[Tensor], draw: int, kept: Tensor | None, scratch: Tensor) -> bool:
+    def write(self, values: Tensor, parts: list[Tensor], draw: int, state: Tensor | None, scratch: Tensor) -> bool:
         bits, scales = parts
         torch.abs(values, out=scratch)
         for scale, magnitude in self._blocks.rows(scales, scratch):
@@ -263,9 +262,9 @@ class SignKernel(Kernel[Sign]):
 
 
 class QsgdKernel(Kernel[Qsgd]):
-    """scale = ||x|| / levels; code = round(x / scale + u), u even from -1/2 to below 1/2 in steps of 2**-16.
+    """scale = ||x|| / levels; code = round(x / scale + u), u uniform from -1/2 to below 1/2 in steps of 2**-16.
 
-    With error feedback what is decoded is divided by 1 + variance, which makes it a contraction.
+    With error feedback decoded values are divided by 1 + variance, which makes the codec a contraction.
     """
 
     def __init__(self, codec: Qsgd, shapes: Sequence[Shape]) -> None:
@@ -275,7 +274,7 @@ class QsgdKernel(Kernel[Qsgd]):
         self._per_byte = 8 // codec.bits
         self._codes = torch.zeros(blocks(self.count, self._per_byte) * self._per_byte, dtype=torch.uint8)
 
-    def write(self, values: Tensor, parts: list[Tensor], draw: int, kept: Tensor | None, scratch: Tensor) -> bool:
+    def write(self, values: Tensor, parts: list[Tensor], draw: int, state: Tensor | None, scratch: Tensor) -> bool:
         packed, scales = parts
         self._drawn.random_(-(2**63), None, generator=generator(draw))
         dither = self._drawn.view(torch.int16)[: self.count]  # whole numbers, of -2**15 to 2**15 - 1
@@ -317,38 +316,41 @@ class QsgdKernel(Kernel[Qsgd]):
 # --- a few of the values, and where they belong ----------------------------------------------------------------------
 
 _SAMPLE: Final = 8192
-"""Magnitudes, evenly spaced, from which the threshold is guessed below which nothing is among the largest."""
+"""Magnitudes, evenly spaced, from which the threshold of the largest values is estimated."""
 _ALL_BELOW: Final = np.uint64(0x0101010101010101)
 _SPARE: Final = 4.0
-"""Standard deviations of the sample's count by which the guess is low: too high a one costs a second look."""
+"""How many standard deviations the estimate is low on purpose: one too high costs a second pass."""
 
 
 class TopKKernel(Kernel[TopK]):
-    """Exactly the k largest magnitudes, of which equal ones at the border are taken in no order worth a word."""
+    """The k largest magnitudes, exactly; ties at the border are broken arbitrarily."""
 
     def __init__(self, codec: TopK, shapes: Sequence[Shape]) -> None:
         super().__init__(codec, shapes)
         self._k = shared(codec.share, self.count)
         self._below, self._over = (np.ones(-(-self.count // 8) * 8, dtype=bool) for _ in range(2))
 
-    def write(self, values: Tensor, parts: list[Tensor], draw: int, kept: Tensor | None, scratch: Tensor) -> bool:
+    def write(self, values: Tensor, parts: list[Tensor], draw: int, state: Tensor | None, scratch: Tensor) -> bool:
         places, chosen = parts
-        found = self._candidates(values)
-        magnitudes = torch.abs(values, out=scratch) if found is None else torch.index_select(values, 0, found).abs_()
+        candidates = self._candidates(values)
+        magnitudes = (
+            torch.abs(values, out=scratch) if candidates is None else torch.index_select(values, 0, candidates).abs_()
+        )
         if not finite(magnitudes):  # what is not finite is among the candidates
             return False
         largest = torch.topk(magnitudes, self._k, sorted=False).indices
-        if found is not None:
-            largest = found[largest]
+        if candidates is not None:
+            largest = candidates[largest]
         largest.numpy().sort()  # neighbours in memory, and what zstd likes; torch's takes ten times as long
         places.copy_(largest)
         torch.index_select(values, 0, largest, out=chosen)
         return True
 
     def _candidates(self, values: Tensor) -> Tensor | None:
-        """Places of all magnitudes from a guessed threshold on, which are k or more; None where that saves nothing.
+        """Places of all magnitudes from an estimated threshold on, k or more of them; None if that saves nothing.
 
-        What is not below it is one: what is not finite, too, since nothing is true of NaN.
+        Values that are not below it are candidates, so those that are not finite are too: no comparison with NaN is
+        true.
         """
         step = self.count // _SAMPLE
         if step < 2 or self._k * 4 > self.count:
@@ -363,8 +365,8 @@ class TopKKernel(Kernel[TopK]):
         np.bitwise_and(below.view(np.uint64), self._over.view(np.uint64), out=below.view(np.uint64))
         eights = np.flatnonzero(below.view(np.uint64) != _ALL_BELOW)  # of most all are, and need no second look
         within = np.flatnonzero(~below.reshape(-1, 8)[eights])
-        found = eights[within >> 3] * 8 + (within & 7)
-        return torch.from_numpy(found) if self._k <= found.size else None
+        places = eights[within >> 3] * 8 + (within & 7)
+        return torch.from_numpy(places) if self._k <= places.size else None
 
     def read(self, parts: list[Tensor], values: Tensor, draw: int, feedback: bool) -> None:
         places, chosen = parts
@@ -375,7 +377,7 @@ class TopKKernel(Kernel[TopK]):
 
 
 class RandomKKernel(Kernel[RandomK]):
-    """Of each of k equal stretches one value, its place drawn evenly, by both sides from the frame's seed."""
+    """One value of each of k equal stretches, at a random place that both sides draw from the frame's seed."""
 
     def __init__(self, codec: RandomK, shapes: Sequence[Shape]) -> None:
         super().__init__(codec, shapes)
@@ -387,7 +389,7 @@ class RandomKKernel(Kernel[RandomK]):
         drawn = torch.rand(self._starts.numel(), dtype=torch.float64, generator=generator(draw))
         return self._starts + (drawn * self._lengths).long()
 
-    def write(self, values: Tensor, parts: list[Tensor], draw: int, kept: Tensor | None, scratch: Tensor) -> bool:
+    def write(self, values: Tensor, parts: list[Tensor], draw: int, state: Tensor | None, scratch: Tensor) -> bool:
         torch.index_select(values, 0, self._places(draw), out=parts[0])
         return finite(values)
 
@@ -400,9 +402,9 @@ class RandomKKernel(Kernel[RandomK]):
 
 
 class PowerSgdKernel(Kernel[PowerSgd]):
-    """P = orthonormal columns of M Q, then Q = M^T P; what is decoded is P Q^T, the projection of M on P's columns.
+    """P = orthonormal columns of M Q, then Q = M^T P; decoded is P Q^T, the projection of M on P's columns.
 
-    Q is the last one where the sender keeps it, else drawn.
+    Q is the sender's last one if it keeps it, else random.
     """
 
     def __init__(self, codec: PowerSgd, shapes: Sequence[Shape]) -> None:
@@ -410,14 +412,14 @@ class PowerSgdKernel(Kernel[PowerSgd]):
         self._sizes = [codec.matrix(shape) for shape in shapes]
         self._lengths = [numel([shape]) for shape in shapes]
 
-    def write(self, values: Tensor, parts: list[Tensor], draw: int, kept: Tensor | None, scratch: Tensor) -> bool:
+    def write(self, values: Tensor, parts: list[Tensor], draw: int, state: Tensor | None, scratch: Tensor) -> bool:
         if not finite(values):
             return False
         lefts, rights, rest = parts
         drawn = None
-        if kept is None or not bool(kept.any()):
+        if state is None or not bool(state.any()):
             drawn = torch.empty_like(rights).normal_(generator=generator(draw))
-        before = kept if drawn is None else drawn
+        before = state if drawn is None else drawn
         assert before is not None
         at_left = at_right = at_rest = 0
         for size, matrix in zip(self._sizes, torch.split(values, self._lengths), strict=True):
@@ -431,8 +433,8 @@ class PowerSgdKernel(Kernel[PowerSgd]):
             lefts[at_left : at_left + rank * rows].view(rows, rank)[:] = left
             torch.mm(whole.T, left, out=rights[right].view(columns, rank))
             at_left, at_right = at_left + rank * rows, at_right + rank * columns
-        if kept is not None:
-            kept.copy_(rights)
+        if state is not None:
+            state.copy_(rights)
         return finite(rights)
 
     def read(self, parts: list[Tensor], values: Tensor, draw: int, feedback: bool) -> None:

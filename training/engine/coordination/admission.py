@@ -1,7 +1,7 @@
-"""Admission to one optimizer's shards: who may begin its next gradient, and whose gradient is admitted.
+"""Admission to one optimizer's shards: which worker may begin its next gradient, and which gradient is admitted.
 
-Applies the pure rules (`rules/update_rules.py`) to the counters that all processes share. Whatever is asked is answered
-under the admission lock; whoever must wait sleeps on the run's event and asks again when something has happened.
+Applies the pure rules (`rules/update_rules.py`) to the counters that all processes share. Each question is answered
+under the admission lock; a worker that must wait sleeps on the run's event and asks again when something has happened.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _CLOSED: Final = 1 << 31
 
 
 class Round(NamedTuple):
-    """Updates made, whether the round after them is complete and being applied, and how many gradients it has."""
+    """Updates made; whether the round after them is complete and being applied; how many gradients it has."""
 
     version: int
     closed: bool
@@ -34,7 +34,8 @@ class Verdict(Enum):
 
 
 class Admission:
-    """Decides for one optimizer; one object in each process. `section`: its number. `deadline_s`: of each wait, s."""
+    """Decides for one optimizer; each process has an object of its own. `section`: the optimizer's number.
+    `deadline_s`: of each wait, in seconds."""
 
     def __init__(self, control: Control, section: int, deadline_s: float) -> None:
         self.control, self.counters = control, control.sections[section]
@@ -46,12 +47,12 @@ class Admission:
         self._held = HeldLock(control.admission_lock, deadline_s)
         self.may_wait = self.rule.waits or self._warmup > 0
         self.must_ask = self._budget is not None or settings.serial
-        """Whether a rule that applies on arrival has anything to decide."""
+        """Whether a rule that applies on arrival can drop or end anything."""
 
     # --- state ---------------------------------------------------------------------------------------------------
 
     def locked(self) -> HeldLock:
-        """Hold the run's admission lock. What a killed process had decided but not stored counts as not decided."""
+        """Hold the run's admission lock. A decision that a killed process did not store does not count."""
         return self._held
 
     def round(self) -> Round:
@@ -60,7 +61,7 @@ class Admission:
         return Round(packed >> 32, bool(packed & _CLOSED), packed & _GATHERED)
 
     def set_round(self, version: int, closed: bool, gathered: int) -> None:
-        """Store the state of the round at once; under the admission lock."""
+        """Store the state of the round in one write; under the admission lock."""
         self.counters.admission[0] = version << 32 | (_CLOSED if closed else 0) | gathered
 
     def version(self) -> int:
@@ -68,7 +69,7 @@ class Admission:
         return self.round().version if self.rule.gathers else self.counters.shards[0].newest[0] >> 17
 
     def view(self) -> View:
-        """What a rule sees; under the admission lock."""
+        """What the rule sees; under the admission lock."""
         values = self.counters.clocks.tolist()
         active = self.control.active()
         if len(active) == len(values) and min(values) >= 0:  # all of them, as nearly always
@@ -94,7 +95,7 @@ class Admission:
             yield Wait(lambda: self.has_turn(worker), self._deadline_s, lambda: what)
 
     def has_turn(self, worker: int) -> bool:
-        """Whether `worker` may begin now; lets it in when the warm-up is over."""
+        """Whether `worker` may begin now; admits it to the run when the warm-up is over."""
         with self.locked():
             if self.is_over():
                 return True
@@ -108,13 +109,14 @@ class Admission:
             return worker not in view.clocks or self.rule.may_begin(worker, view)  # who rests has no turn to wait for
 
     def _turns(self) -> View:
-        """By what a turn is decided; under the admission lock."""
+        """The view that decides who may begin; under the admission lock."""
         return self.view()
 
     def _let_in(self, worker: int) -> bool:
-        """During the warm-up only one, the first of the living; then all who have come, with the slowest clock.
+        """Admit to the run: during the warm-up only the first living worker; then all who have come, with the slowest
+        clock.
 
-        All at once: a rule that waits for everybody must not take the first to ask for everybody.
+        All at once, since a rule that waits for everybody must not take the first worker to ask for everybody.
         """
         clocks, active = self.view().clocks, self.control.active()
         come = [worker]
@@ -128,7 +130,7 @@ class Admission:
         return True
 
     def tick(self, worker: int) -> None:
-        """A push of `worker` is complete, be it applied or dropped."""
+        """A push of `worker` is complete, applied or dropped."""
         self.counters.clocks[worker] += 1
         if self.may_wait:  # so processes know that something happens, also where nobody's turn follows from it
             self.control.event.wake()
@@ -136,7 +138,7 @@ class Admission:
     # --- admitting -----------------------------------------------------------------------------------------------
 
     def judge(self, worker: int, seq: int, staleness: int) -> Verdict:
-        """Under the admission lock, for a rule that applies on arrival. Counts what is dropped.
+        """The verdict under a rule that applies on arrival; under the admission lock. Counts drops.
 
         `staleness`: of the stalest shard, in versions.
         """
@@ -149,13 +151,13 @@ class Admission:
         return Verdict.ADMIT
 
     def takes(self, worker: int, base_version: int) -> Verdict:
-        """Under the admission lock, for a rule that gathers, while no round is closed. Counts what is dropped."""
+        """The verdict under a rule that gathers, while no round is closed; under the admission lock. Counts drops."""
         if self.is_over():
             return Verdict.END
         return Verdict.ADMIT if self._counts(worker, self.version() - base_version) else Verdict.DROP
 
     def _counts(self, worker: int, staleness: int) -> bool:
-        """Whether rule and damping accept a gradient. A drop is counted."""
+        """Whether rule and damping accept a gradient. Counts drops."""
         accepted = self._damping.accepts(staleness)
         if accepted and self.rule.refuses:
             view = self.view()
@@ -166,12 +168,12 @@ class Admission:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether gradients that are not part of a complete round are dropped: a worker was asked to stop, under a rule
-        by which all of them make the same updates."""
+        """Whether gradients outside a complete round are dropped: a worker was asked to stop, and under this rule all
+        workers make the same updates."""
         return self._ends_at_once and bool(self.control.head[STOPPING])
 
     def is_over(self) -> bool:
-        """Whether no more updates are made: the budget, over all optimizers, is used up, or `is_stopped`."""
+        """Whether no more updates are made: the budget over all optimizers is used up, or `is_stopped`."""
         if self.is_stopped and not self.round().closed:
             return True
         if self._budget is None:
@@ -182,7 +184,7 @@ class Admission:
 
 
 def let_in_again(control: Control, workers: Sequence[int], deadline_s: float) -> None:
-    """Rules count on these workers again, who waited in a meeting, with the clock of the slowest of the others."""
+    """Count again on workers that waited in an exchange, with the clock of the slowest of the others."""
     with HeldLock(control.admission_lock, deadline_s):
         others = [worker for worker in control.active() if worker not in workers]
         for counters in control.sections:
@@ -197,7 +199,7 @@ def let_in_again(control: Control, workers: Sequence[int], deadline_s: float) ->
 
 
 def mark_dead(control: Control, worker: int) -> None:
-    """Undo what a dead worker has begun and not finished: what it holds, writes, was let in with. By the monitor."""
+    """Undo what a dead worker has begun and not finished: versions held, slots, admissions. Called by the monitor."""
     for counters in control.sections:
         counters.writing[worker] = -1
         applied = [s.applied[(s.newest[0] & 0xFFFF) * control.workers + worker] for s in counters.shards]

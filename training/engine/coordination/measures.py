@@ -1,4 +1,5 @@
-"""What the parameter server measures, as plain values, and their means. Imports no torch: the browser asks it too."""
+"""What the parameter server measures, as plain values, and their means. Imports no torch, since the browser uses it
+too."""
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -12,30 +13,28 @@ if TYPE_CHECKING:
 
 
 class Counts(NamedTuple):
-    """Of the whole run: gradients applied, and samples that all workers together have computed on."""
+    """Of the whole run: gradients applied, and samples that all workers have computed on."""
 
     updates: int
     samples: int
 
 
 class MovedBytes(NamedTuple):
-    """Of all workers together, by direction: gradients handed in, and parameters, or averages, taken. NaN: not
-    measured."""
+    """Bytes of all workers: gradients pushed, and parameters (or averages) pulled. NaN: not measured."""
 
     pushed: float
     pulled: float
 
 
 class WorkerTimes(NamedTuple):
-    """One worker's seconds so far, by what it did, and what it achieved with them.
+    """One worker's seconds so far, by activity, and what it achieved.
 
-    `wait` is for locks, for the rule and for servers; `communicate` is the rest of a push: applying it, or laying it
-    out for a server; `compute` and `data` are reported by whoever runs the training loop (`add_time`). `updates`
-    counts the worker's gradients that were applied. `pushed_bytes` of gradients were handed to the shards (the frames,
-    where a codec makes them; else read where the worker applies them itself, or written into a slot), late ones too,
-    and `pulled_bytes` of parameters taken from them: on a CPU lent, elsewhere copied. `gradients` are all
-    that it has computed for its optimizers: those that are summed before a push, and of steps of its own, too.
-    `memory_bytes`: the most that its process has held, or has allocated on its GPU; 0: not noted.
+    `wait` is for locks, for the rule and for servers. `communicate` is the rest of a push: applying it, or writing it
+    into a slot for a server. `compute` and `data` come from the training loop (`add_time`). `updates` counts the
+    worker's gradients that were applied. `pushed_bytes` counts gradients handed to the shards, dropped ones too: the
+    frames, if a codec makes them, else the raw gradients. `pulled_bytes` counts parameters taken: lent on a CPU, else
+    copied. `gradients` counts all that it computed, including those that are summed before a push and those of local
+    steps. `memory_bytes`: the most that its process has held, or has allocated on its GPU; 0: not measured.
     """
 
     compute: float
@@ -51,13 +50,13 @@ class WorkerTimes(NamedTuple):
 
 
 PARTS: Final = WorkerTimes._fields[:4]
-"""What a worker's seconds are spent on."""
+"""The activities that a worker's seconds are divided into."""
 
 
 @dataclass(frozen=True)
 class Timings:
-    """What a virtual clock can be made of, by parts: `workers`: each worker's own seconds from one push to the next,
-    waiting and applying left out; None where too few pushes came without an interruption. `server`: seconds of one
+    """The measured durations that a virtual clock can be made from. `workers`: each worker's seconds between two
+    pushes, without waiting and applying; None if too few pushes came without an interruption. `server`: seconds of one
     shard for one push; None before the first."""
 
     workers: list[DurationSummary | None] = field(default_factory=list)
@@ -65,12 +64,11 @@ class Timings:
 
 
 class PushMeasures(NamedTuple):
-    """What became of one worker's gradients at one shard of one optimizer (`section`), whole run so far.
+    """What became of one worker's gradients at one shard of one optimizer (`section`), over the whole run so far.
 
-    `age_s`: mean seconds between pull and application. `drift`: mean ||w - w_base||, what the shard moved meanwhile,
-    NaN where drift is not measured. Both NaN before the first application. Drops are decided once for all shards,
-    and counted at shard 0. `pushed_bytes`, `pulled_bytes`: what travelled to and from this shard, counted where it was
-    encoded, or as it lay where it travels as it is.
+    `age_s`: mean seconds between pull and application. `drift`: mean ||w - w_base||, how far the shard moved meanwhile;
+    NaN if not measured. Both NaN before the first application. Drops are decided once for all shards, and counted at
+    shard 0. `pushed_bytes`, `pulled_bytes`: bytes to and from this shard, encoded where a codec is used.
     """
 
     worker: int
@@ -87,8 +85,7 @@ class PushMeasures(NamedTuple):
 
 @dataclass(frozen=True)
 class Pushes:
-    """As `PushMeasures`, of one worker at one shard or at all of them. `age_s` and `drift` are None where not
-    measured."""
+    """As `PushMeasures`, of one worker at one shard or at all. `age_s` and `drift` are None if not measured."""
 
     worker: int
     section: int
@@ -131,7 +128,7 @@ class StalenessHistogram:
 
 @dataclass(frozen=True)
 class MembershipChange:
-    """A worker that came at this moment (unix time), or left where `joined` is false."""
+    """A worker that joined at this moment (unix time), or left if `joined` is false."""
 
     worker: int
     at: float
@@ -140,10 +137,10 @@ class MembershipChange:
 
 @dataclass(frozen=True)
 class PushRecord:
-    """What became of the pushes of a run's workers, as it is written down for others.
+    """What became of the pushes of a run's workers, as recorded with the run.
 
-    `counts[worker][i]`: pushes of staleness i, the last bin "or more". `workers`: of each one what `WorkerTimes` has.
-    `comings`: who came and left, as seen about once a second; those who were there first at one moment.
+    `counts[worker][i]`: pushes of staleness i, the last bin "or more". `workers`: the `WorkerTimes` of each. `comings`:
+    who joined and left, sampled about once a second; the first workers all have the same moment.
     """
 
     counts: list[list[int]]
@@ -167,7 +164,7 @@ class PushRecord:
         )
 
     def content(self) -> dict[str, Any]:
-        """For a file of JSON."""
+        """As values for JSON."""
         return {
             **vars(self),
             "shards": [vars(shard) for shard in self.shards],
@@ -176,12 +173,12 @@ class PushRecord:
 
     @property
     def there(self) -> set[int]:
-        """The workers that took part when this was written; empty where that is not known."""
+        """The workers that took part when this was written; empty if not known."""
         return {worker for worker, joined in {one.worker: one.joined for one in self.comings}.items() if joined}
 
     @property
     def changes(self) -> list[MembershipChange]:
-        """Who came and left after those who were there first."""
+        """Who joined and left after the first workers."""
         return [one for one in self.comings if one.at > self.comings[0].at]
 
     def mean_staleness(self, worker: int) -> float | None:
@@ -190,15 +187,15 @@ class PushRecord:
 
     @property
     def parts(self) -> int:
-        """Shards of all optimizers."""
+        """Number of shards, over all optimizers."""
         return len({(shard.section, shard.shard) for shard in self.shards})
 
     def memory_bytes(self, worker: int) -> float | None:
-        """The most that a worker has held; None where nobody noted it."""
+        """The most bytes that a worker has held; None if not measured."""
         return (self.workers[worker].get("memory_bytes") or None) if worker < len(self.workers) else None
 
     def shares(self, worker: int | None = None) -> dict[str, float]:
-        """Where the time of one worker, or of all, went: part -> share; empty where that is not known."""
+        """Shares of the time of one worker, or of all: activity -> share; empty if not known."""
         mine = self.workers if worker is None else self.workers[worker : worker + 1]
         return shares({part: sum(seconds.get(part, 0.0) for seconds in mine) for part in PARTS})
 
@@ -212,7 +209,7 @@ class PushRecord:
 
 
 def _whole(rows: Sequence[Pushes]) -> Pushes:
-    """Of one worker, over all shards."""
+    """One worker's measures over all shards."""
     return Pushes(
         rows[0].worker,
         0,
@@ -232,7 +229,7 @@ def _known(value: float) -> float | None:
 
 
 def mean_staleness(counts: Sequence[Sequence[int]]) -> float:
-    """Of a histogram by worker, the last bin as its own number; NaN before the first update."""
+    """Mean of a histogram by worker, the last bin as its own number; NaN before the first update."""
     total = sum(map(sum, counts))
     return sum(i * count for row in counts for i, count in enumerate(row)) / total if total else math.nan
 
@@ -240,15 +237,14 @@ def mean_staleness(counts: Sequence[Sequence[int]]) -> float:
 def weighted_mean(weighted: Sequence[tuple[float | None, int]]) -> float:
     """Mean of (value, weight) pairs with weight > 0; NaN if there are none, or one of their values is None."""
     total = sum(weight for _, weight in weighted)
-    known = [(math.nan if value is None else value, weight) for value, weight in weighted if weight]
-    return sum(value * weight for value, weight in known) / total if total else math.nan
+    pairs = [(math.nan if value is None else value, weight) for value, weight in weighted if weight]
+    return sum(value * weight for value, weight in pairs) / total if total else math.nan
 
 
 def whole_drift(rows: Iterable[tuple[Hashable, float | None, int]]) -> float:
-    """Of (shard, mean drift, gradients applied): how far all shards together moved, on the average.
+    """How far all shards together moved, from (shard, mean drift, gradients applied).
 
-    The drift of a gradient spans all shards: the root of the sum of their squares, of the means as they are kept. NaN
-    where a shard has none.
+    A gradient's drift spans all shards, so this is the root of the sum of the squared means. NaN if a shard has none.
     """
     rows = list(rows)
     means = [

@@ -1,6 +1,6 @@
-"""What the processes of one run have in common, and the part of one worker in it.
+"""What the processes of one run share, and one worker's membership in it.
 
-Every wait has a deadline. A death is noticed by whoever made the processes.
+Every wait has a deadline. The process that started the others notices deaths.
 """
 
 import math
@@ -53,20 +53,20 @@ from scalebook.training.engine.worker_clock import Clock, Steps, Wait
 
 
 class Membership:
-    """One worker's part in the group. Each counter it writes is its own, so nothing here needs a lock."""
+    """One worker's membership. It writes only its own counters, so nothing here needs a lock."""
 
     def __init__(self, control: Control, worker: int, deadline_s: float) -> None:
         self._control, self.worker, self.deadline_s = control, worker, deadline_s
 
     @property
     def joins_late(self) -> bool:
-        """Whether training was under way when this worker came: it was started again."""
+        """Whether training was under way when this worker joined: it was started again."""
         return bool(self._control.head[STARTED])
 
     def rendezvous(self, name: str) -> Steps[None]:
         """Wait until every living worker has come to as many rendezvous as this one; TimeoutError names who is missing.
 
-        For the time before training only: a worker that computes waits for nobody.
+        Only before training: a worker that computes waits for nobody.
         """
         mine = self._control.counter(self.worker, ARRIVALS) + 1
         self._control.set_counter(self.worker, ARRIVALS, mine)
@@ -76,7 +76,7 @@ class Membership:
     def wait_for_others(self) -> Steps[None]:
         """Wait until all other living workers have finished; TimeoutError when nothing happens for the deadline.
 
-        Through `Joined`, which also waits until all is applied that they pushed.
+        Called through `Joined`, which also waits until everything they pushed has been applied.
         """
         yield self._wait(self._running, "workers {} neither pushed nor finished")
 
@@ -94,7 +94,7 @@ class Membership:
 
 
 class SharedRun:
-    """What the processes of one run have in common. Made once, before the fork, by the process that forks."""
+    """What the processes of one run share. Made once, before the fork, by the process that forks."""
 
     def __init__(self, workers: int, settings: Settings | None = None, clock: Clock | None = None) -> None:
         self.settings = settings or Settings()
@@ -106,29 +106,30 @@ class SharedRun:
 
     @property
     def servers(self) -> int:
-        """Server processes to start."""
+        """How many server processes to start."""
         return self.settings.shards if self.settings.has_servers else 0
 
     def member(self, worker: int, deadline_s: float) -> Membership:
-        """The membership of one worker; `deadline_s` (seconds) bounds each of its waits, those for locks too."""
+        """The membership of one worker; `deadline_s` bounds each of its waits, for locks too."""
         return Membership(self.control, worker, deadline_s)
 
     def mark_dead(self, worker: int) -> None:
-        """A worker has died: nobody waits for it any more. By the monitor, once it is dead."""
+        """Note that a worker has died, so that nobody waits for it. Called by the monitor once it is dead."""
         self.control.set_counter(worker, LOST, 1)
         mark_dead(self.control, worker)
 
     def rejoin(self, worker: int) -> None:
-        """A worker has died and will be started again: the others wait for it. By the monitor, instead of `mark_dead`.
+        """Note that a dead worker will be started again, so that the others wait for it. Called by the monitor instead
+        of `mark_dead`.
 
-        Not after `mark_dead`: who waits for the end of all workers would see it gone in between.
+        Never after `mark_dead`: a process that waits for the end of all workers would see it gone in between.
         """
         mark_dead(self.control, worker)
         for counter in (FINISHED, RESTING, ARRIVALS, LOST):
             self.control.set_counter(worker, counter, 0)
 
     def close(self) -> None:
-        """Give up the memory's handle; in the process that made it, when the run has ended. Completes the trace."""
+        """Close the memory's descriptor and complete the trace; in the process that made the run, at its end."""
         self.memory.close()
         self.row_memory.close()
         if self.settings.trace is not None and self.control.head[STARTED]:
@@ -146,15 +147,15 @@ class SharedRun:
     # --- measures: readable at any time, by every process of the run ----------------------------------------------
 
     def counts(self) -> Counts:
-        """Updates that every shard has, over all optimizers; samples of all workers."""
+        """Updates that every shard has, over all optimizers, and samples of all workers."""
         updates = sum(min(shard.newest[0] >> 17 for shard in counters.shards) for counters in _used(self.control))
         return Counts(updates, sum(self.control.column(SAMPLES)))
 
     def worker_times(self) -> list[WorkerTimes]:
-        """Every worker's seconds and counts as they are now."""
+        """Every worker's seconds and counts now."""
         times = []
         for worker in range(self.control.workers):
-            seconds, at = self.control.seconds[worker * ROW : worker * ROW + ROW], worker * METER
+            seconds, offset = self.control.seconds[worker * ROW : worker * ROW + ROW], worker * METER
             sections = _used(self.control)
             meters = [shard.meters for counters in sections for shard in counters.shards]
             times.append(
@@ -163,10 +164,10 @@ class SharedRun:
                     wait=seconds[WAIT],
                     communicate=seconds[COMMUNICATE],
                     data=seconds[DATA],
-                    updates=sum(counters.shards[0].meters[at + APPLIED] for counters in sections),
+                    updates=sum(counters.shards[0].meters[offset + APPLIED] for counters in sections),
                     samples=self.control.counter(worker, SAMPLES),
-                    pushed_bytes=sum(meter[at + PUSHED] for meter in meters),
-                    pulled_bytes=sum(meter[at + PULLED] for meter in meters),
+                    pushed_bytes=sum(meter[offset + PUSHED] for meter in meters),
+                    pulled_bytes=sum(meter[offset + PULLED] for meter in meters),
                     gradients=self.control.counter(worker, GRADIENTS),
                     memory_bytes=int(seconds[MEMORY]),
                 )
@@ -174,7 +175,7 @@ class SharedRun:
         return times
 
     def staleness(self) -> StalenessHistogram:
-        """Staleness by worker as it is now, as the first shard of each optimizer has met it."""
+        """Staleness by worker so far, at the first shard of each optimizer."""
         total = torch.zeros(self.control.workers, BINS, dtype=torch.int64)
         for counters in _used(self.control):
             flat = torch.tensor(counters.shards[0].meters.tolist(), dtype=torch.int64)
@@ -182,12 +183,12 @@ class SharedRun:
         return StalenessHistogram(total)
 
     def timings(self) -> Timings:
-        """Nothing of a virtual run."""
+        """Measured durations; empty for a virtual run."""
         served = [shard.served.took() for counters in _used(self.control) for shard in counters.shards]
         return Timings([own.took() for own in self.control.own], together([one for one in served if one is not None]))
 
     def pushes(self) -> list[PushMeasures]:
-        """A row for each worker at each shard, by worker, section, shard."""
+        """A row for each worker at each shard, ordered by worker, section, shard."""
         return [
             _row(counters, worker, section, shard)
             for worker in range(self.control.workers)
@@ -198,8 +199,8 @@ class SharedRun:
 
 def _row(counters: PartitionCounters, worker: int, section: int, shard: int) -> PushMeasures:
     meters, gauges = counters.shards[shard].meters, counters.shards[shard].gauges
-    count, at = meters[worker * METER + APPLIED], worker * GAUGE
-    norms = gauges[at + DRIFTS]
+    count, offset = meters[worker * METER + APPLIED], worker * GAUGE
+    norms = gauges[offset + DRIFTS]
     return PushMeasures(
         worker,
         section,
@@ -207,8 +208,8 @@ def _row(counters: PartitionCounters, worker: int, section: int, shard: int) -> 
         count,
         meters[worker * METER + DROPPED],
         meters[worker * METER + DUPLICATES],
-        gauges[at + AGE] / count if count else math.nan,
-        gauges[at + DRIFT] / norms if norms else math.nan,
+        gauges[offset + AGE] / count if count else math.nan,
+        gauges[offset + DRIFT] / norms if norms else math.nan,
         meters[worker * METER + PUSHED],
         meters[worker * METER + PULLED],
     )

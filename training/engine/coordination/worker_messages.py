@@ -1,4 +1,4 @@
-"""What processes of a run tell each other beside gradients: messages at the same place of each, and signals."""
+"""What the workers of a run exchange beside gradients: messages at the same call of each worker, and signals."""
 
 import mmap
 import os
@@ -15,7 +15,7 @@ from scalebook.training.engine.memory.uncopied import Uncopied
 
 PATH_BYTES: Final = 4096  # PATH_MAX of Linux
 MOST_PLATEAUS: Final = 65_536
-"""Steps of plateau schedulers in one run: one or a few for each validation."""
+"""Most steps of plateau schedulers in one run: one or a few for each validation."""
 _PATH_LENGTH: Final = 0
 _PLATEAUS: Final = 1
 _BEGUN: Final = 2
@@ -24,18 +24,18 @@ _ENTRY: Final = struct.Struct("qd")
 
 
 class PlateauStep(NamedTuple):
-    """What worker 0 told one plateau scheduler: which of the schedulers, and the value of its metric."""
+    """What worker 0 passed to one plateau scheduler: the scheduler's number, and its metric's value."""
 
     scheduler: int
     metric: float
 
 
 class SharedSignals:
-    """Anonymous memory, made before the fork; 1 MiB, of which only what is written takes room. `stop` is the run's
-    `control`'s, where rules see it.
+    """Signals in anonymous memory, made before the fork: 1 MiB, of which only what is written takes pages. `stop` lies
+    in the run's `control`, where rules see it.
 
-    `stop` and `begun` may be set by every process; all else is written by worker 0 alone, its length last, so that
-    nobody reads what is half written.
+    Every process may set `stop` and `begun`. Worker 0 alone writes the rest, its length last, so that no reader sees
+    half.
     """
 
     def __init__(self, control: Control) -> None:
@@ -58,24 +58,24 @@ class SharedSignals:
         return bool(self._head[_BEGUN])
 
     def mark_begun(self) -> None:
-        """Tell that all have come."""
+        """Note that all workers have come to the start of training."""
         self._head[_BEGUN] = 1
 
     def note_checkpoint(self, path: str | Path) -> None:
-        """Remember the newest checkpoint, so that somebody else can name it when worker 0 is dead."""
+        """Remember the newest checkpoint, so that others can name it when worker 0 is dead."""
         text = os.fsencode(Path(path).absolute())[:PATH_BYTES]
         self._head[_PATH_LENGTH] = 0
         self._map[_HEAD_BYTES : _HEAD_BYTES + len(text)] = text
         self._head[_PATH_LENGTH] = len(text)
 
     def checkpoint(self) -> Path | None:
-        """The newest checkpoint that was noted, if it is there."""
+        """The newest checkpoint that was noted, if the file exists."""
         text = self._map[_HEAD_BYTES : _HEAD_BYTES + self._head[_PATH_LENGTH]]
         path = Path(os.fsdecode(text))
         return path if text and path.is_file() else None
 
     def add_plateau_step(self, step: PlateauStep) -> None:
-        """By worker 0. RuntimeError when there is no room for more."""
+        """Called by worker 0. RuntimeError when there is no room for more."""
         count = self._head[_PLATEAUS]
         if count == MOST_PLATEAUS:
             raise RuntimeError(f"lr_scheduler: more than {MOST_PLATEAUS} steps of ReduceLROnPlateau in one run")
@@ -83,7 +83,7 @@ class SharedSignals:
         self._head[_PLATEAUS] = count + 1
 
     def plateau_steps(self, since: int) -> list[PlateauStep]:
-        """All that were added, from number `since` on."""
+        """All steps from number `since` on."""
         count = self._head[_PLATEAUS]
         return [PlateauStep(*_ENTRY.unpack_from(self._map, self._entry(i))) for i in range(since, count)]
 
@@ -93,14 +93,14 @@ class SharedSignals:
 
 
 IN_BATCH: Final = 1 << 60
-"""Places from here on are inside a batch; those below are boundaries, the earlier the higher."""
+"""Places from here on are inside a batch; those below are boundaries between batches, in order."""
 AFTER: Final = 0  # the place of hooks that follow training
 POSITIONS: Final = 1 << 20
 """Places at one boundary."""
 
 
 class Boundary(IntEnum):
-    """Between which batches of an epoch a place is, in the order of the program."""
+    """Between which batches of an epoch a place lies, in program order."""
 
     START = 0  # before its first
     METRICS = 1  # after its last: what it logged is summed up
@@ -127,7 +127,7 @@ _ROW: Final = 16
 
 
 class Phase(IntEnum):
-    """How far a worker is; who is waited for depends on it."""
+    """How far a worker is; this decides who is waited for."""
 
     EXPECTED = 0
     HELD_BACK = 1  # until worker 0 has warmed up
@@ -137,9 +137,8 @@ class Phase(IntEnum):
 
 
 class SharedExchange(Uncopied):
-    """Anonymous memory and files, made before the fork. `of` gives a worker its own; this one is an observer's, which
-    reads what the workers said before training (a server process).
-    """
+    """A `MessageExchange` over anonymous memory and files, made before the fork. `of` makes a worker's own; this object
+    only reads what workers sent before training (a server process does)."""
 
     def __init__(self, control: Control) -> None:
         self._control = control
@@ -155,31 +154,31 @@ class SharedExchange(Uncopied):
         self._calls = 0  # of before training, in this process
 
     def of(self, worker: int, deadline_s: float) -> "SharedExchange":
-        """Worker `worker`'s, over the same memory. `close` is for this one alone."""
+        """The exchange of worker `worker`, over the same memory; it has a `close` of its own."""
         own = SharedExchange.__new__(SharedExchange)
         vars(own).update(vars(self), _worker=worker, _deadline_s=deadline_s, _calls=0)
         own.forget(worker)
         return own
 
     def forget(self, worker: int) -> None:
-        """A worker that has died is about to be started again: it waits for nothing and is on no roll."""
+        """Drop a dead worker that is about to be started again from all waits and exchanges."""
         for counter in (_PHASE, _WAITS, _ROLL, _READ, _PASSED):
             self._set(worker, counter, 0)
 
     def set_phase(self, phase: Phase) -> None:
-        """Say how far this worker is."""
+        """Set how far this worker is."""
         assert self._worker is not None
         self._set(self._worker, _PHASE, phase)
         self._control.event.wake()
 
     def pass_by(self, place: int) -> None:
-        """Say that this worker comes to no meeting at this boundary any more, nor at an earlier one."""
+        """Say that this worker makes no more calls at this boundary or an earlier one."""
         assert self._worker is not None
         self._set(self._worker, _PASSED, place)
         self._control.event.wake()
 
     def close(self) -> None:
-        """Give up this process's handles."""
+        """Close this process's descriptors."""
         for descriptor in [*(box for pair in self._boxes for box in pair), *self._kept]:
             os.close(descriptor)
         self._boxes, self._kept = [], []
@@ -187,7 +186,7 @@ class SharedExchange(Uncopied):
     # --- before training: everybody comes, in the order of the program; what was said is kept for who is late ------
 
     def gather_before_training(self, letter: bytes, what: str) -> dict[int, bytes]:
-        """Every worker's letter at this call."""
+        """Every worker's message at this call."""
         number, mine = self._calls, self._worker
         self._calls += 1
         if mine is not None and self._counter(mine, _KEPT) <= number:
@@ -200,23 +199,23 @@ class SharedExchange(Uncopied):
         return {worker: self._kept_letter(worker, number) for worker in came}
 
     def _kept_letter(self, worker: int, number: int) -> bytes:
-        at = 0
+        offset = 0
         for _ in range(number):
-            at += 8 + self._length_at(worker, at)
-        return os.pread(self._kept[worker], self._length_at(worker, at), at + 8)
+            offset += 8 + self._length_at(worker, offset)
+        return os.pread(self._kept[worker], self._length_at(worker, offset), offset + 8)
 
-    def _length_at(self, worker: int, at: int) -> int:
-        length: int = struct.unpack("q", os.pread(self._kept[worker], 8, at))[0]
+    def _length_at(self, worker: int, offset: int) -> int:
+        length: int = struct.unpack("q", os.pread(self._kept[worker], 8, offset))[0]
         return length
 
     # --- from then on ----------------------------------------------------------------------------------------------
 
     def all_gather(self, place: int, letter: bytes, what: str, meanwhile: Callable[[], None]) -> dict[int, bytes]:
-        """The letters of those on this meeting's roll, by worker. `meanwhile` is called whenever something happens.
+        """The messages of all members of this exchange, by worker. `meanwhile` is called whenever something happens.
 
-        Who waits between two batches has no gradient to give, so rules do not count on it until the roll is complete:
-        the last round of an epoch is of those who still have a batch. `TimeoutError`, naming who is missing, when
-        nothing happens for the deadline.
+        A worker that waits between two batches has no gradient to give, so rules do not count on it until the exchange
+        is complete: the last round of an epoch is of those that still have a batch. `TimeoutError`, naming who is
+        missing, when nothing happens for the deadline.
         """
         mine = self._worker
         assert mine is not None
@@ -246,12 +245,12 @@ class SharedExchange(Uncopied):
         return letters
 
     def _served(self, worker: int) -> bool:
-        """Whether the last complete roll has this worker, and it has not read the letters yet."""
+        """Whether the last complete exchange includes this worker, and it has not read the messages yet."""
         held = self._head[_HELD]
         return held > 0 and self._counter(worker, _ROLL) == held and self._counter(worker, _READ) < held
 
     def _missing(self) -> list[int]:
-        """Who must come, or read, before there can be a roll; needs somebody who waits."""
+        """The workers that must come, or read, before the exchange is complete; only while somebody waits."""
         living = self._control.living()
         reading = [w for w in living if self._served(w)]
         waiting = self._waiting(living)
@@ -276,7 +275,8 @@ class SharedExchange(Uncopied):
         return max(self._counter(worker, _PLACE) for worker in waiting)
 
     def _close_roll(self) -> None:
-        """Write the roll if all are there. A closer that dies before the last line has written nothing that counts."""
+        """Complete the exchange if all members are there. If this process dies before the last line, nothing it wrote
+        counts."""
         if self._missing():
             return
         self._lock.acquire(self._deadline_s)
@@ -299,7 +299,7 @@ class SharedExchange(Uncopied):
         self._control.event.wake()
 
     def _step_aside(self, worker: int) -> None:
-        """Rules do not count on this worker, unless it has been served meanwhile."""
+        """Make rules not count on this worker, unless it has been served meanwhile."""
         self._lock.acquire(self._deadline_s)
         try:
             if not self._served(worker):
@@ -311,7 +311,7 @@ class SharedExchange(Uncopied):
     # --- streams -----------------------------------------------------------------------------------------------------
 
     def streams_differ(self, digest: int) -> bool:
-        """Whether the workers' streams begin with different batches; `digest` (not 0) is of this worker's."""
+        """Whether the workers' data begin with different batches; `digest` (not 0) is of this worker's."""
         if self._worker is not None and not self._counter(self._worker, _STREAM):
             self._set(self._worker, _STREAM, digest)
             self._control.event.wake()
@@ -335,5 +335,5 @@ class SharedExchange(Uncopied):
 
 
 def boundary(epoch: int, kind: Boundary, position: int) -> int:
-    """The place of the `position`-th call there."""
+    """The place of the `position`-th call at a boundary."""
     return IN_BATCH - 1 - ((epoch * len(Boundary) + kind) * POSITIONS + min(position, POSITIONS - 1))

@@ -1,10 +1,9 @@
-"""Versions lent to one worker's parameters: whoever writes into those writes into pages of this process alone.
+"""Copy-on-write views of versions for a worker's parameters: writes into them stay in this process.
 
-The run's memory is mapped once more, privately: what nobody in this process has written to are the pages of all, and
-a write makes a copy of its page (the kernel does, at the moment of the write). So a published version stays as it
-was, whatever a model, a callback or an optimizer's owner does to the parameters, and which pages have become private
-says what was written, at the cost of one read of the page table (8 bytes for 4 KiB). Such a write is a page fault of
-this process, so where there was none since the last look there is nothing to look at.
+The run's memory is mapped a second time, privately. Pages that this process has not written to are the shared ones; a
+write makes the kernel copy the page. So a published version stays as it was, whatever a model, a callback or an
+optimizer's owner does to the parameters, and the page table says which pages were written to (8 bytes for 4 KiB). Such
+a write is a page fault of this process: without a fault since the last check there is nothing to check.
 """
 
 import mmap
@@ -24,8 +23,7 @@ _OWN: Final = torch.tensor([4, 2, 6])  # these three bits of a page that has bec
 
 
 class CowMapping:
-    """A private mapping of a run's memory, for one worker, or for all workers of one process, which write one after the
-    other."""
+    """A private mapping of a run's memory, for one worker, or for all workers of one process, which write in turn."""
 
     def __init__(self, memory: Memory) -> None:
         self._mapping = memory.map_privately()
@@ -41,7 +39,7 @@ class CowMapping:
 
     @classmethod
     def of(cls, memory: Memory) -> Self | None:
-        """A lending of `memory`; None where the system cannot tell which pages were written to. Versions are then lent
+        """A mapping of `memory`; None if the system cannot tell which pages were written to. Versions are then lent
         shared."""
         if not os.access("/proc/self/pagemap", os.R_OK):
             return None
@@ -64,7 +62,7 @@ class CowMapping:
         return self._versions[starts]
 
     def written(self, layout: Layout, version_at: int) -> list[int]:
-        """Indices of the layout's fields, of the version at byte `version_at`, that lie on a page which was written to.
+        """Indices of the fields, of the version at byte `version_at`, that lie on a page that was written to.
 
         A page may hold several fields, so not all of them need have changed.
         """
@@ -73,19 +71,19 @@ class CowMapping:
             return self._changed(layout, version_at, faults)
         if faults == self._all_clean:
             return []
-        others = [(other, at) for at, other in self._open.items() if at != version_at]
+        others = [(other, offset) for offset, other in self._open.items() if offset != version_at]
         changed = self._changed(layout, version_at, faults)
-        if not changed and not any(self._changed(other, at, faults) for other, at in others):
+        if not changed and not any(self._changed(other, offset, faults) for other, offset in others):
             self._all_clean, self._open = faults, {version_at: layout}
         return changed
 
     def open(self, layout: Layout, version_at: int) -> None:
-        """Where one process simulates all workers: from now on somebody's code may write into this version. As long as
-        there is no page fault, no version need be looked at, however long ago it was."""
+        """For the simulator: from now on user code may write into this version. Without a page fault no version needs
+        checking, however long ago it was lent."""
         self._open[version_at] = layout
 
     def _changed(self, layout: Layout, version_at: int, faults: int) -> list[int]:
-        """`written`, by the page table if there were page faults since this version was looked at."""
+        """`written`, by the page table if there were page faults since this version was checked."""
         if not layout.nbytes or faults == self._faults.get(version_at):
             return []
         first_page, last = version_at // _PAGE, (version_at + max(layout.nbytes, 1) - 1) // _PAGE
@@ -113,7 +111,7 @@ class CowMapping:
         return indices
 
     def drop(self, layout: Layout, version_at: int) -> None:
-        """Forget what was written into the version at byte `version_at`: its pages are the shared ones again."""
+        """Discard what was written into the version at byte `version_at`: its pages are the shared ones again."""
         if not layout.nbytes:
             return
         start = version_at // _PAGE * _PAGE
@@ -124,7 +122,7 @@ class CowMapping:
         self._faults.pop(version_at, None)
 
     def close(self) -> None:
-        """Give up the page table; tensors from `views` stay valid."""
+        """Close the page table; tensors from `views` stay valid."""
         if self._table >= 0:
             os.close(self._table)
             self._table = -1

@@ -1,5 +1,5 @@
-"""Between the run's memory and the device that a worker computes on: no other part of the engine copies to or from a
-GPU, or waits for one."""
+"""Copies between the run's memory and the device that a worker computes on. No other part of the engine copies to or
+from a GPU, or waits for one."""
 
 import mmap
 import os
@@ -22,19 +22,19 @@ _PORTABLE: Final = 1  # cudaHostRegisterPortable
 _NO_MEMORY: Final = 2  # cudaErrorMemoryAllocation
 
 Mark = Any
-"""What `record` returns; of use to `wait` of the same device alone."""
+"""What `record` returns; only for `wait` of the same device."""
 
 
 class Device(ABC):
-    """One worker's, used by one thread. Copies are between tensors of the same size and type.
+    """One worker's device, used by one thread. Copies are between tensors of the same size and type.
 
-    A copy may be made at any time between its call and the end of `wait` for a mark that was recorded after it, in
-    parts, before or after others. Until then nobody may write to its source or use its target on the host. On the
-    device it comes after what was computed there before its call, and before what is computed there afterwards.
+    A copy may happen at any time, in parts and in any order, between its call and the end of `wait` for a mark recorded
+    after it. Until then the host must not write to its source or use its target. On the device it comes after what was
+    computed before its call, and before what is computed afterwards.
     """
 
     is_host: ClassVar[bool] = False
-    """Whether the host computes, so that gradients lie in its memory already, and copies are made at once."""
+    """Whether the host computes: gradients lie in its memory already, and copies are made at once."""
 
     @abstractmethod
     def copy_up(self, target: Tensor, source: Tensor) -> None:
@@ -46,32 +46,32 @@ class Device(ABC):
 
     @abstractmethod
     def record(self) -> Mark:
-        """A mark behind all that was copied and computed so far."""
+        """A mark after everything copied and computed so far."""
 
     @abstractmethod
     def wait(self, mark: Mark) -> None:
-        """Return when all before the mark is over."""
+        """Return when everything before the mark is done."""
 
     @abstractmethod
     def stamp(self) -> Mark:
-        """A mark that also notes when it is reached, for `seconds`."""
+        """A mark that also records when it is reached, for `seconds`."""
 
     @abstractmethod
     def seconds(self, begin: Mark, end: Mark) -> float | None:
-        """Between two stamps, on the clock of the device; None while the later one has not been reached. Waits for
-        nothing. RuntimeError where the device has failed."""
+        """Seconds between two stamps, on the device's clock; None until the later one is reached. Does not wait.
+        RuntimeError if the device has failed."""
 
     @abstractmethod
     def register(self, memory: Tensor) -> "Registered":
-        """Let the device copy from and to these bytes (uint8) of the host by itself, until what is returned is
-        released, or nobody has that any more. RuntimeError if it cannot be."""
+        """Let the device copy from and to this host memory (uint8) directly, until the result is released or
+        garbage-collected. RuntimeError if that is impossible."""
 
 
 class Registered:
-    """Memory that a device copies from and to by itself."""
+    """Host memory that a device copies from and to directly."""
 
     def release(self) -> None:
-        """Take that back, as soon as no copy is under way."""
+        """Unregister the memory as soon as no copy is under way."""
 
 
 class Cpu(Device):
@@ -107,7 +107,7 @@ class Cpu(Device):
 
 
 class Cuda(Device):
-    """The GPUs that a model's parameters lie on. Copies go by the streams that compute, in order."""
+    """The GPUs that a model's parameters lie on. Copies go through the streams that compute, in order."""
 
     def __init__(self, gpus: Sequence[torch.device]) -> None:
         self._gpus = list(gpus)
@@ -127,7 +127,7 @@ class Cuda(Device):
         return self._events(has_time=True)
 
     def _events(self, has_time: bool) -> list[torch.cuda.Event]:
-        """One of each GPU."""
+        """One event of each GPU."""
         events = []
         for gpu in self._gpus:  # who waits for one leaves the core to others
             event = torch.cuda.Event(enable_timing=has_time, blocking=True)  # type: ignore[no-untyped-call]
@@ -137,7 +137,7 @@ class Cuda(Device):
 
     @override
     def seconds(self, begin: Mark, end: Mark) -> float | None:
-        """Of several GPUs on the one that took longest."""
+        """With several GPUs, the longest."""
         if not all(event.query() for event in end):
             return None
         return max(float(first.elapsed_time(last)) for first, last in zip(begin, end, strict=True)) / 1e3
@@ -153,10 +153,10 @@ class Cuda(Device):
 
 
 class Pinned(Registered):
-    """Page-locked in this process until `release`, or until nobody has this object any more.
+    """Memory page-locked in this process until `release`, or until this object is garbage-collected.
 
-    `device` is the process's own, which gets a context there and nowhere else; other GPUs may use the memory too.
-    RuntimeError if it cannot be.
+    `device` is the process's own, the only one that gets a context; other GPUs may use the memory too. RuntimeError if
+    it cannot be locked.
     """
 
     def __init__(self, memory: Tensor, device: torch.device) -> None:
@@ -177,17 +177,17 @@ class Pinned(Registered):
 
 
 def landing(size: int, device: Device) -> tuple[Tensor, Registered]:
-    """So many zeros (uint8) for the device to copy to: no more than these, where torch's `pin_memory` takes a power of
-    two.
+    """Zeros (uint8 [size]) for the device to copy to. It takes no more than `size`, while torch's `pin_memory` takes a
+    power of two.
 
-    Shared, so that no fork of this process makes a write move them to other pages than those which a GPU has.
+    The memory is shared, so that after a fork no write moves it to other pages than those that a GPU has.
     """
     memory = torch.frombuffer(mmap.mmap(-1, max(size, 1)), dtype=torch.uint8)  # which takes no 0 bytes
     return memory[:size], device.register(memory[:size])
 
 
 def device_of(tensors: Sequence[Tensor]) -> Device:
-    """That on which they lie: the host, or one or several GPUs."""
+    """The device that these tensors lie on: the host, or one or several GPUs."""
     gpus = list(dict.fromkeys(tensor.device for tensor in tensors if tensor.device.type != "cpu"))
     return Cuda(gpus) if gpus else Cpu()
 
@@ -198,11 +198,11 @@ class _Run(NamedTuple):
 
 
 class Image:
-    """Memory on the device laid out as a part of the run's memory is, so that one copy carries all of it; where its
-    tensors lie on several devices, one copy for each row of neighbours on the same."""
+    """Device memory laid out like a part of the run's memory, so that one copy carries all of it. If its tensors lie on
+    several devices, one copy is made for each run of neighbours on the same."""
 
     def __init__(self, device: Device, fields: Sequence[LayoutEntry], places: Sequence[torch.device]) -> None:
-        """`fields`: one behind the other. `places`: where each of them lies."""
+        """`fields`: consecutive entries. `places`: the device of each."""
         self._device, self._runs = device, list[_Run]()
         self.views: list[Tensor] = []
         """By field."""
@@ -215,19 +215,19 @@ class Image:
             self.views += Layout(tuple(mine), end - start).views(memory)
 
     def up(self, source: Tensor) -> None:
-        """Copy to the device; `source` (uint8) begins where offsets are 0."""
+        """Copy to the device; `source` (uint8) begins at offset 0."""
         for start, memory in self._runs:
             self._device.copy_up(memory, source[start : start + memory.numel()])
 
     def down(self, target: Tensor) -> None:
-        """Copy from the device, to where `target` (uint8) has it."""
+        """Copy from the device to `target` (uint8), at the same offsets."""
         for start, memory in self._runs:
             self._device.copy_down(target[start : start + memory.numel()], memory)
 
 
 def _unpin(memory: Tensor, device: torch.device, process: int) -> None:
-    """As soon as no copy is under way; before the memory is given back, since it may come again at the same address.
-    Nothing in forks of `process`, a loader's say, which have the object and no GPU."""
+    """Unlock memory when no copy is under way, and before it is freed, since the same address may be allocated again.
+    No-op in forks of `process` (of a data loader, say), which have the object and no GPU."""
     if os.getpid() != process:
         return
     torch.cuda.synchronize(device)

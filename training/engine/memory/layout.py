@@ -13,7 +13,7 @@ ALIGNMENT: Final = 64  # bytes: one cache line, and enough for every vector inst
 
 @dataclass(frozen=True)
 class LayoutEntry:
-    """One tensor inside a flat buffer: `offset` in bytes, a multiple of ALIGNMENT; `stride` in elements."""
+    """One tensor in a flat buffer: `offset` in bytes, a multiple of ALIGNMENT; `stride` in elements."""
 
     name: str
     shape: tuple[int, ...]
@@ -27,7 +27,7 @@ class LayoutEntry:
         return self.dtype.itemsize * _numel(self.shape)
 
     def view(self, buffer: Tensor) -> Tensor:
-        """The tensor itself, sharing the memory of `buffer` (uint8 [n])."""
+        """The tensor, as a view into `buffer` (uint8 [n])."""
         typed = buffer[self.offset : self.offset + self.nbytes].view(self.dtype)
         return typed.as_strided(self.shape, self.stride)
 
@@ -45,7 +45,7 @@ class Layout:
 
 
 def lay_out(tensors: Sequence[tuple[str, Tensor]], start: int = 0) -> Layout:
-    """Put tensors one behind the other from byte `start`, each aligned; a dense tensor keeps its memory format."""
+    """Lay tensors out one after the other from byte `start`, each aligned; a dense tensor keeps its memory format."""
     fields, offset = [], _aligned(start)
     for name, tensor in tensors:
         stride = tensor.stride() if _dense(tensor) else torch.empty(tensor.shape, device="meta").stride()
@@ -56,7 +56,7 @@ def lay_out(tensors: Sequence[tuple[str, Tensor]], start: int = 0) -> Layout:
 
 
 def with_dtype(layout: Layout, dtype: torch.dtype) -> Layout:
-    """The same tensors of another type, closer together or further apart."""
+    """The layout of the same tensors in another type."""
     fields, offset = [], 0
     for field in layout.fields:
         fields.append(replace(field, dtype=dtype, offset=offset))
@@ -65,7 +65,7 @@ def with_dtype(layout: Layout, dtype: torch.dtype) -> Layout:
 
 
 def split_into_shards(tensors: Sequence[tuple[str, Tensor]], shards: int) -> list[list[tuple[str, Tensor]]]:
-    """Cut a list of tensors, in order, into `shards` runs so that the largest run is as small as borders allow.
+    """Cut a list of tensors, in order, into `shards` runs whose largest is as small as possible.
 
     ValueError when there are fewer tensors than shards.
     """
@@ -84,7 +84,8 @@ def split_into_shards(tensors: Sequence[tuple[str, Tensor]], shards: int) -> lis
 
 
 def _runs(sizes: list[int], capacity: int, shards: int) -> Iterator[int]:
-    """The first index of each run when runs are filled up to `capacity` bytes, but leave one tensor for each shard."""
+    """The first index of each run when runs are filled up to `capacity` bytes and one tensor is left for each further
+    shard."""
     filled, run = capacity, 0
     for index, size in enumerate(sizes):
         left_after = len(sizes) - index
@@ -95,7 +96,7 @@ def _runs(sizes: list[int], capacity: int, shards: int) -> Iterator[int]:
 
 
 def _dense(tensor: Tensor) -> bool:
-    """True when the elements fill their memory without gaps or overlaps, in whatever order of dimensions."""
+    """Whether the elements fill their memory without gaps or overlaps, in any order of dimensions."""
     dims = sorted((stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1)
     expected = 1
     for stride, size in dims:

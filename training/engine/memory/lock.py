@@ -15,7 +15,7 @@ LOCK_BYTES: Final = 64
 
 
 class LockTimeout(TimeoutError):
-    """The lock stayed with another process until the deadline."""
+    """Another process held the lock until the deadline."""
 
 
 class _Timespec(ctypes.Structure):
@@ -44,9 +44,9 @@ class RobustMutex:
         _check(self._libc.pthread_mutex_init(self._mutex, attributes))
 
     def acquire(self, deadline_s: float) -> bool:
-        """Wait for the lock, `LockTimeout` after `deadline_s` seconds; True when its last owner died holding it.
+        """Wait for the lock; True if its last owner died holding it. `LockTimeout` after `deadline_s` seconds.
 
-        True comes once per death, with the lock held: what it protects may be half written.
+        True comes once per death, with the lock held: the protected data may be half written.
         """
         code = self._trylock(self._mutex)
         if code == errno.EBUSY:
@@ -63,8 +63,8 @@ class RobustMutex:
     def _wait(self, deadline_s: float) -> int:
         """Sleep until the lock is ours, or its owner has died, or the deadline; in slices.
 
-        A release wakes one process. When that is killed before it runs, and a third takes the lock meanwhile, nobody
-        else is woken any more: the others would sleep beside a free lock.
+        A release wakes one process. If that one is killed before it runs, and a third takes the lock meanwhile, nobody
+        else is woken: the others would sleep beside a free lock.
         """
         end = monotonic() + deadline_s
         while True:
@@ -81,12 +81,13 @@ class RobustMutex:
         return int(self._libc.pthread_mutex_timedlock(self._mutex, ctypes.byref(until)))
 
     def release(self) -> None:
-        """Let the next process in; only by the process that acquired."""
+        """Unlock; only by the process that acquired."""
         _check(self._unlock(self._mutex))
 
 
 class HeldLock:
-    """For `with`, as often as one likes: the lock, acquired and released. For what a killed owner cannot leave torn."""
+    """A reusable context manager that acquires and releases the lock. For data that a killed owner cannot leave half
+    written."""
 
     def __init__(self, lock: RobustMutex, deadline_s: float) -> None:
         self._lock, self._deadline_s = lock, deadline_s

@@ -1,7 +1,7 @@
-"""Memory that all processes of a run share: anonymous, inherited by fork, so that nothing can be left behind.
+"""Memory that all processes of a run share: anonymous and inherited by fork, so that nothing is left behind.
 
 `Control` holds every number and lock; its size follows from the settings, so it is made before the fork. `Memory` holds
-parameters, optimizer state and gradients; it gets its size afterwards, from the first worker that knows the model: a
+parameters, optimizer state and gradients; the first worker that knows the model sets its size after the fork, since a
 LightningModule may make its parameters in `configure_model`, inside the worker.
 """
 
@@ -26,7 +26,7 @@ from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.worker_clock import Clock, RealClock
 
 STILL_S: Final = 60.0
-"""After so long without anything that happens, whoever waits says for what."""
+"""After so long without an event, a waiting worker reports what it waits for."""
 SLICE_S: Final = 0.25  # the longest sleep without looking: bounds what a lost wake-up can cost
 _FUTEX: Final = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221, "s390x": 238}
 _WAIT: Final = 0
@@ -39,7 +39,8 @@ class _Timespec(ctypes.Structure):
 
 
 class Event:
-    """`memory` is shared, writable, 8 bytes, and outlives this object. Made before the fork; any process may use it."""
+    """Lets processes sleep until something happens. `memory` is shared, writable, 8 bytes, and outlives this object.
+    Made before the fork."""
 
     def __init__(self, memory: memoryview) -> None:
         self._word = memory[:4].cast("i")
@@ -48,18 +49,18 @@ class Event:
         self._address = ctypes.c_void_p(ctypes.addressof(self._storage))
         self._syscall = ctypes.CDLL(None, use_errno=True).syscall
         self.calls = 0
-        """Of `wake`, in this process."""
+        """Calls of `wake` in this process."""
         self.say: Callable[[str], None] = lambda text: None
-        """Told what this process waits for, once nothing has happened for STILL_S, and "" when it goes on."""
+        """Called with what this process waits for after STILL_S without an event, and with "" when it goes on."""
 
     def wake(self) -> None:
-        """Let all that wait look again. Call it after the change that they wait for."""
+        """Wake all waiting processes. Call it after the change that they wait for."""
         self.calls += 1
         self._word[0] = monotonic_ns() & 0x7FFFFFFF  # two at the same time still write different words
         self._syscall(self._number, self._address, _WAKE, _EVERYBODY, None, None, 0)
 
     def wait(self, ready: Callable[[], bool], deadline_s: float, awaited: Callable[[], str]) -> None:
-        """Sleep until `ready()`; TimeoutError with `awaited()` when for `deadline_s` seconds nobody has woken us."""
+        """Sleep until `ready()`; TimeoutError with `awaited()` when there is no `wake` for `deadline_s` seconds."""
         moved, said = monotonic(), False
         while True:
             seen = self._word[0]
@@ -86,30 +87,30 @@ class Event:
 
 
 def _number(machine: str) -> int:
-    """Of the system call futex; OSError on a processor where it is not known."""
+    """The number of the system call futex; OSError on a processor where it is not known."""
     if machine not in _FUTEX:
         raise OSError(errno.ENOSYS, f"futex: processors known are {', '.join(_FUTEX)}, and this is {machine}")
     return _FUTEX[machine]
 
 
 PER_OCTAVE: Final = 16
-"""Classes between a time and twice that: each is 4 % wide."""
+"""Bins between a time and twice that: each is 4 % wide."""
 SHORTEST: Final = -24
-"""Binary logarithm of the shortest, in seconds: 60 ns."""
+"""Binary logarithm of the shortest time, in seconds: 60 ns."""
 CLASSES: Final = 40 * PER_OCTAVE
-"""Up to 65,536 s; what is shorter or longer counts as the first or the last."""
+"""Bins, up to 65,536 s; shorter or longer times count in the first or the last."""
 SUMS: Final = 2
 
 
 class DurationHistogram:
-    """`counts` has CLASSES int64, `sums` SUMS float64: the seconds, and their squares. Written by one process at a
-    time, read by all."""
+    """`counts` has CLASSES int64; `sums` has SUMS float64: the sums of the seconds and of their squares. One process
+    writes at a time, all read."""
 
     def __init__(self, counts: memoryview, sums: "memoryview[float]") -> None:
         self._counts, self._sums = counts, sums
 
     def add(self, seconds: float, times: int = 1) -> None:
-        """It took so long, so many times."""
+        """Count a duration, `times` times."""
         seconds = max(seconds, 2.0**SHORTEST)
         place = int((math.log2(seconds) - SHORTEST) * PER_OCTAVE)
         self._counts[min(place, CLASSES - 1)] += times
@@ -117,7 +118,7 @@ class DurationHistogram:
         self._sums[1] += times * seconds * seconds
 
     def took(self) -> DurationSummary | None:
-        """All that was added; None before the first."""
+        """A summary of everything counted; None before the first."""
         return took(
             [(_middle(place), count) for place, count in enumerate(self._counts.tolist()) if count], *self._sums
         )
@@ -170,7 +171,7 @@ SPREAD_BYTES: Final = sum(-(-8 * count // LINE) * LINE for count in (CLASSES, SU
 
 
 class _Carver:
-    """Hands out parts of one mapping, each beginning on a cache line."""
+    """Hands out consecutive parts of one mapping, each beginning on a cache line."""
 
     def __init__(self, size: int) -> None:
         self._memory = memoryview(mmap.mmap(-1, size))
@@ -230,12 +231,12 @@ class ShardCounters:
 
 
 class PartitionCounters:
-    """The numbers of one optimizer: its admission, its workers' clocks, the slots of gathered gradients, its shards.
+    """The counters of one optimizer: its admission, its workers' clocks, the slots of gathered gradients, its shards.
 
-    `admission[0]` packs version, whether the round is being applied, and how many gradients it has: one store changes
-    all. `admission[1]` is the version that the run began with. `order[i]` is the slot of a round's i-th gradient. Of
-    a slot: who filled it with which push, whether it counts (`valid`), from which versions and buffers (by shard),
-    pulled when (s).
+    `admission[0]` packs version, whether the round is being applied, and how many gradients it has, so that one store
+    changes all. `admission[1]` is the version that the run began with. `order[i]` is the slot of a round's i-th
+    gradient. Each slot records the worker and push that filled it, whether the gradient counts (`valid`), the versions
+    and buffers it was computed from (by shard), and when these were pulled (s).
     """
 
     def __init__(self, carve: _Carver, workers: int, shards: int, slots: int, buffers: int) -> None:
@@ -271,7 +272,7 @@ class Control:
     """Counters, flags, times, locks. Made before the fork; each counter has one writer or is written under a lock.
 
     `admission_lock` guards admission, clocks and slots. Lock order: admission, then a shard's `apply_lock`, then its
-    `version_lock`; no process applies to two shards at a time, and who reads several takes them in order.
+    `version_lock`. No process applies to two shards at a time; a process that reads several takes their locks in order.
     """
 
     def __init__(self, workers: int, settings: Settings | None = None, clock: Clock | None = None) -> None:
@@ -290,32 +291,33 @@ class Control:
         self.seconds = carve.floats(ROW * workers)
         self.sections = [PartitionCounters(carve, *section) for _ in range(SECTIONS)]
         self.own = [carve.spread() for _ in range(workers)]
-        """What each worker needs for itself from one push to the next."""
+        """Each worker's seconds between two pushes, without waiting and applying."""
         self._notes = [carve.bytes(NOTE) for _ in range(workers)]
 
     def set_wait(self, worker: int, text: str) -> None:
-        """What the worker has waited for in vain for a while; "": it goes on. For `notes`, in any process."""
+        """Store what the worker has waited for without success for a while; "" when it goes on. Read by `notes`, in any
+        process."""
         self._notes[worker][:] = text.encode()[:NOTE].ljust(NOTE, b"\0")
 
     def notes(self) -> dict[int, str]:
-        """By worker, what those say that wait."""
+        """By worker, what the waiting workers have stored."""
         texts = [bytes(note).rstrip(b"\0").decode(errors="replace") for note in self._notes]
         return {worker: text for worker, text in enumerate(texts) if text}
 
     def counter(self, worker: int, counter: int) -> int:
-        """One int64 of a worker's row."""
+        """One int64 counter of a worker."""
         return self.counters[worker * ROW + counter]
 
     def set_counter(self, worker: int, counter: int, value: int) -> None:
-        """Set one int64 of a worker's row."""
+        """Set one int64 counter of a worker."""
         self.counters[worker * ROW + counter] = value
 
     def column(self, counter: int) -> list[int]:
-        """One int64 of every worker."""
+        """One int64 counter of every worker."""
         return self.counters[counter::ROW].tolist()
 
     def living(self) -> list[int]:
-        """The workers whose process has not died, finished ones included."""
+        """The workers whose process has not died, including finished ones."""
         return [worker for worker, lost in enumerate(self.column(LOST)) if not lost]
 
     def training(self) -> list[int]:
@@ -327,7 +329,7 @@ class Control:
         return [worker for worker, (lost, finished) in enumerate(gone) if not (lost or finished)]
 
     def active(self) -> list[int]:
-        """Those of them that do not rest."""
+        """The training workers that do not rest."""
         columns = self.column(LOST), self.column(FINISHED), self.column(RESTING)
         if not any(map(any, columns)):
             return list(range(self.workers))
@@ -336,13 +338,14 @@ class Control:
 
 
 class Memory:
-    """Bytes for parameters, state and gradients. `allocate` once by one process, then `map` in every process."""
+    """Memory for parameters, state and gradients. One process calls `allocate`, then every process calls `map`."""
 
     def __init__(self) -> None:
         self._descriptor = anonymous_file("parameters")
 
     def allocate(self, size: int) -> None:
-        """Reserve `size` bytes of zeros, at once: too little memory is an OSError here, not a SIGBUS later."""
+        """Reserve `size` bytes of zeros at once, so that too little memory is an OSError here and not a SIGBUS
+        later."""
         os.ftruncate(self._descriptor, max(size, 1))
         try:
             os.posix_fallocate(self._descriptor, 0, max(size, 1))
@@ -350,21 +353,21 @@ class Memory:
             raise OSError(errno.ENOMEM, f"Cannot allocate memory: {size:,} bytes") from error
 
     def reserve(self, size: int) -> None:
-        """Have room for `size` bytes of zeros, whose pages are taken when they are written. Instead of `allocate`."""
+        """Reserve address space for `size` bytes of zeros; pages are taken when written. Instead of `allocate`."""
         os.ftruncate(self._descriptor, max(size, 1))
 
     def map(self) -> Tensor:
-        """All of it as uint8 [size]; freed when the last process that holds it ends."""
+        """All of it, as uint8 [size]; freed when the last process that maps it ends."""
         size = os.fstat(self._descriptor).st_size
         return torch.frombuffer(mmap.mmap(self._descriptor, size), dtype=torch.uint8)
 
     def map_privately(self) -> mmap.mmap:
-        """All of it, so that what this process writes there it alone sees, a page at a time."""
+        """All of it, copy-on-write: what this process writes is visible here only, page by page."""
         size = os.fstat(self._descriptor).st_size
         return mmap.mmap(self._descriptor, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
 
     def close(self) -> None:
-        """Give up this process's handle; tensors from `map` stay valid."""
+        """Close this process's descriptor; tensors from `map` stay valid."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -373,33 +376,33 @@ class Memory:
 class SharedRows:
     """A row of bytes for each worker of a run, which that worker writes and all read.
 
-    Anonymous memory, made before the fork; it gets its size from worker 0, which knows the model.
+    Anonymous memory, made before the fork; worker 0, which knows the model, sets its size.
     """
 
     def __init__(self, workers: int) -> None:
         self._workers, self._memory = workers, Memory()
 
     def allocate(self, row_bytes: int) -> None:
-        """By worker 0, before anybody maps them."""
+        """Set the size; by worker 0, before anybody calls `map`."""
         self._memory.reserve(self._workers * row_bytes)
 
     def map(self, row_bytes: int) -> Tensor:
-        """All rows, uint8 [workers, row_bytes]; whole numbers are written and read whole."""
+        """All rows, uint8 [workers, row_bytes]; integers are read and written atomically."""
         return self._memory.map()[: self._workers * row_bytes].view(self._workers, row_bytes)
 
     def publish(self, parts: Sequence[tuple[int, int]]) -> None:
-        """Nothing: it is the same memory."""
+        """No-op: the memory is shared."""
 
     def fetch(self, parts: Sequence[tuple[int, int, int]]) -> None:
-        """Nothing."""
+        """No-op: the memory is shared."""
 
     def close(self) -> None:
-        """Give up this process's handle; rows that are mapped stay valid."""
+        """Close this process's descriptor; mapped rows stay valid."""
         self._memory.close()
 
 
 def anonymous_file(name: str) -> int:
-    """A descriptor of a file that is gone with the last process that has it."""
+    """A descriptor of a file that vanishes with the last process that holds it."""
     if hasattr(os, "memfd_create"):  # not in a Python that was built for a glibc before 2.27, as some are that travel
         return os.memfd_create(name)
     with tempfile.TemporaryFile() as file:  # unlinked: as anonymous, possibly on a disk

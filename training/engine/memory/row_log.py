@@ -1,10 +1,10 @@
-"""Rows that were written over, kept for those who hold an older version.
+"""Overwritten rows, kept for workers that hold an older version.
 
-An update lays the rows that it is going to change into a record, as they are; then it writes. So whoever holds an older
-version reads the rows of now, and then takes back all records that are newer than its version: what a record says was
-there before the update, whether that is through, in the middle, or has only begun. No reader waits.
+An update copies the rows that it will change into a record, then writes them. A worker that holds an older version
+reads the present rows, and then takes back every record newer than its version. A record holds what was there before
+the update, whether that is complete, under way, or has only begun. No reader waits.
 
-The memory is taken page by page as it is written. Counters and records are written under the shard's apply lock.
+Pages are taken as they are written. Counters and records are written under the shard's apply lock.
 """
 
 from collections.abc import Sequence
@@ -27,12 +27,12 @@ COUNTERS: Final = 8
 
 
 class RowLog:
-    """`layout` of one record: how many rows of each table (int64 [tables]), then for each table its `columns`: their
-    numbers (int64), and what was there, a tensor for each column. `records` is how many there are at most.
+    """`layout` of one record: how many rows of each table (int64 [tables]), then for each table its `columns`: the row
+    numbers (int64), and the old values, a tensor for each column. `records`: the most that there are.
 
-    `memory` (uint8) has an entry for each version modulo `records`, the number of its record; then as many numbers of
-    free records; then the records. `forgetful`: when all are used the oldest goes, whoever may need it; else it is a
-    RuntimeError.
+    `memory` (uint8) begins with an entry for each version modulo `records`, the number of its record; then come the
+    numbers of free records; then the records. `forgetful`: when all are used the oldest is dropped, whoever may need
+    it; else that is a RuntimeError.
     """
 
     def __init__(
@@ -53,19 +53,19 @@ class RowLog:
 
     @staticmethod
     def size(layout: Layout, records: int) -> int:
-        """Bytes of memory, of which most is never taken."""
+        """Bytes of memory; most pages are never taken."""
         return records * (16 + layout.nbytes)
 
     def room(self, table: int, rows: int) -> list[Tensor]:
-        """Where the rows of a table that are about to change are to be laid: numbers, then columns; nothing counts
-        until `open`."""
+        """Where to copy the rows of a table that are about to change: numbers, then columns. Nothing counts until
+        `open`."""
         number = self._next()
         return [part[:rows] for part in self._of(number)[table]]
 
     def open(self, version: int, counts: Sequence[int], most_rows: int | None, needed: int) -> None:
-        """What was laid there is the record of the update that makes `version`; from here on its rows may be written.
+        """Make what was copied the record of the update that makes `version`; from here on its rows may be written.
 
-        Forgets what nobody needs: records up to version `needed`, and older ones than let `most_rows` be kept.
+        Drops records up to version `needed`, and older ones beyond `most_rows` rows.
         """
         c, number = self._counters, self._next()
         c[OPEN] = version
@@ -87,16 +87,15 @@ class RowLog:
         self._counters[OPEN] = 0
 
     def torn(self, newest: int) -> int | None:
-        """After a death: the version whose rows are to be taken back, 0 for none; None where nobody died in an update.
-        `newest` is published."""
+        """After a death: the version whose rows must be taken back, 0 if none; None if no process died in an update.
+        `newest` is the published version."""
         c = self._counters
         if not c[OPEN]:
             return None
         return c[HEAD] if c[OPEN] > newest and c[HEAD] == c[OPEN] else 0
 
     def take_back(self, version: int) -> None:
-        """After `torn`: what was counted half is counted again; a `version` whose rows are as they were has never
-        been."""
+        """After `torn`: repair the counters, and drop a `version` whose rows have been restored."""
         c = self._counters
         c[EPOCH] += 1
         if version:
@@ -117,16 +116,16 @@ class RowLog:
         return counts
 
     def record(self, version: int, table: int) -> list[Tensor]:
-        """Numbers and columns of one table in the record of the update that made `version`."""
+        """Row numbers and columns of one table in the record of the update that made `version`."""
         count = self.counts(version)[table]
         return [part[:count] for part in self._of(int(self._record_of[version % self._records]))[table]]
 
     def versions(self) -> range:
-        """Those whose updates have a record."""
+        """The versions whose updates have a record."""
         return range(self._counters[TAIL] + 1, self._counters[HEAD] + 1)
 
     def start_at(self, version: int) -> None:
-        """This is the first version; before the first update."""
+        """Set the first version; before the first update."""
         self._counters[HEAD] = self._counters[TAIL] = version
 
     def range(self, version: int) -> tuple[int, int, int]:
@@ -136,13 +135,13 @@ class RowLog:
         return c[EPOCH], max(version, c[TAIL]), head
 
     def unchanged_since(self, version: int) -> int | None:
-        """Where no update after `version` has begun to write, how often one was taken back, else None. The same before
-        and after reading: what was read are the rows of that version."""
+        """How often an update was taken back; None if an update after `version` has begun to write. If it is the same
+        before and after a read, the read saw the rows of `version`."""
         c = self._counters
         return int(c[EPOCH]) if c[HEAD] == version else None
 
     def is_whole(self, epoch: int, oldest: int) -> bool:
-        """Whether what was read since `range` said so is right: nothing was taken back or forgotten meanwhile."""
+        """Whether a read since `range` is valid: nothing was taken back or dropped meanwhile."""
         return bool(self._counters[EPOCH] == epoch and self._counters[TAIL] <= oldest)
 
     def _next(self) -> int:
@@ -172,9 +171,9 @@ class RowLog:
             size = self._layout.nbytes
             views = self._layout.views(self._memory[number * size : (number + 1) * size])
             self._counts[number] = views[0]
-            parts, at = [], 1
+            parts, start = [], 1
             for columns in self._columns:
-                parts.append(views[at : at + 1 + columns])
-                at += 1 + columns
+                parts.append(views[start : start + 1 + columns])
+                start += 1 + columns
             self._parts[number] = parts
         return self._parts[number]

@@ -1,18 +1,18 @@
-"""What the processes of one run share cannot be copied out of it."""
+"""Objects that belong to the processes of one run and are left out of copies."""
 
 from collections.abc import Iterator
 from typing import Any
 
 
 class Uncopied:
-    """In a copy or a pickle of whatever holds such a thing there is None in its place."""
+    """A copy or pickle of whatever holds such an object has None in its place."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(None), ()
 
 
 class UncopiedIterator(Uncopied):
-    """An iterator over what is drawn from the others, so as not to be copied either."""
+    """An iterator over `Uncopied` objects, left out of copies too."""
 
     def __init__(self, items: Iterator[Any]) -> None:
         self._items = items

@@ -1,4 +1,5 @@
-"""The listening side: who comes in, whether it still lives, and who has taken its place."""
+"""The listening side of a connection: authenticates workers, detects dead ones, and lets a restarted worker take
+over."""
 
 import os
 import secrets
@@ -17,16 +18,17 @@ from scalebook.training.engine.net.handshake import GIVEN_UP, Hello, Refused, Se
 from scalebook.training.engine.net.wire import DEAD_S, SLICE_S, Kind, ProtocolError, Wire, set_up
 
 GUESTS: Final = 8
-"""Connections that have not said who they are, at a time; more are closed at once."""
+"""Connections in their handshake at a time; more are closed at once."""
 _FIRST_BITS: Final = 40
-"""Where numbers begin is drawn, so that one of another launch is none of these."""
+"""The first number is drawn with this many random bits, so that a worker of another launch has none of these
+numbers."""
 
 
 class GenerationCounter:
-    """Which lives of a worker there have been: numbers that the server gives, so that nobody's clock says who is newer.
+    """Numbers the incarnations of one worker. The server gives the numbers, so no node's clock decides which is newer.
 
-    Made before the fork; then by all processes and threads that have it, but `activate` by one at a time. The number
-    given last is where a file, which is empty, is read next: one call of the system adds to it.
+    Made before the fork and shared by all processes and threads; only one at a time calls `activate`. The last number
+    is the read offset of an empty file, so that one system call increments it.
     """
 
     def __init__(self) -> None:
@@ -38,36 +40,37 @@ class GenerationCounter:
 
     @property
     def newest(self) -> int:
-        """The incarnation that has begun last."""
+        """The incarnation that became active last."""
         return self._newest[0]
 
     @property
     def have_begun(self) -> bool:
-        """Whether any has."""
+        """Whether any incarnation has been active."""
         return self.newest > self._first
 
     def next_generation(self) -> int:
-        """A new process has this incarnation; nobody has had it, and who asks later has a larger one."""
+        """A new number, larger than all before."""
         return os.lseek(self._file, 1, os.SEEK_CUR)
 
     def may_begin(self, incarnation: int) -> bool:
-        """Whether it was given, and none that is newer has begun, nor it itself."""
+        """Whether this number was given, and neither it nor a newer one has been active."""
         return self.newest < incarnation <= os.lseek(self._file, 0, os.SEEK_CUR)
 
     def activate(self, incarnation: int) -> None:
-        """It is the newest."""
+        """Make this incarnation the newest."""
         self._newest[0] = incarnation
 
 
 class WorkerGone(ConnectionError):
-    """The worker on the other machine is dead to this one; says why."""
+    """The worker on the other node counts as dead; the message says why."""
 
 
 class ConnectionAcceptor:
-    """Of one worker of the run, for one life of its proxy. Threads of its own accept, greet and answer the pulse.
+    """Accepts the connections of one remote worker, for one life of its proxy, in threads of its own; answers the
+    pulse.
 
-    `lives`: of the worker; only one that is newer than those so far may begin another. `lost` is called once, from a
-    thread, when the worker is dead to us.
+    `lives`: the worker's incarnations; only a newer one is accepted. `lost` is called once, from a thread, when the
+    worker counts as dead.
     """
 
     def __init__(
@@ -91,12 +94,12 @@ class ConnectionAcceptor:
         self._thread = threading.Thread(target=self._keep, name="door", daemon=True)
 
     def open(self) -> None:
-        """Begin to accept."""
+        """Start accepting."""
         self._listener.settimeout(SLICE_S)
         self._thread.start()
 
     def close(self) -> None:
-        """Accept nobody any more. The listener stays, for the next life."""
+        """Stop accepting. The listener stays open for the next life."""
         with self._state:
             self._is_closed = True
             for wire in self._newest.values():
@@ -106,27 +109,27 @@ class ConnectionAcceptor:
         self._thread.join(4 * SLICE_S)
 
     def lives(self) -> bool:
-        """Whether the worker is not dead to us."""
+        """Whether the worker counts as alive."""
         return not self._gone and not self._is_closed
 
     def has_newer(self, use: Use = "calls") -> bool:
-        """Whether the worker has connected anew, and so does not use any other connection for this any more."""
+        """Whether the worker has opened a new connection for this use, which replaces the present one."""
         return use in self._newest
 
     def heard(self) -> None:
-        """A sign of life."""
+        """Note a sign of life."""
         self._heard = monotonic()
 
     def wire(self, within_s: float, use: Use = "calls") -> Wire:
-        """The next connection for this; waits so long for the first, and while the worker lives for a later one.
-        `WorkerGone`."""
+        """Wait for the next connection for this use: `within_s` for the worker's first, and as long as it lives for a
+        later one. Raises `WorkerGone`."""
         until = monotonic() + within_s
         with self._state:
             while use not in self._newest:
                 if self._gone or self._is_closed:
                     raise WorkerGone(self._gone or "closed")
                 if self._mine is None and monotonic() > until:
-                    raise WorkerGone(f"worker {self._expected.worker} did not connect for {within_s:g} s")
+                    raise WorkerGone(f"worker {self._expected.worker} did not connect within {within_s:g} s")
                 self._state.wait(SLICE_S)
             return self._newest.pop(use)
 
@@ -195,7 +198,7 @@ class ConnectionAcceptor:
             why = f"channel: here is worker {expected.worker} of run {expected.run!r}."
             raise Refused(why, later=hello.worker == expected.worker)  # of a run that is about to end
         if hello.digest != expected.digest:
-            raise Refused("channel: the settings differ from those here. Start all machines with the same config.")
+            raise Refused("channel: the settings differ from those here. Start all nodes with the same config.")
         if hello.use == "number":
             return self._lives.next_generation()
         with self._state:
@@ -205,12 +208,12 @@ class ConnectionAcceptor:
                 raise Refused(GIVEN_UP)
             if self._mine is None:
                 if hello.use != "calls":
-                    raise Refused(f"channel: nobody has come yet whose {hello.use} these could be.", later=True)
+                    raise Refused(f"channel: no worker has connected yet for these {hello.use}.", later=True)
                 self._lives.activate(hello.incarnation)
                 self._mine = hello.incarnation
                 return hello.incarnation
-        self._lose(f"worker {expected.worker} has come anew")
-        raise Refused("channel: the worker's last life ends first.", later=True)
+        self._lose(f"worker {expected.worker} has connected as a new process")
+        raise Refused("channel: the previous process of this worker has not ended yet.", later=True)
 
     def _lose(self, why: str) -> None:
         with self._state:

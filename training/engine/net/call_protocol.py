@@ -1,4 +1,4 @@
-"""How a call is offered and read: strictly, whoever asks."""
+"""How a call is declared and parsed. Parsing is strict, whoever the caller is."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -9,12 +9,12 @@ from scalebook.training.engine.net.wire import ProtocolError
 
 Room = Sequence[memoryview]
 MOST: Final = 2**62
-"""Numbers are smaller, so that what they are counted up to still fits 64 bits."""
+"""Upper limit of numbers in a call, so that sums of them still fit 64 bits."""
 _NO_ROOM: Final[Room] = ()
 
 
 class CallSpec(NamedTuple):
-    """A call: of which types its arguments are, what it does, and room for bytes by its arguments."""
+    """A call: the types of its arguments, the function, and where the bytes that follow go, given the arguments."""
 
     types: tuple[type, ...]
     call: Callable[..., Any]
@@ -22,14 +22,14 @@ class CallSpec(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """Plain values, and bytes that stay as they are until the next call."""
+    """Plain values, and bytes that stay unchanged until the next call."""
 
     plain: Any
     body: Room = ()
 
 
 class ReadCall(NamedTuple):
-    """A call that was read. `room`: where the bytes that come with it go, before it is carried out."""
+    """A parsed call. `room`: memory for the bytes that come with it, before it is carried out."""
 
     carry_out: Callable[[], Any]
     room: Room
@@ -37,23 +37,23 @@ class ReadCall(NamedTuple):
 
 
 def read(text: bytes, offers: Mapping[str, CallSpec]) -> ReadCall:
-    """ProtocolError for what is not offered, or has other arguments. Nothing is carried out."""
+    """Parse a call without carrying it out. ProtocolError for an unknown name or wrong arguments."""
     try:
         name, arguments, notes = json.loads(text)
         offer = offers[name]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ProtocolError("channel: no call that is offered") from error
     if not isinstance(arguments, list) or tuple(map(type, arguments)) != offer.types or not all(map(_fits, arguments)):
-        raise ProtocolError(f"channel: not the arguments of {name}")
+        raise ProtocolError(f"channel: wrong arguments of {name}")
     try:
         room = _NO_ROOM if offer.room is None else offer.room(*arguments)
     except (ValueError, TypeError, IndexError, RuntimeError) as error:
-        raise ProtocolError(f"channel: not the arguments of {name}") from error
+        raise ProtocolError(f"channel: wrong arguments of {name}") from error
     return ReadCall(partial(offer.call, *arguments), room, notes)
 
 
 def numbers(plain: Any, kinds: tuple[type, ...] = (int,), count: int | None = None) -> list[Any]:
-    """The list itself, if it has so many numbers of these kinds, which fit 64 bits. ProtocolError."""
+    """The list itself, if it has `count` numbers of these kinds that fit 64 bits; else ProtocolError."""
     if not isinstance(plain, list) or not all(type(one) in kinds and _fits(one) for one in plain):
         raise ProtocolError("channel: no list of numbers")
     if count is not None and len(plain) != count:
@@ -62,9 +62,9 @@ def numbers(plain: Any, kinds: tuple[type, ...] = (int,), count: int | None = No
 
 
 def count(number: int, most: int = MOST) -> int:
-    """The number itself, if it counts something. ProtocolError."""
+    """The number itself, if it is between 0 and `most`; else ProtocolError."""
     if not 0 <= number < most:
-        raise ProtocolError(f"channel: {number} counts nothing")
+        raise ProtocolError(f"channel: {number} is not a count")
     return number
 
 

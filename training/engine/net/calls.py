@@ -1,4 +1,4 @@
-"""All that a worker on another machine may ask its proxy."""
+"""All calls that a worker on another node may make of its proxy."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -20,14 +20,14 @@ from scalebook.training.engine.rules.duration_summary import DurationSummary
 from scalebook.training.engine.worker.shared_end import SharedEnd
 
 MOST_BATCHES: Final = 2**31
-"""Of an epoch; and epochs."""
+"""Most batches of an epoch, and most epochs."""
 MOST_ROW: Final = 64 << 30
-"""Bytes of a worker's row that worker 0 may ask for; memory is taken for what is written there."""
+"""Most bytes of a worker's row that worker 0 may request; memory is taken only for what is written."""
 
 
 class SideCalls:
-    """Carried out by the end that the proxy has, as that of any worker here. `tell`: says something to the worker
-    while it waits."""
+    """Calls about batches, signals, messages and rows, carried out by the proxy's own `SharedEnd`. `tell` sends the
+    worker a message while it waits."""
 
     def __init__(self, end: SharedEnd, tell: Callable[..., None]) -> None:
         self._end, self._tell = end, tell
@@ -35,7 +35,7 @@ class SideCalls:
         self._letter = bytearray()
 
     def offers(self) -> dict[str, CallSpec]:
-        """By name."""
+        """The calls by name."""
         end, cursor, signals, worker = self._end, self._end.cursor, self._end.signals, self._end.worker
         figures = end.figures
         return {
@@ -101,7 +101,7 @@ class SideCalls:
         self._rows = self._end.rows.map(row_bytes)
 
     def _parts(self, parts: list[list[int]], *worker: int) -> list[memoryview]:
-        """Where they lie, of rows of this worker, or that they name. What comes in goes there in this order."""
+        """Memory of these parts of rows, in this order; of this worker's row unless the parts name a worker."""
         workers, size = self._rows.shape if self._rows.numel() else (0, 0)
         places = [(*worker, *part) for part in parts]
         for row, start, stop in places:
@@ -130,7 +130,7 @@ def _plain(took: DurationSummary | None) -> Any:
 
 
 def _posted(letters: dict[int, bytes]) -> Reply:
-    """Their lengths, and they themselves."""
+    """The length of each message, and the messages themselves."""
     return Reply(
         {worker: len(letter) for worker, letter in letters.items()}, [memoryview(letter) for letter in letters.values()]
     )
@@ -140,19 +140,19 @@ _NOTED: Final = (COMPUTE, DATA, COMMUNICATE)
 
 
 class Calls:
-    """What worker `end.worker` may ask. `optimizers`: the same as the worker's, with parameters of this process.
+    """The calls of worker `end.worker`. `optimizers`: the same as the worker's, with parameters of this process.
 
-    Whoever asks has the run's key. What it asks is still read strictly, and done in its own name alone.
+    The caller has the run's key. Its calls are parsed strictly all the same, and act in its own name only.
     """
 
     def __init__(self, end: SharedEnd, run: SharedRun, optimizers: Sequence[Optimizer]) -> None:
         self.tell: Callable[..., None] = lambda *_: None
-        """Says something to the worker while it waits; set by who serves it."""
+        """Sends the worker a message while it waits; set by the proxy."""
         self._control, self._worker = run.control, end.worker
         self._engine = EngineCalls(end, run, optimizers, self._tell)
         self._offers = {**self._engine.offers(), **SideCalls(end, self._tell).offers()}
         self.stream = PushStreamCalls(self, {name: self._offers[name] for name in OFFERED})
-        self._before = [self._control.seconds[self._worker * ROW + at] for at in _NOTED]
+        self._before = [self._control.seconds[self._worker * ROW + column] for column in _NOTED]
         self._samples = self._control.counter(self._worker, SAMPLES)
 
     def _tell(self, *plain: Any) -> None:
@@ -160,27 +160,26 @@ class Calls:
 
     @property
     def has_detached(self) -> bool:
-        """Whether the worker has said that it trains no more: then it may go."""
+        """Whether the worker has said that it has stopped training and may leave."""
         return self._engine.has_detached
 
     def handle(self, text: bytes) -> ReadCall:
-        """A call, read. What the worker notes of itself goes along: its seconds, samples and memory so far, in this
-        life."""
-        asked = read(text, self._offers)
-        if asked.notes is not None:
-            *seconds, samples, memory = numbers(asked.notes, (int, float), len(_NOTED) + 2)
+        """Parse a call. Stores the worker's own seconds, samples and memory that come with it."""
+        call = read(text, self._offers)
+        if call.notes is not None:
+            *seconds, samples, memory = numbers(call.notes, (int, float), len(_NOTED) + 2)
             counts = (samples, memory)
             if not all(map(math.isfinite, seconds)) or any(type(n) is not int or not 0 <= n < MOST for n in counts):
-                raise ProtocolError("channel: no seconds, samples and memory")
-            for at, before, spent in zip(_NOTED, self._before, seconds, strict=True):
-                self._control.seconds[self._worker * ROW + at] = before + spent
+                raise ProtocolError("channel: malformed seconds, samples or memory")
+            for column, before, spent in zip(_NOTED, self._before, seconds, strict=True):
+                self._control.seconds[self._worker * ROW + column] = before + spent
             self._control.set_counter(self._worker, SAMPLES, self._samples + int(samples))
             self._control.seconds[self._worker * ROW + MEMORY] = memory
-        return asked
+        return call
 
 
 class PushStreamCalls:
-    """What it may ask over its second connection, while it waits for nothing else."""
+    """The calls that a worker may make over its second connection, while it computes."""
 
     def __init__(self, calls: Calls, offers: Mapping[str, CallSpec]) -> None:
         self.tell: Callable[..., None] = lambda *_: None
@@ -192,10 +191,10 @@ class PushStreamCalls:
         return self._calls.has_detached
 
     def handle(self, text: bytes) -> ReadCall:
-        """A call, read."""
+        """Parse a call."""
         return read(text, self._offers)
 
 
 def most_text(workers: int) -> int:
-    """Bytes of a text at most, of any frame of a run: figures of all workers, and hyper-parameters."""
+    """Most bytes of a frame's text in this run: measures of all workers, or hyper-parameters."""
     return 65_536 + 16_384 * workers

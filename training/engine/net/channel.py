@@ -1,4 +1,4 @@
-"""The connecting side: calls that are carried out once, over connections that may break; and its pulse."""
+"""The connecting side: makes each call exactly once, over connections that may break, and sends heartbeats."""
 
 import contextlib
 import json
@@ -26,35 +26,35 @@ from scalebook.training.engine.worker.worker_end import WrittenError
 FIRST_BACKOFF_S: Final = 0.02
 MOST_BACKOFF_S: Final = 1.0
 ANSWER_S: Final = 1.0
-"""Of a monitor's call, which has a death to see to meanwhile."""
+"""Timeout of a monitor's call; the monitor also has to watch its processes."""
 ERRORS: Final[dict[str, type[Exception]]] = {
     one.__name__: one for one in (TimeoutError, OSError, RuntimeError, TypeError, ValueError, WrittenError)
 }
-"""What a call may raise here as it was raised there; anything else is a RuntimeError."""
+"""Exceptions of the other side that are raised here as the same type; any other becomes a RuntimeError."""
 Buffers = Sequence[memoryview]
 
 
 class ChannelLost(ConnectionError):
-    """The server cannot be reached, or has been silent, for too long. This worker is dead to it, or soon will be."""
+    """The server was unreachable or silent for too long. It counts this worker as dead, or soon will."""
 
 
 class ProxyAddress(NamedTuple):
-    """Where a worker's proxy listens, and what its worker needs to come in."""
+    """Where a worker's proxy listens, and the credentials to connect."""
 
     host: str
     port: int
     secret: Secret
     tls: bool
     gate: int | None = None
-    """Whom it is for, where one port is for all."""
+    """The number of the handoff, where one port serves all workers."""
 
 
 class Channel:
-    """Calls come from one thread at a time, or from within another's `meanwhile`.
+    """Makes calls from one thread at a time, or from within another call's `meanwhile`.
 
-    Each has a number. Where a connection breaks the call is sent again over the next one, and the other side carries
-    out each number once. A thread of its own sends signs of life over a connection of its own: who computes for long
-    is not dead.
+    Each call has a number. When a connection breaks, the call is sent again over the next one, and the other side
+    carries out each number once. A thread sends heartbeats over a connection of its own, so a worker that computes for
+    long does not count as dead.
     """
 
     def __init__(
@@ -66,12 +66,13 @@ class Channel:
         lost: Callable[[str], None] = lambda why: None,
         begins: Callable[[int], None] = lambda incarnation: None,
     ) -> None:
-        """`lost` is called where the other side is lost for good, before that is raised, or at once by another thread;
-        it may end this process. Without an incarnation in `hello` one is asked for first, and told to `begins`."""
+        """`lost` is called when the other side is lost for good: by a call before it raises, or at once by the pulse
+        thread. It may end this process. If `hello` has no incarnation, `open` requests one and passes it to
+        `begins`."""
         self._lost_for_good, self._begins = lost, begins
         self._reach, self._hello, self._most_text = reach, hello, most_text
         self.notes = notes
-        """What goes along with the next call; plain values."""
+        """Plain values that are sent with each call."""
         self._context: ssl.SSLContext | None = asking() if reach.tls else None
         self._wire: Wire | None = None
         self._raw: socket.socket | None = None  # the same connection, to be cut by any thread
@@ -84,10 +85,11 @@ class Channel:
         self._pulse = threading.Thread(target=self._beat, name="pulse", daemon=True)
 
     def open(self, within_s: float, pulse: bool = True) -> None:
-        """Connect, while the other side is still to come up too. `Refused`; `ChannelLost` after so many seconds.
+        """Connect, and retry for `within_s` seconds while the other side starts up. Raises `Refused` or `ChannelLost`.
 
-        Without a `pulse` only calls show that this side lives, and each is lost that is not answered within
-        `ANSWER_S`; but for a `second`, of which the first one's tells."""
+        Without a `pulse` only calls show that this side lives, and a call is lost if no answer comes within `ANSWER_S`.
+        A channel made by `second` relies on the pulse of the first.
+        """
         self._answer_s = None if pulse or self._first is not None else ANSWER_S
         with self._turn:
             until = monotonic() + within_s
@@ -99,13 +101,14 @@ class Channel:
             self._pulse.start()
 
     def second(self, use: Use) -> "Channel":
-        """Another to the same other side, once this one is open; lives as long as this one finds. Has no pulse."""
+        """Another channel to the same server, without a pulse of its own; it lives as long as this one does. Needs an
+        open one."""
         other = Channel(self._reach, self._hello._replace(use=use), self._most_text, lost=self._lost_for_good)
         other._first = self
         return other
 
     def close(self) -> None:
-        """The other side takes this for an end or for a death, as was agreed before."""
+        """Disconnect. The other side reads this as an end or as a death, as agreed before."""
         self._closing.set()
         self._cut()
         with self._turn:
@@ -121,10 +124,10 @@ class Channel:
         into: Callable[[Any], Buffers] | None = None,
         meanwhile: Callable[..., None] | None = None,
     ) -> Any:
-        """Ask the other side for `name`, and wait for its reply as long as it lives.
+        """Call `name` on the other side, and wait for the reply as long as the other side lives.
 
-        `into(reply)`: where the reply's bytes go, those of the plan. `meanwhile`: called with what the other side says
-        while it waits. What is raised there, or there by `name`, is raised here. `ChannelLost`, `Refused`.
+        `into(reply)`: memory for the reply's bytes. `meanwhile`: called with messages that the other side sends while
+        it works. An exception of `name`, or of the other side, is raised here. Also raises `ChannelLost` and `Refused`.
         """
         with self._turn:
             self._number += 1
@@ -148,7 +151,7 @@ class Channel:
                     is_asked = False
                     if self._answer_s is not None or monotonic() > self._until():
                         self._lost_for_good(str(error))
-                        raise ChannelLost(f"channel: no call comes through: {error}") from error
+                        raise ChannelLost(f"channel: no call succeeds: {error}") from error
                     continue
                 self._failing_since = None
                 if head.kind == Kind.REPLY:
@@ -162,13 +165,13 @@ class Channel:
     def _next(self, wire: Wire, number: int) -> tuple[WireHead, Any]:
         head = wire.head(self._most_text, self._lives, self._answer_s)
         if head.number != number or head.kind not in (Kind.REPLY, Kind.ERROR, Kind.EVENT):
-            raise ProtocolError("channel: an answer to something else")
+            raise ProtocolError("channel: an answer to another call")
         if head.kind != Kind.REPLY and head.body:
-            raise ProtocolError("channel: bytes where there are none")
+            raise ProtocolError("channel: unexpected bytes")
         try:
             return head, json.loads(wire.text(head))
         except (ValueError, RecursionError) as error:
-            raise ProtocolError("channel: no text") from error
+            raise ProtocolError("channel: no JSON") from error
 
     def _say(self, kind: Kind, number: int) -> bool:
         """Whether it was sent."""
@@ -197,14 +200,14 @@ class Channel:
         return self._wire
 
     def _given(self, until: float) -> int:
-        """An incarnation. One that the other side has given, and nobody has heard, does no harm."""
+        """Request an incarnation. A number that was given and never arrived does no harm."""
         raw, (wire, incarnation) = self._greeted(self._hello._replace(use="number"), until, self._lives)
         wire.close()
         raw.close()
         return incarnation
 
     def _greeted(self, hello: Hello, until: float, lives: Callable[[], bool]) -> tuple[socket.socket, HandshakeResult]:
-        """A new connection. Tries again and again until then, more and more rarely."""
+        """A new connection after its handshake; retries until then, with exponential backoff."""
         backoff_s = FIRST_BACKOFF_S
         while True:
             if not lives():
@@ -238,7 +241,7 @@ class Channel:
         self._wire = self._raw = None
 
     def _cut(self) -> None:
-        """By any thread: whoever waits at the connection is told."""
+        """Shut the connection down, from any thread: a thread that waits on it gets an error."""
         raw = self._raw
         if raw is not None:
             with contextlib.suppress(OSError):
@@ -274,6 +277,6 @@ class Channel:
                         one.close()
 
 
-def _error(told: Any) -> Exception:
-    name, text = str(told[0]), str(told[1])
+def _error(reply: Any) -> Exception:
+    name, text = str(reply[0]), str(reply[1])
     return ERRORS[name](text) if name in ERRORS else RuntimeError(f"{name}: {text}")

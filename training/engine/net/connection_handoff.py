@@ -1,7 +1,7 @@
-"""One port for all: a process of its own listens there; each connection says first for whom it comes, and is handed on
-to that process.
+"""One port for all workers: a process listens there, reads from each connection whom it is for, and hands it over.
 
-What it says is a header that protects nothing: whoever takes the connection has it greeted, over TLS or without.
+That header is neither secret nor authenticated: the process that gets the connection makes the handshake, with or
+without TLS.
 """
 
 import json
@@ -21,16 +21,16 @@ from scalebook.training.engine.net.wire import SLICE_S
 ADDRESS: Final = struct.Struct("<4sI")
 _MAGIC: Final = b"SCBw"
 _MOST: Final = 1024
-"""Bytes of a letter between two processes here."""
+"""Most bytes of a message between two processes of this node."""
 _CUT: Final = 150
-"""Characters of a reason in one."""
+"""Most characters of a reason in such a message."""
 STRANGERS: Final = 256
-"""Connections that have not said whom they are for; the oldest is closed for one more."""
+"""Connections that have not yet sent their header; one more closes the oldest."""
 _TURNED_AWAY: Final = 4  # at a time, of those whose worker was given up
 
 
 class Listener(Protocol):
-    """Where connections come from: a socket that listens, or a handoff to which they are handed on."""
+    """Where connections come from: a listening socket, or a `ConnectionHandoff`."""
 
     def settimeout(self, timeout_s: float | None, /) -> None: ...
 
@@ -40,7 +40,7 @@ class Listener(Protocol):
 
 
 class ProcessDead(Exception):  # news, not an error
-    """The process whose connections come here is known to be dead, by its own machine."""
+    """The node of the connecting process reports that this process is dead."""
 
     def __init__(self, incarnation: int, why: str) -> None:
         super().__init__(why)
@@ -48,27 +48,27 @@ class ProcessDead(Exception):  # news, not an error
 
 
 class ConnectionHandoff:
-    """From who listens at the port to one process; made before both are forked. A process that takes its place reads
-    on where the last one was."""
+    """Passes connections from the process that listens to one other process. Made before both are forked; a process
+    that replaces the second one reads on where it stopped."""
 
     def __init__(self) -> None:
         self._inside, self._outside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._outside.setblocking(False)
 
     def close(self) -> None:
-        """This process's handles."""
+        """Close this process's descriptors."""
         self._inside.close()
         self._outside.close()
 
     # --- by who listens at the port ----------------------------------------------------------------------------------
 
     def hand_over(self, connection: socket.socket) -> None:
-        """It is this process's no more. Where too many wait for theirs it is closed."""
+        """Give the connection away. It is closed if too many are waiting."""
         with connection, suppress(OSError):  # whoever has connected tries again
             socket.send_fds(self._outside, [b"{}"], [connection.fileno()])
 
     def tell_death(self, incarnation: int, why: str) -> None:
-        """Of the process that comes from there."""
+        """Report that the connecting process is dead."""
         with suppress(OSError):  # then its silence tells
             self._outside.send(json.dumps([incarnation, why[:_CUT]], ensure_ascii=True).encode())
 
@@ -78,10 +78,10 @@ class ConnectionHandoff:
         self._inside.settimeout(timeout_s)
 
     def accept(self) -> tuple[socket.socket, object]:
-        """`ProcessDead` instead, where that is told."""
+        """The next connection. Raises `ProcessDead` if that is reported instead."""
         text, descriptors, _, _ = socket.recv_fds(self._inside, _MOST, 1)
         if not text:
-            raise OSError("channel: nobody is at the port any more")
+            raise OSError("channel: no process listens at the port any more")
         if not descriptors:
             incarnation, why = json.loads(text)
             raise ProcessDead(incarnation, why)
@@ -96,31 +96,34 @@ class ConnectionHandoff:
 
 
 class AddressedConnection(NamedTuple):
-    """A connection that has said which handoff it is for, or has not yet."""
+    """A connection whose header has not arrived yet."""
 
     connection: socket.socket
     until: float
 
 
 def address(number: int) -> bytes:
-    """What a connection for this handoff says first."""
+    """The header of a connection for this handoff."""
     return ADDRESS.pack(_MAGIC, number)
 
 
 def gate_of(header: bytes, gates: int) -> int | None:
-    """Which gate it names; None for none."""
+    """The number of the handoff that a header names; None if there is none."""
     magic, number = ADDRESS.unpack(header)
     return number if magic == _MAGIC and number < gates else None
 
 
 def turn_away(_hello: Hello) -> NoReturn:
-    """For good. `Refused`."""
+    """Refuse for good: raises `Refused`."""
     raise Refused(GIVEN_UP)
 
 
 class PortDispatcher:
-    """Reads no more of a connection than whom it is for, which comes whole or not at all. `given_up(number)`: nobody is
-    behind that gate any more; who comes is told so by `check`, as `admit` has it, once it has shown the key."""
+    """Accepts connections at the port and hands each over, after reading its header and nothing else.
+
+    `given_up(number)`: whether no process uses that handoff any more. Such a connection gets a handshake here, and
+    `check` (as in `admit`) then refuses it.
+    """
 
     def __init__(
         self,
@@ -137,7 +140,7 @@ class PortDispatcher:
         self._away = threading.BoundedSemaphore(_TURNED_AWAY)
 
     def dispatch_until(self, is_over: Callable[[], bool]) -> None:
-        """Until then. Looks about four times a second."""
+        """Serve until `is_over()`, which is asked about four times a second."""
         self._listener.setblocking(False)
         with selectors.DefaultSelector() as selector:
             selector.register(self._listener, selectors.EVENT_READ)

@@ -1,4 +1,4 @@
-"""What a worker asks that has to do with parameters and gradients."""
+"""Calls of a remote worker about parameters and gradients."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -35,20 +35,20 @@ Tell = Callable[..., None]
 
 
 class InFlightVersions:
-    """The versions of one optimizer that the worker was given last, and those before, each with the time: its next push
-    may be computed from either, where the push before was still under way."""
+    """The last two versions of one optimizer that were sent to this worker, with timestamps. With `overlap` its next
+    push may be computed from either."""
 
     def __init__(self) -> None:
         self._two: deque[tuple[list[Newest], float]] = deque(maxlen=2)
 
     def record_pin(self, client: Client) -> None:
-        """The newest are those that the worker is given now."""
+        """Pin the newest versions and record that they are sent now."""
         client.pin_newest()
         self._two.append((client.bases, client.pulled))
 
     def go_back(self, client: Client, bases: list[Any]) -> Sequence[int]:
-        """The client's next push is from those given that have these numbers, by shard, if any have. The numbers of
-        those that the worker has by now."""
+        """Make the versions with these numbers, by shard, the base of the client's next push, if they are among the
+        last two. Returns the numbers of the versions that the worker has."""
         for held, pulled in self._two:
             if [base.version for base in held] == bases:
                 client.bases, client.pulled = held, pulled
@@ -56,8 +56,8 @@ class InFlightVersions:
 
 
 class EngineCalls:
-    """Carried out by an ordinary client of the engine. Gradients come into memory that is taken once, when the worker
-    joins; versions leave from shared memory."""
+    """Carried out by an ordinary client of the engine. Gradients arrive in memory allocated once, when the worker
+    joins; versions are sent from shared memory."""
 
     def __init__(self, end: SharedEnd, run: SharedRun, optimizers: Sequence[Optimizer], tell: Tell) -> None:
         self._end, self._run, self._optimizers, self._tell = end, run, optimizers, tell
@@ -75,7 +75,7 @@ class EngineCalls:
         self.has_detached = False
 
     def offers(self) -> dict[str, CallSpec]:
-        """By name."""
+        """The calls by name."""
         return {
             "join": CallSpec((int,), self._join, self._join_room),
             "begin": CallSpec((), partial(self._do, Joined.begin)),
@@ -110,14 +110,14 @@ class EngineCalls:
     # --- joining -----------------------------------------------------------------------------------------------------
 
     def _join_room(self, _digest: int) -> Room:
-        """Worker 0 brings the first parameters."""
+        """Memory for the first parameters, which worker 0 sends."""
         return [bytes_of(flat) for flats in self._first for flat in flats] if self._end.worker == 0 else ()
 
     def _join(self, digest: int) -> Any:
         if digest != plan_digest(self._plans, self._run.settings):
             raise ValueError(
-                f"model: worker {self._end.worker} has created other parameters or optimizers than this machine. "
-                "Create the same model in every worker, whatever its rank or machine."
+                f"model: worker {self._end.worker} has created different parameters or optimizers than this node. "
+                "Create the same model in every worker, whatever its rank or node."
             )
         if self._end.worker == 0:
             for plan, flats, optimizer in zip(self._plans, self._first, self._optimizers, strict=True):
@@ -138,11 +138,11 @@ class EngineCalls:
             self._pulls.append(own)
         self._first = [[] for _ in self._plans]
         counters = [client.host.section.counters for client in self._joined.clients]
-        known = [
-            [client.seq, one.steps.tolist(), one.since.tolist()]
-            for client, one in zip(self._joined.clients, counters, strict=True)
+        progress = [
+            [client.seq, counts.steps.tolist(), counts.since.tolist()]
+            for client, counts in zip(self._joined.clients, counters, strict=True)
         ]
-        return [self._joined.late, known]
+        return [self._joined.late, progress]
 
     def _announce(self, need: MemoryNeed) -> None:
         self._tell(*need)
@@ -158,8 +158,8 @@ class EngineCalls:
         return Reply(*self._newer(client, numbers(held, count=len(client.host.section.shards))))
 
     def _newer(self, client: Client, held: Sequence[int]) -> tuple[tuple[list[int], list[int]], Room]:
-        """Hold the newest versions. Their numbers, `OLD` for those that the worker has, and the bytes of the others; or
-        all as frames, whose sizes come behind the numbers, where it knows something already."""
+        """Pin the newest versions. Returns their numbers (`OLD` where the worker has it), and the bytes of the others.
+        Where the worker knows some version, all come as frames, whose sizes follow the numbers."""
         self._given[client.host.section.number].record_pin(client)
         section = client.host.section
         pulls = self._pulls[section.number]
@@ -190,7 +190,7 @@ class EngineCalls:
         return ([base.version for base in client.bases], sizes), [bytes_of(frame) for frame in frames]
 
     def _look(self, section: int) -> Reply:
-        """Versions and states of one moment. States are copied, since the update after the next writes there."""
+        """Versions and states of one moment. States are copied, since the update after the next overwrites them."""
         client = self._client(section)
         shards = client.host.section.shards
         with ExitStack() as locks:
@@ -204,7 +204,7 @@ class EngineCalls:
 
     def _lay_down_room(self, section: int, _versions: list[Any], _steps: list[Any]) -> Room:
         if self._end.worker != 0 or self._end.signals.stop:
-            raise ProtocolError("channel: worker 0 alone lays down what training begins with")
+            raise ProtocolError("channel: only worker 0 sends the first version")
         shards = self._client(section).host.section.shards
         return [bytes_of(part) for shard in shards for part in shard.content(shard.newest())]
 
@@ -239,7 +239,7 @@ class EngineCalls:
         gradients: Sequence[Tensor | None] = self._gradients[section] or [None] * places
         offered = zip(gradients, numbers(present, count=places), strict=True)
         if not valid and any(present):
-            raise ProtocolError("channel: gradients that are none")
+            raise ProtocolError("channel: malformed gradients")
         rows, room = self._rows[section], list[memoryview]()
         for place, (gradient, here) in enumerate(offered):
             if place in rows:
@@ -269,7 +269,7 @@ class EngineCalls:
         return Reply([verdict.value, outcome.staleness, client.host.is_over(), waited, come], body)
 
     def _way(self, client: Client, valid: bool, present: list[Any]) -> EncodedPush:
-        """What has come: frames, or gradients as they are; nothing of one that must not be applied."""
+        """The push that has arrived: frames, or raw gradients; None for each gradient of a push that is not valid."""
         section = client.host.section
         places = len(self._plans[section.number].gradients.fields)
         if section.coded is None or not valid:
@@ -296,11 +296,11 @@ class EngineCalls:
     def _coded_of(self, section: int) -> CodedPushes:
         coded = self._client(section).host.section.coded
         if coded is None:
-            raise ProtocolError("channel: no codec leaves anything out")
+            raise ProtocolError("channel: no codec here keeps residuals")
         return coded
 
     def _groups(self, section: int, text: str) -> Groups:
-        """Read once, as long as they stay the same."""
+        """The param groups; parsed only when the text has changed."""
         if section not in self._hyper or self._hyper[section][0] != text:
             self._hyper[section] = text, [{**group, "params": ()} for group in decode(text.encode())]
         return self._hyper[section][1]

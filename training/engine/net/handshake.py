@@ -1,9 +1,9 @@
-"""Who may come in: both sides show that they have the run's key, and then say who they are.
+"""Authentication: both sides prove that they have the run's key, and then the worker says who it is.
 
-Each side sends a nonce and HMAC-SHA256, by the key, over its role, both nonces, and the fingerprint of the certificate
-that it sees (zeros without TLS). So neither can be played back, thrown back, or passed on by somebody in between, who
-would have another certificate. Before that nothing is read but 32 and 64 bytes. The certificate is made for the time of
-one run, by the side that listens, for nobody else to sign; its name says nothing.
+Each side sends a nonce, and HMAC-SHA256 by the key over its role, both nonces, and the fingerprint of the certificate
+that it sees (zeros without TLS). So a proof cannot be replayed, reflected, or relayed by a man in the middle, whose
+certificate would differ. Before the proof only 32 and 64 bytes are read. The listening side makes a self-signed
+certificate for one run; its name means nothing.
 """
 
 import hashlib
@@ -24,19 +24,19 @@ from scalebook.training.engine.net.wire import Kind, ProtocolError, Wire
 
 PROTOCOL: Final = 2
 GREETING_S: Final = 5.0
-"""The whole of it, TLS included, has so many seconds for each frame."""
+"""Timeout of each frame of the handshake, TLS included."""
 KEY_BYTES: Final = 32
-GIVEN_UP: Final = "channel: this worker was given up here, or another has taken its place."
+GIVEN_UP: Final = "channel: this worker has been given up, or another process has replaced it."
 _NONCE: Final = 32
 _PROOF: Final = 32
 _HELLO: Final = 1024  # bytes at most
 _PLAIN: Final = bytes(32)
 Use = Literal["number", "calls", "pushes", "pulse"]
-"""`number`: to be given an incarnation, and nothing else."""
+"""What a connection is for. `number`: only to be given an incarnation."""
 
 
 class Refused(ConnectionError):
-    """The other side does not take this worker, and says why; `later`: it may at another time."""
+    """The other side refuses this worker; the message says why. `later`: it may accept it at another time."""
 
     def __init__(self, why: str, later: bool = False) -> None:
         super().__init__(why)
@@ -44,9 +44,8 @@ class Refused(ConnectionError):
 
 
 class Hello(NamedTuple):
-    """Who connects, and what for. `run`: its name; `digest`: of the settings that it was started with. Of two
-    processes that were the same worker the one with the larger `incarnation` is; a process is given its own by the
-    server, and has 0 before."""
+    """Who connects, and for what. `run`: its name. `digest`: of the settings. Of two processes that are the same worker
+    the one with the larger `incarnation` counts; the server gives a process its incarnation, which is 0 until then."""
 
     run: str
     digest: str
@@ -56,14 +55,14 @@ class Hello(NamedTuple):
 
 
 class HandshakeResult(NamedTuple):
-    """By who connected. `incarnation`: a new one, if it came for that."""
+    """The connection, and a new incarnation if `use` was `number`."""
 
     wire: Wire
     incarnation: int
 
 
 class Secret:
-    """The run's key, which is told nowhere."""
+    """The run's key. It is never sent."""
 
     def __init__(self, key: bytes) -> None:
         if len(key) != KEY_BYTES:
@@ -79,7 +78,7 @@ class Secret:
 
     @classmethod
     def made(cls, path: Path) -> "Secret":
-        """A new one, kept in a new file that its owner alone can read. FileExistsError where there is one."""
+        """Create a key in a new file that only its owner can read. FileExistsError if the file exists."""
         key = secrets.token_bytes(KEY_BYTES)
         new = path.with_name(f".{path.name}.{os.getpid()}")
         try:
@@ -92,10 +91,10 @@ class Secret:
 
     @classmethod
     def read(cls, path: Path) -> "Secret":
-        """Of such a file. ValueError where others may read it, or it has something else."""
+        """Read a key file. ValueError if other users can read it, or if it holds no key."""
         with open(path, "rb") as file:
-            found = os.fstat(file.fileno())
-            if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+            status = os.fstat(file.fileno())
+            if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
                 raise ValueError(f"key: other users can read {path}, or own it. Run: chmod 600 {path}")
             text = file.read(2 * KEY_BYTES + 2)
         try:
@@ -105,14 +104,14 @@ class Secret:
 
 
 class ServerTls(NamedTuple):
-    """A context for who listens, and the SHA-256 of its certificate."""
+    """The TLS context of the listening side, and the SHA-256 of its certificate."""
 
     context: ssl.SSLContext
     fingerprint: bytes
 
 
 def serving() -> ServerTls:
-    """TLS 1.3 with a new key, which never lies on a disk. `cryptography` comes with MLflow."""
+    """A TLS 1.3 context with a new key, which is never written to disk. `cryptography` comes with MLflow."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -138,7 +137,8 @@ def serving() -> ServerTls:
 
 
 def asking() -> ssl.SSLContext:
-    """Of the side that connects. It takes any certificate: the challenge tells whether it was the right one."""
+    """The TLS context of the connecting side. It accepts any certificate: the HMAC proof shows whether it is the right
+    one."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
@@ -147,7 +147,8 @@ def asking() -> ssl.SSLContext:
 
 
 def greet(connection: socket.socket, secret: Secret, hello: Hello, context: ssl.SSLContext | None) -> HandshakeResult:
-    """By who connects. `Refused`; ConnectionError where the other side has not the key. It is closed then."""
+    """The connecting side of the handshake. Raises `Refused`, or ConnectionError if the other side lacks the key; the
+    connection is then closed."""
     connection.settimeout(GREETING_S)
     try:
         seen = _PLAIN
@@ -159,7 +160,7 @@ def greet(connection: socket.socket, secret: Secret, hello: Hello, context: ssl.
         answer = _exactly(wire, Kind.NONCE, _NONCE + _PROOF)
         theirs, proof = answer[:_NONCE], answer[_NONCE:]
         if not hmac.compare_digest(proof, secret.proof(b"server", mine, theirs, seen)):
-            raise ProtocolError("channel: the server has another key, or somebody is in between")
+            raise ProtocolError("channel: the server has another key, or the connection is intercepted")
         wire.send(Kind.PROOF, text=secret.proof(b"worker", mine, theirs, seen))
         wire.send(Kind.HELLO, text=json.dumps({"protocol": PROTOCOL, **hello._asdict()}).encode())
         return HandshakeResult(wire, _taken(wire))
@@ -172,29 +173,30 @@ def _taken(wire: Wire) -> int:
     head = wire.head(_HELLO, within_s=GREETING_S)
     text = wire.text(head)
     if head.kind == Kind.REFUSED:
-        found = json.loads(text)
-        raise Refused(str(found["why"]), bool(found["later"]))
+        refusal = json.loads(text)
+        raise Refused(str(refusal["why"]), bool(refusal["later"]))
     if head.kind != Kind.WELCOME or head.body:
-        raise ProtocolError("channel: neither taken nor refused")
+        raise ProtocolError("channel: the server neither accepts nor refuses")
     return head.number
 
 
 def admit(
     connection: socket.socket, secret: Secret, tls: ServerTls | None, check: Callable[[Hello], int]
 ) -> tuple[Wire, Hello]:
-    """By who listens. `check` says which incarnation is told there; or raises `Refused`, which is told there and raised
-    here. OSError (ConnectionError, ssl.SSLError, TimeoutError) where it is none of ours. It is closed then."""
+    """The listening side of the handshake. `check` returns the incarnation to send, or raises `Refused`, which is sent
+    and raised here. OSError (ConnectionError, ssl.SSLError, TimeoutError) for anything else; the connection is then
+    closed."""
     connection.settimeout(GREETING_S)
     try:
-        shown = _PLAIN
+        fingerprint = _PLAIN
         if tls is not None:
-            connection, shown = tls.context.wrap_socket(connection, server_side=True), tls.fingerprint
-        wire, mine = Wire(connection, GREETING_S), secrets.token_bytes(_NONCE)
-        theirs = _exactly(wire, Kind.NONCE, _NONCE)
-        wire.send(Kind.NONCE, text=mine + secret.proof(b"server", theirs, mine, shown))
+            connection, fingerprint = tls.context.wrap_socket(connection, server_side=True), tls.fingerprint
+        wire, own_nonce = Wire(connection, GREETING_S), secrets.token_bytes(_NONCE)
+        peer_nonce = _exactly(wire, Kind.NONCE, _NONCE)
+        wire.send(Kind.NONCE, text=own_nonce + secret.proof(b"server", peer_nonce, own_nonce, fingerprint))
         proof = _exactly(wire, Kind.PROOF, _PROOF)
-        if not hmac.compare_digest(proof, secret.proof(b"worker", theirs, mine, shown)):
-            raise ProtocolError("channel: a worker has another key, or somebody is in between")
+        if not hmac.compare_digest(proof, secret.proof(b"worker", peer_nonce, own_nonce, fingerprint)):
+            raise ProtocolError("channel: a worker has another key, or the connection is intercepted")
         head = wire.head(_HELLO, within_s=GREETING_S)
         if head.kind != Kind.HELLO or head.body:
             raise ProtocolError("channel: no hello")
@@ -225,16 +227,14 @@ def _exactly(wire: Wire, kind: Kind, size: int) -> bytes:
 
 def _hello(text: bytes) -> Hello:
     try:
-        found: dict[str, Any] = json.loads(text)
-        protocol = found.pop("protocol")
-        hello = Hello(**found)
+        message: dict[str, Any] = json.loads(text)
+        protocol = message.pop("protocol")
+        hello = Hello(**message)
         right = (hello.run, hello.digest, hello.worker, hello.incarnation, hello.use)
-        if [type(one) for one in right] != [str, str, int, int, str] or hello.use not in get_args(Use):
+        if [type(value) for value in right] != [str, str, int, int, str] or hello.use not in get_args(Use):
             raise TypeError("hello")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ProtocolError("channel: no hello") from error
     if protocol != PROTOCOL:
-        raise Refused(
-            f"channel: protocol {PROTOCOL} here, {protocol} there. Install the same Scalebook on both machines."
-        )
+        raise Refused(f"channel: protocol {PROTOCOL} here, {protocol} there. Install the same Scalebook on both nodes.")
     return hello

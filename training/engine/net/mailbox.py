@@ -1,8 +1,8 @@
-"""What the monitors of a run's machines tell each other, beside what their workers do: short texts, both ways.
+"""Short messages between the monitors of a run's nodes, in both directions.
 
-A process of the first machine keeps the port. Each other machine's monitor asks it about each `PULSE_S` what the first
-monitor says, and leaves there what it says itself. One that has not asked for `DEAD_S` is silent, which the first is
-told. The first itself may be held up for longer, by a disk or a death: the others are told of it if it is stopped.
+A process of the first node keeps the port. Every `PULSE_S` or so, each other node's monitor fetches the first monitor's
+new messages and posts its own. A monitor that has not asked for `DEAD_S` is reported as silent to the first. The first
+monitor may itself be held up for longer, by a disk or a death; the others are told only if it is stopped.
 """
 
 import json
@@ -26,45 +26,45 @@ from scalebook.training.engine.net.wire import DEAD_S, ProtocolError
 from scalebook.training.engine.net.worker_proxy import WorkerProxy
 
 MOST_TEXT: Final = 16_384
-"""Bytes of a frame to or from a mailbox."""
+"""Most bytes of a frame to or from a mailbox."""
 LONGEST: Final = 4096
-"""Characters of one text."""
+"""Most characters of one message."""
 LEAVE_S: Final = 8.0
-"""How long the port is kept at the end, for other machines to hear of it."""
+"""How long the port stays open at the end, so that other nodes can read the last message."""
 _FIRST_S: Final = 10 * 365 * 86_400.0  # whether a machine comes at all is watched elsewhere
 _LOOK_S: Final = 0.01
 _OVER: Final = b"."
 
 
 class MonitorMessage(NamedTuple):
-    """A text from machine `machine`'s monitor."""
+    """A message from the monitor of node `machine`."""
 
     machine: int
     text: str
 
 
 class StartSignal:
-    """What the processes of a machine wait for before they reach another: a number, in memory that they share."""
+    """What the processes of a node wait for before they connect to another node: a number in shared memory."""
 
     def __init__(self) -> None:
         self._number = memoryview(mmap(-1, 8)).cast("q")
 
     def set(self, number: int = 1) -> None:
-        """By the monitor: the machines have met. Above 0."""
+        """Let them go on with this number, above 0. Called by the monitor when the nodes have met."""
         self._number[0] = number
 
     def wait(self, deadline_s: float) -> int:
-        """`ChannelLost` where it is not told for so long."""
+        """Wait for the number; `ChannelLost` after `deadline_s`."""
         until = monotonic() + deadline_s
         while not self._number[0]:
             if monotonic() > until:
-                raise ChannelLost(f"channel: the first machine's monitor has not met this machine for {deadline_s:g} s")
+                raise ChannelLost(f"channel: the first node's monitor has not met this node within {deadline_s:g} s")
             sleep(_LOOK_S)
         return self._number[0]
 
 
 class MessageBoard:
-    """The first monitor's texts, for all machines, in order; by several threads."""
+    """The first monitor's messages to all nodes, in order. Used by several threads."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
@@ -75,32 +75,35 @@ class MessageBoard:
         with self._lock:
             self._texts.append(text)
 
-    def since(self, machine: int, known: int) -> list[str]:
-        """What is new to a machine that knows so many; at most eight."""
+    def since(self, machine: int, read_count: int) -> list[str]:
+        """The messages after the first `read_count`; at most eight."""
         with self._lock:
-            self._asked[machine] = known, monotonic()
-            return self._texts[known : known + 8]
+            self._asked[machine] = read_count, monotonic()
+            return self._texts[read_count : read_count + 8]
 
     def remove_node(self, machine: int) -> None:
         with self._lock:
             self._asked.pop(machine, None)
 
     def take_silent(self) -> list[int]:
-        """Machines that have not asked for `DEAD_S`. Each is told once, and not waited for until it asks again."""
+        """Nodes that have not asked for `DEAD_S`. Each is returned once, and then not waited for until it asks
+        again."""
         with self._lock:
-            silent = [machine for machine, (_, asked) in self._asked.items() if monotonic() - asked > DEAD_S]
+            silent = [
+                machine for machine, (_, last_request) in self._asked.items() if monotonic() - last_request > DEAD_S
+            ]
             for machine in silent:
                 del self._asked[machine]
             return silent
 
     def is_read(self) -> bool:
-        """Whether every machine that is there knows all."""
+        """Whether every node that is there has read all messages."""
         with self._lock:
-            return all(known >= len(self._texts) for known, _ in self._asked.values())
+            return all(read_count >= len(self._texts) for read_count, _ in self._asked.values())
 
 
 class MailboxCalls:
-    """What the monitor of machine `machine` may ask. `said` is told its texts, and `died` of a worker there."""
+    """The calls of node `machine`'s monitor. `said` gets its messages, `died` the deaths of its workers."""
 
     def __init__(
         self, machine: int, board: MessageBoard, said: Callable[[int, str], None], died: Callable[[int, int, str], None]
@@ -116,16 +119,16 @@ class MailboxCalls:
         }
 
     def handle(self, text: bytes) -> ReadCall:
-        """A call, read."""
+        """Parse a call."""
         return read(text, self._offers)
 
     def _say(self, text: str) -> None:
         if len(text) > LONGEST:
-            raise ProtocolError("channel: too long a text")
+            raise ProtocolError("channel: a message is too long")
         self._said(self._machine, text)
 
-    def _news(self, known: int) -> Any:
-        return self._board.since(self._machine, count(known))
+    def _news(self, read_count: int) -> Any:
+        return self._board.since(self._machine, count(read_count))
 
     def _tell_death(self, worker: int, incarnation: int, why: str) -> None:
         self._died(worker, incarnation, why)
@@ -138,7 +141,7 @@ class MailboxCalls:
 def _serve(
     gate: Listener, secret: Secret, tls: ServerTls | None, expected: Hello, calls: Callable[[], MailboxCalls]
 ) -> None:
-    """Without end, in a thread: one life of the other machine's monitor after the other."""
+    """Serve one process of another node's monitor after the other, without end, in a thread."""
     lives = GenerationCounter()
     while True:
         acceptor = ConnectionAcceptor(gate, secret, tls, expected, lives)
@@ -151,8 +154,9 @@ def _serve(
 
 
 class MonitorMailbox:
-    """The first machine's, made by its monitor before the fork. `name`: of the run; `machines`: how many others there
-    are; `workers`: of all machines, where those of the others have handoffs of their own, which come behind theirs."""
+    """The first node's mailbox, made by its monitor before the fork. `name`: of the run. `machines`: how many other
+    nodes there are. `workers`: of all nodes, if the remote ones have handoffs of their own, which follow those of the
+    monitors."""
 
     def __init__(
         self,
@@ -173,23 +177,23 @@ class MonitorMailbox:
     # --- in the monitor ----------------------------------------------------------------------------------------------
 
     def news(self) -> list[MonitorMessage]:
-        """What other machines have said since the last call."""
-        told: list[MonitorMessage] = []
+        """Messages of other nodes since the last call."""
+        messages: list[MonitorMessage] = []
         with suppress(BlockingIOError):
             while text := self._wall.recv(MOST_TEXT):
-                told.append(MonitorMessage(*json.loads(text)))
-        return told
+                messages.append(MonitorMessage(*json.loads(text)))
+        return messages
 
     def post(self, text: str) -> None:
-        """To all other machines; they hear it within a second or two."""
+        """Post a message to all other nodes; they read it within a second or two."""
         self._put(text.encode())
 
     def release_port(self) -> None:
-        """Nothing more will be said, and who keeps the port may go."""
+        """Say that no message follows, so that the process that keeps the port may end."""
         self._put(_OVER)
 
     def close(self) -> None:
-        """This process's handles."""
+        """Close this process's descriptors."""
         self._listener.close()
         for gate in self._gates:
             gate.close()
@@ -203,7 +207,7 @@ class MonitorMailbox:
     # --- in a process of its own -------------------------------------------------------------------------------------
 
     def serve_until_over(self) -> None:
-        """Listen, until the monitor has said its last text and others have heard it, or a while later."""
+        """Listen until the monitor has posted its last message and others have read it, or `LEAVE_S` longer."""
         board, over = MessageBoard(), threading.Event()
 
         def copy() -> None:
@@ -251,19 +255,19 @@ class MonitorMailbox:
         self._board.send(json.dumps([machine, text]).encode())
 
     def _tell_death(self, worker: int, incarnation: int, why: str) -> None:
-        """To whoever stands in for this worker of another machine."""
+        """Report the death of a remote worker to its proxy."""
 
     def _given_up(self, number: int) -> bool:
-        """Whether nobody is behind this handoff."""
+        """Whether no process uses this handoff any more."""
         return False
 
     def _turn_away(self, hello: Hello) -> int:
-        """Whoever comes to such a handoff, with the key. `Refused`."""
+        """Refuse a connection for such a handoff, after its handshake. Raises `Refused`."""
         turn_away(hello)
 
 
 def _is_stopped(pid: int) -> bool:
-    """By SIGSTOP or a debugger; proc(5)."""
+    """Whether a process is stopped, by SIGSTOP or a debugger; proc(5)."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:  # it has gone, and this process goes with it
@@ -272,8 +276,8 @@ def _is_stopped(pid: int) -> bool:
 
 
 class RemoteMailbox:
-    """From another machine to the first one's, by its monitor, which makes it before the fork. `gate` of `reach`: that
-    of this machine."""
+    """The mailbox of any other node, made by its monitor before the fork. `gate` of `reach`: the handoff of this
+    node."""
 
     def __init__(self, name: str, reach: ProxyAddress) -> None:
         self.met = StartSignal()
@@ -282,10 +286,10 @@ class RemoteMailbox:
         self._known = 0
         self._failing: float | None = None
         self.unfound = ""
-        """Why the first machine could not be asked when last looked for."""
+        """Why the last attempt to reach the first node failed."""
 
     def find(self, within_s: float) -> bool:
-        """Whether the first machine can be asked. `Refused`."""
+        """Connect to the first node if not connected; False if it cannot be reached. Raises `Refused`."""
         if self._channel is None:
             began = monotonic()
             channel = Channel(self._reach, Hello(self._name, "", self._reach.gate or 0, 0), MOST_TEXT)
@@ -301,21 +305,22 @@ class RemoteMailbox:
         return True
 
     def post(self, text: str) -> None:
-        """To the first monitor. `ChannelLost`."""
+        """Post a message to the first monitor. Raises `ChannelLost`."""
         self._call("post", text)
 
     def news(self) -> list[str]:
-        """What it has said since the last call. Shows that this monitor lives. `ChannelLost`."""
+        """The first monitor's messages since the last call. This also shows that this monitor lives. Raises
+        `ChannelLost`."""
         texts = [str(text) for text in self._call("news", self._known)]
         self._known += len(texts)
         return texts
 
     def is_unreachable(self) -> bool:
-        """Whether nothing has come through for `DEAD_S`."""
+        """Whether no call has succeeded for `DEAD_S`."""
         return self._failing is not None and monotonic() - self._failing > DEAD_S
 
     def close(self) -> None:
-        """Nothing more will be said."""
+        """Sign off and disconnect."""
         if self._channel is not None:
             with suppress(OSError):
                 self._call("close")
@@ -328,7 +333,7 @@ class RemoteMailbox:
             raise ChannelLost("channel: not connected")
         began = monotonic()
         try:
-            told = self._channel.call(name, *arguments)
+            reply = self._channel.call(name, *arguments)
         except OSError as error:
             self._channel.close()
             self._channel = None
@@ -336,4 +341,4 @@ class RemoteMailbox:
             self._failing = self._failing or began
             raise ChannelLost(str(error)) from error
         self._failing = None
-        return told
+        return reply

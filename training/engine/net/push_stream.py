@@ -1,4 +1,4 @@
-"""A worker's second connection, over which its pushes go while it computes (host `overlap`)."""
+"""A worker's second connection, which carries its pushes while the worker computes (host `overlap`)."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,34 +11,35 @@ from scalebook.training.engine.worker_clock import T
 
 LANE: Final[Use] = "pushes"
 OFFERED: Final = ("push", "cursor.mark_done")
-"""What may be asked over it."""
+"""The calls that may be made over it."""
 
 
 def has_lane(settings: Settings) -> bool:
-    """Not where the rule may let a worker wait for its turn: it computes from what it is given then, and not before."""
+    """Whether pushes overlap with computing. Not if the rule may make a worker wait: it then computes only from what it
+    is given afterwards."""
     return settings.overlap and not settings.rule.waits
 
 
 class PushStream:
-    """One thread makes calls, in the order in which they were begun."""
+    """Makes calls in one thread, in order of submission."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
         self.is_over = False
-        """Whether a push has come after the last update that there is to be; nothing after it counts."""
+        """Whether a push has come after the run's last update; no later push counts."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="lane")
         self._last: Future[None] | None = None
 
     def open(self, within_s: float) -> None:
-        """As `Channel.open`, when the worker has been let in."""
+        """As `Channel.open`, once the worker has been admitted."""
         self.channel.open(within_s, pulse=False)
 
     def submit(self, call: Callable[[], T]) -> "Future[T]":
-        """When all that were begun before are over."""
+        """Submit a call, to be made after those submitted before."""
         return self._thread.submit(call)
 
     def mark_done(self, count: int) -> None:
-        """The worker's oldest claims are done when the pushes that were begun have come."""
+        """Mark the worker's oldest claims as done when the pushes submitted before have arrived."""
 
         def tell() -> None:
             if not self.is_over:
@@ -47,7 +48,7 @@ class PushStream:
         self._last = self.submit(tell)
 
     def drain(self) -> None:
-        """Wait for all of them."""
+        """Wait for all submitted calls."""
         last, self._last = self._last, None
         if last is not None:
             last.result()

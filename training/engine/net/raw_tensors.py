@@ -1,4 +1,4 @@
-"""Tensors as bytes, where they lie."""
+"""Tensors as raw bytes, without a copy."""
 
 import ctypes
 from typing import Any
@@ -10,7 +10,7 @@ from scalebook.training.engine.memory.layout import LayoutEntry
 
 
 def bytes_of(tensor: Tensor) -> memoryview:
-    """Those of a dense tensor on the CPU, in the order of its memory. They keep the tensor."""
+    """The bytes of a dense CPU tensor, in memory order. They keep the tensor alive."""
     size = tensor.numel() * tensor.element_size()
     if not size:
         return memoryview(b"")
@@ -20,7 +20,7 @@ def bytes_of(tensor: Tensor) -> memoryview:
 
 
 def as_laid_out(tensor: Tensor, field: LayoutEntry) -> Tensor:
-    """The same values on the CPU with the field's strides; the tensor itself where it has these."""
+    """The same values on the CPU with the field's strides; the tensor itself if it has these."""
     if tensor.device.type == "cpu" and tensor.dtype == field.dtype and tensor.stride() == field.stride:
         return tensor
     return torch.empty_strided(field.shape, field.stride, dtype=field.dtype).copy_(tensor)

@@ -1,4 +1,4 @@
-"""The end of a worker on another machine: the same face as that over shared memory (`engine/worker/worker_end.py`)."""
+"""The end of a worker on another node: the same interface as over shared memory (`engine/worker/worker_end.py`)."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -44,7 +44,7 @@ _PARTS: Final[tuple[Part, ...]] = ("compute", "data")
 
 
 class RemoteMembership(Membership):
-    """Of a worker whose part in the group its proxy has."""
+    """The membership of a remote worker; its proxy takes part in its place."""
 
     def __init__(self, control: Control, worker: int, deadline_s: float, channel: Channel) -> None:
         super().__init__(control, worker, deadline_s)
@@ -63,7 +63,7 @@ class RemoteMembership(Membership):
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteJoined(Joined):
-    """A worker whose clients work in a mirror, and whose proxy does the same beside the shards."""
+    """A remote worker whose clients work on a mirror, while its proxy does the same beside the shards."""
 
     channel: Channel
     hosts: list[RemoteHost] = field(repr=False)
@@ -99,7 +99,7 @@ class RemoteJoined(Joined):
 
     @override
     def detach(self) -> None:
-        """With whole tables, as of the version pulled last."""
+        """Fetches whole tables, as of the version pulled last, before everything is private again."""
         for reads in self.tables:
             reads.fetch()
             reads.give_back()
@@ -110,10 +110,10 @@ class RemoteJoined(Joined):
 
 
 class RemoteEnd:
-    """A `WorkerEnd`. Made and used in the worker's process, by one thread at a time.
+    """A `WorkerEnd`, made in the worker's process and used by one thread at a time.
 
-    Where the channel is lost for good (`ChannelLost`, `Refused`) this worker is dead to the run; a process that takes
-    its place is given a larger incarnation.
+    When the channel is lost for good (`ChannelLost`, `Refused`) this worker is dead to the run. A process that replaces
+    it is given a larger incarnation.
     """
 
     def __init__(
@@ -127,8 +127,8 @@ class RemoteEnd:
         lost: Callable[[str], None] = lambda why: None,
         begins: Callable[[int], None] = lambda incarnation: None,
     ) -> None:
-        """`deadline_s`: how long the other side may need to come up; its own bounds every other wait. `lost`,
-        `begins`: as `Channel` has them."""
+        """`deadline_s`: how long the other side may take to start; every other wait is bounded there. `lost`, `begins`:
+        as in `Channel`."""
         refuse_far(settings)
         self.settings, self.worker, self.workers = settings, worker, workers
         self._deadline_s = deadline_s
@@ -146,12 +146,12 @@ class RemoteEnd:
             self._stream.open(deadline_s)
 
     def _notes(self) -> list[float]:
-        """Seconds, samples and memory of this process so far, which go along with each call."""
+        """Seconds, samples and memory of this process so far, which are sent with each call."""
         communicated = 0.0 if self._control is None else self._control.seconds[self.worker * ROW + COMMUNICATE]
         return [*[self._spent[part] for part in _PARTS], communicated, self._samples, self._memory]
 
     def close(self) -> None:
-        """Leave. Before `JoinedEnd.detach` that is a death."""
+        """Disconnect. Before `JoinedEnd.detach` this counts as a death."""
         if self._stream is not None:
             self._stream.close()
         self.channel.close()
@@ -177,7 +177,7 @@ class RemoteEnd:
                 shard.initialise([parameters[place].detach() for place in shard.plan.parameters], with_tables=False)
         shards = [shard for section in mirror.sections for shard in section.shards]
         flats = [shard.flats[0][: shard.plan.version.nbytes] for shard in shards]  # parameters alone
-        late, known = self.channel.call(
+        late, progress = self.channel.call(
             "join",
             plan_digest(mirror.plans, self.settings),
             body=[bytes_of(flat) for flat in flats] if self.worker == 0 else (),
@@ -185,7 +185,7 @@ class RemoteEnd:
         )
         clients, hosts, tables = [], list[RemoteHost](), list[RemoteTableReads]()
         for section, optimizer, parameters, (seq, steps, since) in zip(
-            mirror.sections, optimizers, first, known, strict=True
+            mirror.sections, optimizers, first, progress, strict=True
         ):
             section.counters.begun[self.worker] = seq
             for worker in range(self.workers):
@@ -266,15 +266,15 @@ class RemoteEnd:
 
 
 LOST_CODE: Final = 75
-"""Exit code of a process whose other side is lost (EX_TEMPFAIL of sysexits.h); why it noted where its monitor reads."""
+"""Exit code of a process that lost the server (EX_TEMPFAIL of sysexits.h); it leaves the reason in `WorkerNotes`."""
 COME_AGAIN_S: Final = 30.0
-"""How long a worker that was there before may need to come anew."""
+"""How long a restarted worker may take to connect."""
 _NOTE: Final = 1024  # bytes
 
 
 class Run(NamedTuple):
-    """What all machines must know. `name`: the same on all, another for each launch. `host`, `port`: of the server.
-    `machines`: how many others there are; `workers`: of all."""
+    """What all nodes must know. `name`: the same on all nodes, another for each launch. `host`, `port`: of the server.
+    `machines`: how many other nodes there are. `workers`: of all nodes."""
 
     name: str
     secret: Secret
@@ -287,7 +287,7 @@ class Run(NamedTuple):
 
 
 class WorkerNotes:
-    """One short text for each number, in memory that processes share."""
+    """One short text for each worker, in shared memory."""
 
     def __init__(self, count: int) -> None:
         self._memory = mmap(-1, _NOTE * count)
@@ -296,15 +296,15 @@ class WorkerNotes:
         self._memory[number * _NOTE : (number + 1) * _NOTE] = text.encode()[: _NOTE - 1].ljust(_NOTE, b"\0")
 
     def pop(self, number: int) -> str:
-        """And forget it."""
+        """Read a text and clear it."""
         text = self._memory[number * _NOTE : (number + 1) * _NOTE].rstrip(b"\0").decode(errors="replace")
         self.write(number, "")
         return text
 
 
 class ServerConnection(RemoteMailbox):
-    """To the server, from one of the other machines; made by its monitor before the fork. `machine`: its number, from
-    1; `first`, `count`: of its workers. ValueError for settings that do not go between machines."""
+    """A node's connection to the server, made by the node's monitor before the fork. `machine`: its number, from 1.
+    `first`, `count`: its workers. ValueError for settings that cannot run over several nodes."""
 
     def __init__(self, run: Run, machine: int, first: int, count: int) -> None:
         refuse_far(run.settings)
@@ -318,9 +318,12 @@ class ServerConnection(RemoteMailbox):
     # --- in a worker -------------------------------------------------------------------------------------------------
 
     def worker(self, worker: int, deadline_s: float) -> RemoteEnd:
-        """Become worker `worker`, as soon as the server's monitor has met this machine, so that no run begins that is
-        to be refused. Where the server is lost later this process ends at once, with `LOST_CODE`. `Refused`,
-        `ChannelLost` where it cannot be reached for so long at first."""
+        """Become worker `worker`, once the server's monitor has met this node, so that no run begins that would be
+        refused.
+
+        Raises `Refused`, or `ChannelLost` if the server is unreachable for `deadline_s` at first. If the server is lost
+        later, this process ends at once with `LOST_CODE`.
+        """
         self.met.wait(deadline_s)
         run, place = self._run, worker - self._first
         is_first_life = self._lives[place] == 0
@@ -340,7 +343,7 @@ class ServerConnection(RemoteMailbox):
             raise
 
     def note_updates(self, worker: int, updates: int) -> None:
-        """Of the run, as this worker sees it."""
+        """Store the run's number of updates, as this worker sees it."""
         self._updates[worker - self._first] = updates
 
     def _lost(self, worker: int) -> Callable[[str], None]:
@@ -353,11 +356,11 @@ class ServerConnection(RemoteMailbox):
     # --- in the monitor ----------------------------------------------------------------------------------------------
 
     def why(self, worker: int) -> str:
-        """Why a worker has ended whose server was lost; once, empty for others."""
+        """Why a worker ended that lost the server; returned once, empty for other workers."""
         return self._notes.pop(worker - self._first)
 
     def updates(self) -> int:
-        """That workers here know to have been made: the server has made so many, and maybe more."""
+        """Updates that workers here know of; the server may have made more."""
         return max(self._updates)
 
     def has_come_in(self) -> bool:
@@ -365,5 +368,5 @@ class ServerConnection(RemoteMailbox):
         return any(self._in)
 
     def tell_death(self, worker: int, why: str) -> None:
-        """Of a worker here, so that nobody there waits for signs of life. `ChannelLost`."""
+        """Report the death of a worker here, so that the server does not wait for heartbeats. Raises `ChannelLost`."""
         self._call("died", worker, self._lives[worker - self._first], why)

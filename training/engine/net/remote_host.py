@@ -1,4 +1,4 @@
-"""A worker's way to shards on another machine: gradients go there whole, versions come back whole."""
+"""A worker's connection to shards on another node: whole gradients go there, whole versions come back."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -23,19 +23,17 @@ from scalebook.training.engine.store.shard import Newest, Shard
 from scalebook.training.engine.worker_clock import Steps
 
 LAY_S: Final = 30.0
-"""How often what a codec has left out travels, for checkpoints."""
+"""How often residuals are sent to the shards, for checkpoints."""
 OLD: Final = -1
-"""Stands for a version that is not newer than the one held, and does not travel."""
+"""Stands for a version that is not newer than the one held, and is not sent."""
 
 
 class RemoteHost(Host):
-    """`section`: of the mirror. Where a pull follows each push the newest versions come with its reply.
-    `before_push`: what else others are to see by then. `pulls`: what is known of the versions, where they travel as
-    frames; then the mirror has what is decoded.
+    """`section`: of the mirror. If a pull follows each push, the reply brings the newest versions. `pulls`: decodes
+    versions that come as frames into the mirror.
 
-    With a `stream` a push is under way while the worker computes: from the versions that came with the reply to the
-    push before. What became of it is known, and what it brought is here, when the next is sent or anything else is
-    asked.
+    With a `stream` a push is under way while the worker computes from the versions of the previous reply. Its outcome and
+    its versions are read when the next push, or any other call, is made.
     """
 
     shares_memory = False
@@ -57,7 +55,7 @@ class RemoteHost(Host):
         self._fields = section.plan.gradients.fields
         self._frames: list[Tensor] | None = None  # of the push under way
         self.fetch_written: Callable[[], None] = lambda: None
-        """Has those tables that somebody has written into, to be compared (`RemoteTableReads`)."""
+        """Fetches the tables that somebody has written into, to compare them (`RemoteTableReads`)."""
         self._pulls = pulls
         self._come = [] if pulls is None else [torch.empty(most, dtype=torch.uint8) for most in pulls.most()]
         self._laid = monotonic()
@@ -79,9 +77,9 @@ class RemoteHost(Host):
 
     @override
     def push(self, push: Push) -> Steps[Outcome]:
-        """What is not known yet of one that is under way is said as of the push before."""
+        """With overlap, returns the staleness and verdict of the previous push."""
         present, body = self._body(push)
-        told = (
+        arguments = (
             self.section.number,
             push.seq,
             [base.version for base in push.bases],
@@ -94,44 +92,44 @@ class RemoteHost(Host):
         self._has_come = self._wants
         yield from ()  # nothing here waits on this machine's clock
         if self._stream is None:
-            self._arrives(lambda: self._ask(self._channel, told, body))
+            self._arrives(lambda: self._ask(self._channel, arguments, body))
             return self._known
-        self._under_way = self._stream.submit(partial(self._fly, self._stream, told, body))
+        self._under_way = self._stream.submit(partial(self._fly, self._stream, arguments, body))
         is_over = self._is_over or self._known.verdict is Verdict.END
         admitted = Verdict.ADMIT if push.valid else Verdict.DROP
         return Outcome(Verdict.END if is_over else admitted, self._known.staleness)
 
-    def _ask(self, channel: Channel, told: tuple[Any, ...], body: Buffers) -> Any:
-        return channel.call("push", *told, body=body, into=lambda reply: self._room(reply[4], self._coming))
+    def _ask(self, channel: Channel, arguments: tuple[Any, ...], body: Buffers) -> Any:
+        return channel.call("push", *arguments, body=body, into=lambda reply: self._room(reply[4], self._coming))
 
-    def _fly(self, stream: PushStream, told: tuple[Any, ...], body: Buffers) -> Any:
-        """By the push stream's thread."""
-        reply = self._ask(stream.channel, told, body)
+    def _fly(self, stream: PushStream, arguments: tuple[Any, ...], body: Buffers) -> Any:
+        """Runs in the push stream's thread."""
+        reply = self._ask(stream.channel, arguments, body)
         stream.is_over |= Verdict(reply[0]) is Verdict.END
         return reply
 
     def _land(self) -> None:
-        """Wait for what is under way: then nothing is."""
+        """Wait for the push under way."""
         under_way, self._under_way = self._under_way, None
         if under_way is not None:
             self._arrives(under_way.result)
 
     def _arrives(self, reply: Callable[[], Any]) -> None:
-        asked = monotonic()
+        began = monotonic()
         verdict, staleness, self._is_over, waited_s, versions = reply()
-        self._control.seconds[self._worker * ROW + WAIT] += min(waited_s, monotonic() - asked)
+        self._control.seconds[self._worker * ROW + WAIT] += min(waited_s, monotonic() - began)
         self._have(versions, self._coming)
         self._known = Outcome(Verdict(verdict), staleness)
 
     @override
     def receive(self, way: EncodedPush) -> list[Tensor | None]:
-        """It is decoded where the shards are."""
+        """The shards' node decodes it."""
         self._frames = way.frames
         return way.gradients
 
     def _body(self, push: Push) -> tuple[list[int], Buffers]:
-        """Which gradients are there, of a table one more than its rows; or bytes of the frames, by shard. And their
-        bytes."""
+        """What is sent, and its bytes. By gradient: 0 for none, else 1, plus its rows if it is sparse; or the bytes of
+        each frame."""
         if self._frames is not None:
             return [frame.numel() for frame in self._frames], [bytes_of(frame) for frame in self._frames]
         sent = push.gradients if push.valid else [None] * len(push.gradients)
@@ -150,21 +148,23 @@ class RemoteHost(Host):
 
     @override
     def store_residuals(self, push: Push, outcome: Outcome) -> None:
-        """And now and then where checkpoints are written from."""
+        """Also sends the residuals to the shards every `LAY_S`."""
         super().store_residuals(push, outcome)
         if monotonic() - self._laid > LAY_S:
             self.sync_residuals()
 
     def sync_residuals(self) -> None:
-        """What the codec has left out of this worker's pushes so far is known where the shards are."""
+        """Send this worker's residuals to the shards, which write checkpoints."""
         self._land()
-        if self._coded is not None and (kept := self._coded.counting(self._worker)):
-            self._channel.call("sync_residuals", self.section.number, body=[bytes_of(one) for one in kept])
+        if self._coded is not None and (residuals := self._coded.counting(self._worker)):
+            self._channel.call(
+                "sync_residuals", self.section.number, body=[bytes_of(residual) for residual in residuals]
+            )
             self._laid = monotonic()
 
     @override
     def flush(self, worker: int) -> Steps[None]:
-        """The proxy settles what it has pushed when it begins and when it leaves."""
+        """The proxy waits for its own pushes when it begins and when it leaves."""
         self._land()
         yield from ()
 
@@ -205,8 +205,10 @@ class RemoteHost(Host):
         versions, _ = self._channel.call("pull", self.section.number, nothing, into=lambda _: room)
         for shard, place, version in zip(self._shards, places, versions, strict=True):
             shard.publish(version, place.buffer, place.state)
-        if self._coded is not None and (kept := self._coded.counting(self._worker)):
-            self._channel.call("residuals", self.section.number, into=lambda _: [bytes_of(one) for one in kept])
+        if self._coded is not None and (residuals := self._coded.counting(self._worker)):
+            self._channel.call(
+                "residuals", self.section.number, into=lambda _: [bytes_of(residual) for residual in residuals]
+            )
         self.fetch_written()
 
     @override
@@ -221,16 +223,16 @@ class RemoteHost(Host):
 
     @override
     def help(self) -> None:
-        """Whoever is where the shards are does."""
+        """No-op: the server does it."""
 
     @override
     def complete(self) -> Steps[None]:
-        """The proxy has waited for it."""
+        """No-op: the proxy has waited."""
         yield from ()
 
     @override
     def _contributed(self) -> None:
-        """As `help`."""
+        """No-op: the server does it."""
 
     @override
     def _await_round(self, worker: int) -> Steps[None]:
@@ -239,13 +241,13 @@ class RemoteHost(Host):
     # --- room --------------------------------------------------------------------------------------------------------
 
     def _beside(self, shard: Shard) -> tuple[int, int]:
-        """Buffer and state that are neither held nor the newest."""
+        """A buffer and a state that are neither held nor the newest."""
         newest, used = shard.newest(), (shard.newest().buffer, shard.counters.held[self._worker])
         free = [buffer for buffer in range(len(shard.flats)) if buffer not in used]
         return (free[0] if free else newest.buffer), 1 - newest.state
 
     def _room(self, come: Any, coming: list[int]) -> Buffers:
-        """`coming`: the buffers for what comes as it is."""
+        """Memory for incoming versions. `coming`: the buffers for versions that come raw."""
         versions, sizes = come
         if sizes:
             return [bytes_of(room[:size]) for room, size in zip(self._come, sizes, strict=True)]

@@ -1,4 +1,4 @@
-"""What a worker on another machine shares with the others beside parameters: asked of its proxy."""
+"""What a remote worker shares with the others beside parameters, by calls to its proxy."""
 
 import mmap
 from collections.abc import Callable, Collection, Sequence
@@ -16,12 +16,11 @@ from scalebook.training.engine.net.wire import ProtocolError
 from scalebook.training.engine.worker.cursor import Claim
 
 LETTER: Final = 64 << 20
-"""Bytes that a worker says in a meeting, at most."""
+"""Most bytes that a worker sends in one exchange."""
 
 
 class RemoteCursor:
-    """A `DataCursor` for one worker, which asks for itself alone. Where pushes have a `stream`, what is done follows
-    them there."""
+    """A `DataCursor` for one worker only. With a push stream, `mark_done` follows the pushes there."""
 
     def __init__(self, channel: Channel, workers: int, stream: PushStream | None) -> None:
         self._call, self.workers, self._stream = channel.call, workers, stream
@@ -87,7 +86,7 @@ class RemoteSignals:
 
 
 class RemoteExchange:
-    """`MessageExchange`. ValueError for a letter of more than LETTER bytes. Letters travel as they are, behind
+    """A `MessageExchange`. ValueError for a message of more than LETTER bytes. Messages are sent raw, after their
     lengths."""
 
     def __init__(self, channel: Channel, workers: int) -> None:
@@ -113,13 +112,13 @@ class RemoteExchange:
     ) -> dict[int, bytes]:
         if len(letter) > LETTER:
             raise ValueError(
-                f"all_gather: a worker sent {len(letter):,} bytes; at most {LETTER:,} go between machines. Gather less."
+                f"all_gather: a worker sent {len(letter):,} bytes; at most {LETTER:,} fit between nodes. Gather less."
             )
         come: dict[int, bytearray] = {}
 
         def room(lengths: dict[str, int]) -> list[memoryview]:
             if len(lengths) > self._workers or any(not 0 <= length <= LETTER for length in lengths.values()):
-                raise ProtocolError("channel: letters of nobody, or too long ones")
+                raise ProtocolError("channel: messages of no worker, or too long")
             come.update({int(worker): bytearray(length) for worker, length in lengths.items()})
             return [memoryview(one) for one in come.values()]
 
@@ -130,7 +129,7 @@ class RemoteExchange:
 
 
 class RemoteRows:
-    """`Rows`: copies here, whose memory is taken for what is written."""
+    """`Rows` as local copies; memory is taken only for what is written."""
 
     def __init__(self, channel: Channel, worker: int, workers: int) -> None:
         self._call, self._worker, self._workers = channel.call, worker, workers

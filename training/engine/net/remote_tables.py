@@ -1,6 +1,6 @@
-"""Sparse tables as a worker on another machine has them: rows, as it needs them, as of the version that it holds.
+"""Sparse tables on a remote worker: it fetches rows as it needs them, as of the version that it holds.
 
-Its own table takes no memory while it trains, and nobody can read it. At the end it has the whole of it, which comes in
+The worker's own table takes no memory during training, and cannot be read. At the end the whole table is fetched in
 pieces.
 """
 
@@ -25,20 +25,20 @@ from scalebook.training.engine.worker.client import Client
 from scalebook.training.engine.worker.table_reads import TableReads
 
 Refuse = Callable[[str, bool], None]
-"""ValueError for an operation; it is told whether that only writes into the table."""
+"""Raises ValueError for an operation; the flag says whether the operation only writes into the table."""
 _VALUES: Final = frozenset({"H", "T", "data", "imag", "mH", "mT", "real"})
-"""Properties that read them."""
+"""Properties that read the values."""
 _METADATA: Final = re.compile(
     r"__len__|_has_compatible_shallow_copy_type|_?is_(?!nonzero).*|(empty|full|ones|rand|randn|zeros)_like|"
     r"new_(empty|full|ones|zeros)|data_ptr|(dense_|sparse_)?dim|element_size|get_device|ndimension|nelement|numel|"
     r"register_.*hook|requires_grad_|retain_grad|size|storage_offset|stride|untyped_storage"
 )
 _MOVES: Final = frozenset({"bfloat16", "contiguous", "cpu", "cuda", "double", "float", "half", "to", "type"})
-"""They return the tensor itself where it is so already."""
+"""Methods that return the tensor itself when it already is what they make."""
 
 
 class RemoteTensorStub(Tensor):
-    """A tensor whose values are on another machine. Copies and what is detached from it are the same."""
+    """A tensor whose values are on another node. So are those of its copies and of what is detached from it."""
 
     refuse: Refuse
 
@@ -86,19 +86,20 @@ class RemoteTensorStub(Tensor):
 
 
 class RemoteParameterStub(RemoteTensorStub, Parameter):
-    """What a table's parameter is meanwhile: the same object. Another in the module's place would leave zeros, which
-    nobody refuses to read, to the optimizer, the replica, a tied layer, and whoever has it from before.
+    """The class of a table's parameter during training: the object stays the same. Another object in the module would
+    give zeros, which nobody refuses to read, to the optimizer, the replica, a tied layer, and any older reference.
 
-    torch lets a class be changed, and promises it nowhere: `test_elsewhere.py` fails on the day that it does not."""
+    torch allows changing a tensor's class, but documents it nowhere: `test_elsewhere.py` fails when it stops.
+    """
 
 
 def keep_away(parameter: Parameter, refuse: Refuse) -> None:
-    """Let nobody read its values, until `give_back`."""
+    """Refuse reads of the parameter's values until `give_back`."""
     _elsewhere(parameter, refuse, RemoteParameterStub)
 
 
 def give_back(parameter: Parameter) -> None:
-    """Its values are here."""
+    """Allow reads again: the values are here."""
     if isinstance(parameter, RemoteParameterStub):
         cast(Any, parameter).__class__ = Parameter
         del parameter.refuse
@@ -112,15 +113,15 @@ def _elsewhere(tensor: Tensor, refuse: Refuse, kind: type[RemoteTensorStub]) -> 
 
 
 def refuse_first(worker: int, optimizers: Sequence[Optimizer]) -> None:
-    """ValueError for worker 0 with sparse tables: it brings the first parameters and takes snapshots, and of a table
-    neither travels. A run over several machines has it beside the shards."""
+    """ValueError for a remote worker 0 with sparse tables. Worker 0 sends the first parameters and takes snapshots, and
+    tables travel in neither. In a run over several nodes worker 0 is on the shards' node."""
     tables = any(is_table(parameter) for optimizer in optimizers for parameter in parameters_of(optimizer))
     if worker == 0 and tables:
-        raise ValueError("model: has sparse tables, but worker 0 is on another machine than they are.")
+        raise ValueError("model: has sparse tables, but worker 0 is not on their node.")
 
 
 class RemoteTableReads(TableReads):
-    """Of one optimizer, whose client in the mirror is `client`."""
+    """The reads of one optimizer's tables. `client` works on the mirror."""
 
     def __init__(self, channel: Channel, worker: int, client: Client) -> None:
         self._section = client.host.section
@@ -128,11 +129,11 @@ class RemoteTableReads(TableReads):
         self._channel, self._client, self._own = channel, client, client.replica
         self._plans = {table.place: table for table in self._section.plan.tables}
         self.has_begun = False
-        """What is written into a table from here on is no part of the first version."""
+        """Whether training has begun: what is written into a table from now on is not part of the first version."""
 
     @override
     def rows(self, place: int, rows: Tensor, newest: bool = False) -> Tensor:
-        """Those of the version held; who asks for `newest` simulates all workers, on one machine."""
+        """Rows of the version held. `newest` is for the simulator, which runs on one node."""
         assert not newest, "no rows of the newest version travel"
         weight = self._plans[place].columns.fields[0]
         came = torch.empty((len(rows), *weight.shape[1:]), dtype=weight.dtype)
@@ -142,23 +143,23 @@ class RemoteTableReads(TableReads):
         self.count(place, len(rows))
         return came
 
-    def _ask(self, place: int, asked: Tensor, into: Tensor) -> None:
+    def _ask(self, place: int, rows: Tensor, into: Tensor) -> None:
         self._channel.call(
-            "rows", self._section.number, place, len(asked), body=[bytes_of(asked)], into=lambda _: [bytes_of(into)]
+            "rows", self._section.number, place, len(rows), body=[bytes_of(rows)], into=lambda _: [bytes_of(into)]
         )
 
     @override
     def unchanged(self, place: int) -> int | None:
-        """Never: what lies here is no version's."""
+        """None: local memory never holds a version's rows."""
         return None
 
     def keep_away(self) -> None:
-        """Let nobody read tables that train: their memory here has nothing in it. Frozen ones are as they were made."""
+        """Refuse reads of tables that train: their local memory is empty. Frozen tables keep their values."""
         for place in self._own.tables - self._own.frozen:
             keep_away(self._own.parameters[place], partial(self._refuse, place))
 
     def give_back(self) -> None:
-        """They can be read again."""
+        """Allow reads again."""
         for place in self._own.tables:
             give_back(self._own.parameters[place])
 
@@ -167,13 +168,13 @@ class RemoteTableReads(TableReads):
             return
         name = self._client.names[place]
         raise ValueError(
-            f"model: {name} is a table with sparse gradients; its values are on the first machine during training, "
-            f"and {operation} on another machine would read zeros. Write sparse=False, or do it where "
+            f"model: {name} is a table with sparse gradients; its values are on the first node during training, "
+            f"and {operation} on another node would read zeros. Write sparse=False, or do it where "
             "trainer.is_global_zero is true, or after fit."
         )
 
     def fetch(self, places: Iterable[int] | None = None) -> None:
-        """Have these tables, or all, whole, as of the version held."""
+        """Fetch these tables (all: None) as a whole, as of the version held."""
         for shard in self._section.shards:
             for table in shard.plan.tables:
                 if shard.tables is None or (places is not None and table.place not in places):
@@ -184,6 +185,6 @@ class RemoteTableReads(TableReads):
                     weight[start : start + len(numbers)] = self.rows(table.place, numbers)
 
     def fetch_written(self) -> None:
-        """Have those that somebody has written into here, to compare with."""
+        """Fetch the tables that somebody has written into here, to compare them."""
         if self._plans:
             self.fetch(self._own.tables.intersection(self._own.written(thorough=True)))

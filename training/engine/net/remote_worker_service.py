@@ -1,4 +1,4 @@
-"""Where a worker of another machine is waited for, and the life of its proxy, from its acceptor to its end."""
+"""The proxy side of one remote worker: waits for it to connect, and serves it to its end."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -21,7 +21,7 @@ from scalebook.training.engine.worker.shared_end import SharedEnd
 
 
 class RemoteWorkerService:
-    """Of one worker. Made before the fork; then `serve` in a process, and again in the one that takes its place."""
+    """Of one worker. Made before the fork; a process calls `serve`, and a process that replaces it calls it again."""
 
     def __init__(
         self,
@@ -32,13 +32,13 @@ class RemoteWorkerService:
         tls: ServerTls | None,
         hello: Hello,
     ) -> None:
-        """`end`: the worker's, over shared memory, by the deadline of its waits. `hello`: what its worker must say, but
-        for the incarnation."""
+        """`end`: makes the worker's end over shared memory, with this deadline. `hello`: what the worker must send,
+        apart from its incarnation."""
         refuse_far(run.settings)
         self._run, self._end, self._listener, self._secret, self._tls = run, end, listener, secret, tls
         self._hello = hello._replace(digest=settings_digest(run.settings))
         self.lives = GenerationCounter()
-        """Of its worker."""
+        """The worker's incarnations."""
 
     def serve(
         self,
@@ -49,11 +49,11 @@ class RemoteWorkerService:
         lost: Callable[[str], None] = lambda why: None,
         opened: Callable[[ConnectionAcceptor], None] = lambda acceptor: None,
     ) -> None:
-        """Be the worker for its process elsewhere, with the same model and optimizers as that has; returns when it has
-        trained and gone. `WorkerGone` when it is dead, did not come in time, or left before its end. `deadline_s`
-        bounds each of its waits.
+        """Serve the remote worker, with the same model and optimizers as it has; returns when it has trained and left.
 
-        `lost` is called at once when it is dead, from another thread, and may end this process: it may stand in a wait.
+        `WorkerGone` if it dies, does not connect within `come_within_s`, or leaves early. `deadline_s` bounds each of
+        its waits. `lost` is called from another thread as soon as the worker is dead, and may end this process, which
+        may be blocked.
         """
         if model is not None:
             mark_tables(model)
@@ -77,4 +77,4 @@ class RemoteWorkerService:
             if stream.ident is not None:
                 stream.join(deadline_s)
         if not self._run.control.counter(end.worker, FINISHED):
-            raise WorkerGone("it has left in the middle of its training")
+            raise WorkerGone("it has left during training")

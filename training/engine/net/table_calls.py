@@ -1,4 +1,4 @@
-"""What a worker asks that has to do with rows of sparse tables, and room for those that it pushes."""
+"""Calls about rows of sparse tables, and memory for the rows that a remote worker pushes."""
 
 from collections.abc import Callable
 from typing import Final
@@ -14,18 +14,18 @@ from scalebook.training.engine.store.table_optimizer import rows_of
 from scalebook.training.engine.worker.client import Client
 
 AT_ONCE: Final = 4 << 20
-"""Bytes of rows in one reply, as far as these are more than one row."""
+"""Most bytes of rows in one reply, unless one row is larger."""
 MOST_ROWS: Final = 65_536
-"""Of one reply."""
+"""Most rows in one reply."""
 
 
 def rows_at_once(table: TablePlan) -> int:
-    """Of a table, in one reply, at most."""
+    """Most rows of a table in one reply."""
     return max(1, min(MOST_ROWS, AT_ONCE // max(1, table.row_bytes)))
 
 
 class RowRoom:
-    """For the gradient of one table: as many rows as it has. The system gives memory for those that come."""
+    """Memory for one table's gradient: as many rows as the table has. The system provides pages as they are written."""
 
     def __init__(self, table: TablePlan) -> None:
         weight = table.columns.fields[0]
@@ -34,12 +34,12 @@ class RowRoom:
         self._values = torch.empty(weight.shape, dtype=weight.dtype)
 
     def room(self, present: int) -> list[memoryview]:
-        """`present`: 0 without a gradient, else one more than it has rows."""
+        """`present`: 0 for no gradient, else 1 plus its number of rows."""
         rows = count(present, self._rows + 2) - 1
         return [bytes_of(self._numbers[:rows]), bytes_of(self._values[:rows])] if present else []
 
     def gradient(self, present: int) -> Tensor | None:
-        """What has come. ProtocolError for rows that the table has not, or that are not different and increasing."""
+        """The gradient that has arrived. ProtocolError unless its rows are in the table, different and increasing."""
         if not present:
             return None
         numbers = self._numbers[: present - 1]
@@ -48,14 +48,14 @@ class RowRoom:
 
 
 class TableCalls:
-    """Carried out by the worker's ordinary client beside the shards, whose by a section's number `client` tells."""
+    """Carried out by the worker's client beside the shards; `client` finds it by section number."""
 
     def __init__(self, client: Callable[[int], Client]) -> None:
         self._client = client
         self._numbers = torch.empty(MOST_ROWS, dtype=torch.int64)
 
     def offers(self) -> dict[str, CallSpec]:
-        """By name."""
+        """The calls by name."""
         return {"rows": CallSpec((int, int, int), self._rows, self._room)}
 
     def _table(self, section: int, place: int) -> TablePlan:
@@ -68,7 +68,7 @@ class TableCalls:
         return [bytes_of(self._numbers[: count(rows, rows_at_once(self._table(section, place)) + 1)])]
 
     def _rows(self, section: int, place: int, rows: int) -> Reply:
-        """As of the versions that are held for the worker, with which it was told the newest."""
+        """Rows as of the versions pinned for the worker when it was sent the newest."""
         numbers = self._numbers[:rows]
         _check(numbers, self._table(section, place).rows)
         values = self._client(section).reads.rows(place, numbers).contiguous()

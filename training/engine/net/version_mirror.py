@@ -1,7 +1,7 @@
-"""The run's memory as one worker on another machine has it: room for the version that it holds, and what comes.
+"""The run's memory as one remote worker has it: room for the version that it holds and for the one that arrives.
 
-Clients, replicas, codecs and local steps work in it as they do in the run's own. What becomes of a gradient, who waits,
-and what is written down is decided where the shards are.
+Clients, replicas, codecs and local steps work in it as they do in the run's own memory. The shards' node decides about
+gradients, waits and what is written down.
 """
 
 import hashlib
@@ -30,11 +30,11 @@ from scalebook.training.engine.store.optimizer_partition import (
 from scalebook.training.engine.store.store_layout import Capacity, PartitionPlan, digest
 
 VERSIONS: Final = 2
-"""The one that is held, and the one that comes; a third where it may come before the second is held."""
+"""The version held and the one that arrives; a third where that may arrive before the second is held."""
 
 
 class _OfOne(Capacity):
-    """One worker has this memory, with so many versions and no gradients."""
+    """Memory of one worker with so many versions and no gradients."""
 
     def __init__(self, versions: int) -> None:
         self._versions = versions
@@ -49,7 +49,7 @@ class _OfOne(Capacity):
 
 
 class Mirror(NamedTuple):
-    """Of one worker's process."""
+    """What one worker's process mirrors."""
 
     run: SharedRun
     plans: list[PartitionPlan]
@@ -58,7 +58,7 @@ class Mirror(NamedTuple):
 
 
 def refuse_far(settings: Settings) -> None:
-    """ValueError, naming key and remedy, for what workers on other machines cannot do yet."""
+    """ValueError, naming key and remedy, for settings that do not work with workers on other nodes."""
     for refusal in FAR:
         if getattr(settings, refusal.key) == refusal.value:
             raise Contradiction(*refusal[:3]).error()
@@ -67,7 +67,7 @@ def refuse_far(settings: Settings) -> None:
 def mirrored(
     settings: Settings, workers: int, worker: int, optimizers: Sequence[Optimizer], deadline_s: float
 ) -> Mirror:
-    """Take the memory, with nothing in it."""
+    """Allocate the mirror, empty."""
     given = replace(settings, trace=None, host="inline", pull_codec=Fp32())
     run = SharedRun(workers, given)
     plans = plan_sections(run, optimizers, _OfOne(VERSIONS + has_lane(settings)))
@@ -78,18 +78,18 @@ def mirrored(
 def coded_pulls(
     plan: PartitionPlan, settings: Settings, worker: int, parameters: Sequence[Parameter]
 ) -> CodedPulls | None:
-    """What a worker knows of the versions, on both sides the same, where they travel as frames."""
+    """The decoder of versions that come as frames, the same on both sides; None if they come raw."""
     if not settings.pull_codec.codes:
         return None
-    known = [torch.empty_like(parameter, device="cpu") for parameter in parameters]
-    return CodedPulls(plan, settings.pull_codec, worker, known)
+    pulled = [torch.empty_like(parameter, device="cpu") for parameter in parameters]
+    return CodedPulls(plan, settings.pull_codec, worker, pulled)
 
 
 def settings_digest(settings: Settings) -> str:
-    """The same on all machines of a run, wherever each would write its trace."""
+    """A digest that is the same on all nodes of a run, wherever each would write its trace."""
     return hashlib.blake2b(repr(replace(settings, trace=None)).encode(), digest_size=16).hexdigest()
 
 
 def plan_digest(plans: Sequence[PartitionPlan], settings: Settings) -> int:
-    """The same where shards and mirror lay out versions and states alike."""
+    """A digest that is the same if shards and mirror lay out versions and states alike."""
     return digest(plans, replace(settings, trace=None))

@@ -1,5 +1,7 @@
-"""Frames over a stream: a header of fixed size, a short text, raw bytes. No pickle, and no room made for what another
-side only claims: a text has a most, and a body goes into memory that was there before it. And how sockets are made.
+"""Frames over a stream: a header of fixed size, a short text, raw bytes. Also makes sockets.
+
+There is no pickle, and no memory is allocated for what the other side only claims: a text has a maximum, and a body
+goes into memory that exists already.
 """
 
 import socket
@@ -13,22 +15,22 @@ from typing import Final, NamedTuple
 MAGIC: Final = b"SCB1"
 HEAD: Final = struct.Struct("<4sB3xIIQQ")
 SLICE_S: Final = 0.25
-"""How often who waits for a frame looks whether the other side is known to live."""
+"""How often a thread that waits for a frame checks that the other side lives."""
 LEAST_RATE: Final = 100_000
-"""Bytes a second: a body has the wire's deadline, and a second more for each of these."""
+"""Bytes per second: a body's deadline is the wire's, plus one second for each of these."""
 _SMALL: Final = 16_384  # bytes: the most that TLS encrypts at once
 _MOST_BUFFERS: Final = 512  # of one call of the system, which allows 1024
 DEAD_S: Final = 5.0
-"""Whoever is silent for so long is dead to the other side."""
+"""A side that is silent for so long is dead to the other."""
 PULSE_S: Final = 0.5
-"""Between two signs of life."""
+"""Seconds between two heartbeats."""
 CONNECT_S: Final = 2.0
 LEAST_S: Final = 0.25
 _WAITING: Final = 16  # connections that nobody has taken yet
 
 
 class Kind(IntEnum):
-    """What a frame is."""
+    """The kind of a frame."""
 
     NONCE = 1
     PROOF = 2
@@ -45,11 +47,11 @@ class Kind(IntEnum):
 
 
 class ProtocolError(ConnectionError):
-    """The other side has sent what the protocol does not allow. The connection is of no use any more."""
+    """The other side has violated the protocol; the connection cannot be used any more."""
 
 
 class WireHead(NamedTuple):
-    """`number`: of the call that the frame belongs to. `text`, `body`: bytes."""
+    """A frame's header. `number`: of the call it belongs to. `text`, `body`: lengths in bytes."""
 
     kind: Kind
     number: int
@@ -58,65 +60,65 @@ class WireHead(NamedTuple):
 
 
 class Wire:
-    """One connection, used by one thread at a time. `deadline_s`: of each frame sent, and of each received once its
-    first byte is there. ConnectionError, or TimeoutError, means that the connection is of no use any more."""
+    """One connection, used by one thread at a time. `deadline_s`: for each frame sent, and for each frame received once
+    its first byte is there. After a ConnectionError or TimeoutError the connection cannot be used any more."""
 
     def __init__(self, connection: socket.socket, deadline_s: float) -> None:
         self._socket, self._deadline_s = connection, deadline_s
         self._is_tls = isinstance(connection, ssl.SSLSocket)
 
     def send(self, kind: Kind, number: int = 0, text: bytes = b"", body: Sequence[memoryview] = ()) -> None:
-        """`body`: contiguous bytes, which are sent from where they lie."""
+        """Send a frame. `body`: contiguous bytes, which are not copied."""
         size = sum(map(len, body))
         until = monotonic() + self._deadline_s + size / LEAST_RATE
         views = [
             memoryview(HEAD.pack(MAGIC, kind, len(text), 0, number, size) + text),
-            *[one for one in body if len(one)],
+            *[buffer for buffer in body if len(buffer)],
         ]
         if self._is_tls:
             views = _merged(views)
-        at = 0
-        while at < len(views):
+        index = 0
+        while index < len(views):
             self._socket.settimeout(max(1e-3, until - monotonic()))
-            at = self._sent(views, at)
+            index = self._sent(views, index)
 
-    def _sent(self, views: list[memoryview], at: int) -> int:
-        """Send some of what is left from view `at` on; where it goes on."""
+    def _sent(self, views: list[memoryview], index: int) -> int:
+        """Send a part of what is left from view `index` on; returns the index to go on from."""
         if self._is_tls:
-            return _after(views, at, self._socket.send(views[at]))
-        return _after(views, at, self._socket.sendmsg(views[at : at + _MOST_BUFFERS]))
+            return _after(views, index, self._socket.send(views[index]))
+        return _after(views, index, self._socket.sendmsg(views[index : index + _MOST_BUFFERS]))
 
     def head(self, most_text: int, lives: Callable[[], bool] = lambda: True, within_s: float | None = None) -> WireHead:
-        """The next frame's; waits for its first byte while the other side `lives()`, or so long."""
+        """Read the next frame's header; waits for its first byte while the other side `lives()`, or for `within_s`."""
         bytes_ = bytearray(HEAD.size)
         until = None if within_s is None else monotonic() + within_s
         got = 0
         while not got:
             if not lives() or (until is not None and monotonic() > until):
-                raise TimeoutError("channel: nothing came")
+                raise TimeoutError("channel: no answer")
             self._socket.settimeout(SLICE_S)
             try:
                 got = self._socket.recv_into(bytes_)
             except TimeoutError:
                 continue
             if not got:
-                raise ConnectionResetError("channel: the other side has closed it")
+                raise ConnectionResetError("channel: the other side has closed the connection")
         self._fill([memoryview(bytes_)[got:]], HEAD.size)
         magic, kind, text, zero, number, body = HEAD.unpack(bytes_)
         if magic != MAGIC or bytes_[5:8] != b"\0\0\0" or zero or kind not in Kind._value2member_map_:
             raise ProtocolError("channel: no frame of this protocol")
         if text > most_text:
-            raise ProtocolError(f"channel: a text of {text} bytes, where {most_text} are the most")
+            raise ProtocolError(f"channel: a text of {text} bytes, more than {most_text}")
         return WireHead(Kind(kind), number, text, body)
 
     def text(self, head: WireHead) -> bytes:
-        """The text of this frame, whose head was read last."""
+        """Read the text of the frame whose header was read last."""
         text = bytearray(head.text)
         self._fill([memoryview(text)], head.text)
         return bytes(text)
 
     def body(self, head: WireHead, into: Sequence[memoryview]) -> None:
-        """The body of this frame, whose text was read last, which must have as many bytes as `into`."""
+        """Read the body of the frame whose text was read last. It must have as many bytes as `into`."""
         size = sum(map(len, into))
         if head.body != size:
             raise ProtocolError(f"channel: a body of {head.body} bytes, not {size}")
@@ -124,24 +126,24 @@ class Wire:
 
     def _fill(self, into: Sequence[memoryview], size: int) -> None:
         until = monotonic() + self._deadline_s + size / LEAST_RATE
-        views, at = [one for one in into if len(one)], 0
-        while at < len(views):
+        views, index = [buffer for buffer in into if len(buffer)], 0
+        while index < len(views):
             self._socket.settimeout(max(1e-3, until - monotonic()))
             if self._is_tls:
-                got = self._socket.recv_into(views[at])
+                received = self._socket.recv_into(views[index])
             else:
-                got = self._socket.recvmsg_into(views[at : at + _MOST_BUFFERS])[0]
-            if not got:
-                raise ConnectionResetError("channel: the other side has closed it")
-            at = _after(views, at, got)
+                received = self._socket.recvmsg_into(views[index : index + _MOST_BUFFERS])[0]
+            if not received:
+                raise ConnectionResetError("channel: the other side has closed the connection")
+            index = _after(views, index, received)
 
     def close(self) -> None:
-        """By the thread that uses it."""
+        """Close the connection; only by the thread that uses it."""
         self._socket.close()
 
 
 def _merged(views: list[memoryview]) -> list[memoryview]:
-    """With small ones copied together: each that is sent by itself is encrypted by itself."""
+    """The views with small ones copied together, since each is encrypted by itself."""
     merged: list[memoryview] = []
     small = bytearray()
     for view in views:
@@ -155,23 +157,24 @@ def _merged(views: list[memoryview]) -> list[memoryview]:
     return [*merged, memoryview(bytes(small))] if small else merged
 
 
-def _after(views: list[memoryview], at: int, done: int) -> int:
-    """Where it goes on when so many bytes are done, from view `at` on; what is left of a view takes its place."""
-    while done and done >= len(views[at]):
-        done -= len(views[at])
-        at += 1
+def _after(views: list[memoryview], index: int, done: int) -> int:
+    """The index to go on from after `done` more bytes from view `index` on. A partly sent view is replaced by its
+    rest."""
+    while done and done >= len(views[index]):
+        done -= len(views[index])
+        index += 1
     if done:
-        views[at] = views[at][done:]
-    return at
+        views[index] = views[index][done:]
+    return index
 
 
 def listening(host: str, port: int = 0) -> socket.socket:
-    """A socket that listens at this address alone; with port 0 the kernel chooses one. OSError where it is taken."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    listener = socket.socket(found[0], socket.SOCK_STREAM)
+    """A socket that listens at this address only; port 0 lets the kernel choose one. OSError if it is taken."""
+    address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    listener = socket.socket(address[0], socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(found[4])
+        listener.bind(address[4])
         listener.listen(_WAITING)
     except OSError:
         listener.close()
@@ -180,13 +183,13 @@ def listening(host: str, port: int = 0) -> socket.socket:
 
 
 def connected(host: str, port: int, within_s: float = CONNECT_S) -> socket.socket:
-    """OSError where nobody answers in time, which is `CONNECT_S` at most."""
+    """A connected socket. OSError if nobody answers in time, `CONNECT_S` at most."""
     connection = socket.create_connection((host, port), min(CONNECT_S, max(LEAST_S, within_s)))
     set_up(connection)
     return connection
 
 
 def set_up(connection: socket.socket) -> None:
-    """No waiting for more to send; and what nobody has received for so long is known to be lost."""
+    """Send without delay (TCP_NODELAY), and fail when sent data stays unacknowledged for too long."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(DEAD_S * 1000))

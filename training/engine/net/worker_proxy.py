@@ -1,7 +1,7 @@
-"""A worker of the run, beside the shards, for one that computes on another machine.
+"""A worker of the run, beside the shards, that stands for one on another node.
 
-It is an ordinary worker: rules, admission, rounds, trace and deaths see nothing else. What it hands in it has received
-whole, and the versions that it holds it sends from where they lie, since nobody writes to them.
+It is an ordinary worker to rules, admission, rounds, trace and death handling. It pushes gradients that it has received
+whole, and sends the versions that it holds straight from shared memory, since nobody writes to them.
 """
 
 import json
@@ -15,25 +15,25 @@ from scalebook.training.engine.net.handshake import Use
 from scalebook.training.engine.net.wire import Kind, ProtocolError, Wire
 
 KEPT: Final = 4
-"""Replies that may be asked for again: one, and those of calls within a call."""
+"""Replies that may be requested again: one, and those of calls within a call."""
 
 
 class CallTable(Protocol):
-    """What may be asked."""
+    """The calls that one connection may make."""
 
     tell: Callable[..., None]
-    """Says something to who asks, while it waits; set by who serves it."""
+    """Sends the caller a message while it waits; set by the proxy."""
 
     @property
     def has_detached(self) -> bool:
-        """Whether it has said that it may go."""
+        """Whether the caller has said that it leaves."""
 
     def handle(self, text: bytes) -> ReadCall:
-        """A call, read. ProtocolError."""
+        """Parse a call. Raises ProtocolError."""
 
 
 class SentFrame(NamedTuple):
-    """A frame that is said again where a connection breaks."""
+    """A frame that is sent again when a connection breaks."""
 
     kind: Kind
     text: bytes
@@ -41,11 +41,11 @@ class SentFrame(NamedTuple):
 
 
 class WorkerProxy:
-    """Serves one worker, through however many connections, until it has detached and gone. `WorkerGone` where it dies.
+    """Serves one worker, over any number of connections, until it has detached and left. Raises `WorkerGone` if it
+    dies.
 
-    Each call is carried out once: the number of one that was says so, and its reply is sent again. A newer connection
-    takes an older one's place, of whose end nobody may have told this side. `first_s`: how long the worker may need to
-    come.
+    Each call is carried out once: a repeated number gets the stored reply. A newer connection replaces an older one,
+    which may still look open here. `first_s`: how long the worker may take to connect.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class WorkerProxy:
         self._event = SentFrame(Kind.EVENT, b"", ())
 
     def serve(self) -> None:
-        """To the end."""
+        """Serve the worker to its end."""
         try:
             self._serve(None)
         finally:
@@ -69,7 +69,7 @@ class WorkerProxy:
                 self._wire.close()
 
     def _serve(self, until: int | None) -> None:
-        """Until the worker is gone, or has answered what it was told in call `until`."""
+        """Serve until the worker has left, or has answered the message sent in call `until`."""
         while True:
             try:
                 if self._wire is None:
@@ -85,7 +85,7 @@ class WorkerProxy:
                     return
 
     def _read(self, wire: Wire, until: int | None) -> bool:
-        """One frame; True where it is the answer that is waited for."""
+        """Handle one frame; True if it is the answer that is waited for."""
         head = wire.head(self._most_text, lambda: self._acceptor.lives() and not self._acceptor.has_newer(self._use))
         self._acceptor.heard()
         text = wire.text(head)
@@ -93,27 +93,27 @@ class WorkerProxy:
             return True
         if head.kind != Kind.CALL:
             raise ProtocolError("channel: no call")
-        asked = self._calls.handle(text)
-        wire.body(head, asked.room)
+        call = self._calls.handle(text)
+        wire.body(head, call.room)
         if head.number in self._replies:
             self._say(wire, head.number, self._replies[head.number])
         elif self._running and head.number == self._running[-1]:
             self._say(wire, head.number, self._event)
         elif head.number == self._last + 1:
             self._last += 1
-            said = self._carried_out(asked, head.number)
-            self._replies[head.number] = said
+            reply = self._carried_out(call, head.number)
+            self._replies[head.number] = reply
             self._replies.pop(head.number - KEPT, None)
             if self._wire is not None:
-                self._say(self._wire, head.number, said)
+                self._say(self._wire, head.number, reply)
         else:
             raise ProtocolError("channel: a call out of order")
         return False
 
-    def _carried_out(self, asked: ReadCall, number: int) -> SentFrame:
+    def _carried_out(self, call: ReadCall, number: int) -> SentFrame:
         self._running.append(number)
         try:
-            done = asked.carry_out()
+            done = call.carry_out()
             reply = done if isinstance(done, Reply) else Reply(done)
             return SentFrame(Kind.REPLY, json.dumps(reply.plain).encode(), reply.body)
         except ConnectionError:
@@ -127,7 +127,7 @@ class WorkerProxy:
             self._running.pop()
 
     def _tell(self, *plain: Any) -> None:
-        """While a call is carried out: say something to the worker, and serve it until it has dealt with that."""
+        """Send the worker a message during a call, and serve it until it has answered."""
         number = self._running[-1]
         self._event = SentFrame(Kind.EVENT, json.dumps(plain).encode(), ())
         if self._wire is not None:

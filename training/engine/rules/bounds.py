@@ -1,7 +1,7 @@
-"""Bounds of a constructor's arguments, declared once, in its annotations: `bound: Annotated[int, AtLeast(1)]`.
+"""Bounds of a constructor's arguments, declared in its annotations: `bound: Annotated[int, AtLeast(1)]`.
 
-The class refuses what is outside of them, forms do not offer it, validation names it, `scalebook describe` tells of it.
-`BySettings` is the base of rules, dampings and their like, which are compared by their arguments.
+The class refuses values outside them, forms do not offer such values, validation names them, and `scalebook describe`
+prints them. `BySettings` is the base of rules, dampings and the like, which are compared by their arguments.
 """
 
 import functools
@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hint
 
 @dataclass(frozen=True)
 class Bound:
-    """`use`: what to write instead, where a message can say it better than by the limit."""
+    """A limit of an argument. `use`: what to write instead, if a message can say it better than by the limit."""
 
     limit: float
     use: str = ""
@@ -25,7 +25,7 @@ class Bound:
     broken: ClassVar[str]
 
     def refuse(self, key: str, value: float) -> None:
-        """ValueError where `value`, which stands at `key`, is outside; NaN always is."""
+        """ValueError if `value`, the value of `key`, is outside; NaN always is."""
         if not type(self).holds(value, self.limit):
             raise ValueError(f"{key}: {value} is {self.broken} {self.limit:g}. Use {self.use or self._remedy()}.")
 
@@ -34,7 +34,7 @@ class Bound:
 
 
 class AtLeast(Bound):
-    """The limit or more."""
+    """`limit` or more."""
 
     holds, broken = operator.ge, "less than"
 
@@ -43,7 +43,7 @@ class AtLeast(Bound):
 
 
 class Above(Bound):
-    """More than the limit."""
+    """More than `limit`."""
 
     holds, broken = operator.gt, "not above"
 
@@ -52,7 +52,7 @@ class Above(Bound):
 
 
 class Below(Bound):
-    """Less than the limit."""
+    """Less than `limit`."""
 
     holds, broken = operator.lt, "not below"
 
@@ -61,7 +61,7 @@ class Below(Bound):
 
 
 class AtMost(Bound):
-    """The limit or less."""
+    """`limit` or less."""
 
     holds, broken = operator.le, "more than"
 
@@ -76,7 +76,7 @@ CountOrNone = Annotated[int, AtLeast(1, "1 or more, or null")] | None
 
 
 def bounds(kind: type) -> dict[str, tuple[Bound, ...]]:
-    """Of each argument that the class's constructor, or that of one of its bases, annotates; () for most."""
+    """The bounds of each argument that the constructor of the class or of a base annotates; () for most."""
     by_argument: dict[str, tuple[Bound, ...]] = {}
     for base in reversed(kind.__mro__):
         init = inspect.unwrap(vars(base).get("__init__", object.__init__))
@@ -87,7 +87,7 @@ def bounds(kind: type) -> dict[str, tuple[Bound, ...]]:
 
 
 def check(kind: type, given: Mapping[str, Any], key: str) -> None:
-    """ValueError, naming key and remedy, for a number, or one in a tuple, that is outside of its argument's bounds."""
+    """ValueError, naming key and remedy, for a number, or one in a tuple, outside its argument's bounds."""
     for name, limits in bounds(kind).items():
         argument = given.get(name)
         values = [
@@ -110,7 +110,7 @@ def _resolved(annotation: Any, names: dict[str, Any]) -> Any:
 
 
 def _within(annotation: Any) -> Iterator[Bound]:
-    """The bounds in `Annotated[int, ...]`, and in a union or a tuple of that."""
+    """The bounds in `Annotated[int, ...]`, also inside a union or a tuple."""
     if get_origin(annotation) is Annotated:
         yield from (bound for bound in annotation.__metadata__ if isinstance(bound, Bound))
     else:
@@ -119,13 +119,13 @@ def _within(annotation: Any) -> Iterator[Bound]:
 
 
 class BySettings:
-    """Each constructor argument is kept in a public attribute of its name; those with an underscore are not compared.
+    """Keeps each constructor argument in a public attribute of its name; arguments with an underscore are not compared.
 
-    A constructor is called with arguments within the bounds that its annotations declare; ValueError for others.
+    ValueError for arguments outside the bounds that the constructor's annotations declare.
     """
 
     KEY: ClassVar[str]
-    """Where a config names one of them."""
+    """The config key that names one of them."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -133,7 +133,7 @@ class BySettings:
             cls.__init__ = _within_bounds(cls, cls.__init__)  # type: ignore[method-assign]  # the same, behind a check
 
     def settings(self) -> dict[str, Any]:
-        """What the constructor was given, by name."""
+        """The constructor's arguments, by name."""
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     def __eq__(self, other: object) -> bool:

@@ -1,8 +1,8 @@
-"""How gradients and parameters may travel: what codecs have in common, each of them, and the parts of their frames.
+"""The codecs: what they have in common, each one's settings, and the parts of their frames.
 
-A codec makes a frame of the tensors of one shard: a header, then parts, each an array of numbers of one kind. Which
-parts, and how long, follows from the tensors' shapes, so that bytes are known before anything runs. What encodes and
-decodes is `engine/codecs/kernels.py`.
+A codec makes a frame of the tensors of one shard: a header, then parts, each an array of numbers of one kind. Number
+and length of the parts follow from the tensors' shapes, so bytes are known before anything runs. The kernels that
+encode and decode are in `engine/codecs/kernels.py`.
 """
 
 import math
@@ -16,20 +16,20 @@ from scalebook.training.engine.rules.facts import CodecFacts
 
 Shape = tuple[int, ...]
 HEADER: Final = 32
-"""Bytes at the head of every frame."""
+"""Bytes of a frame's header."""
 WIDTHS: Final = {"uint8": 1, "int8": 1, "float16": 2, "bfloat16": 2, "int32": 4, "float32": 4, "float64": 8}
-"""Bytes of the numbers that a part can have."""
+"""Bytes of each kind of number in a part."""
 
 
 class Part(NamedTuple):
-    """So many numbers of one kind."""
+    """An array of so many numbers of one kind."""
 
     dtype: str
     numbers: int
 
     @property
     def nbytes(self) -> int:
-        """Bytes in a frame, where each part begins at a multiple of 8."""
+        """Bytes in a frame; each part begins at a multiple of 8."""
         return -(-self.numbers * WIDTHS[self.dtype] // 8) * 8
 
 
@@ -38,33 +38,33 @@ class Codec(BySettings, ABC):
 
     KEY = f"{ARGUMENTS}.push_codec"
     name: ClassVar[str]
-    """How a config and messages call it."""
+    """Its name in a config and in messages."""
     words: ClassVar[str | None] = None
-    """What tells runs apart, with arguments worth saying at any value; None: its name."""
+    """The label that tells runs apart, with arguments worth showing at any value; None: its name."""
     exact: ClassVar[bool] = False
-    """Whether what is decoded is what was encoded."""
+    """Whether decoding gives back exactly what was encoded."""
     whole: ClassVar[bool] = True
-    """Whether parameters travel by it as they are; else only how they differ from the worker's last ones."""
+    """Whether parameters are sent as they are; else only their difference to the worker's last ones."""
     zstd: int
     error_feedback: bool = False
-    """Whether what a frame leaves out is added to the next one."""
+    """Whether the loss of a frame is added to the next one."""
 
     @classmethod
     def facts(cls) -> CodecFacts:
-        """What those must know of it who cannot run it."""
+        """Its facts, for code that cannot import it."""
         return CodecFacts.of(cls)
 
     @abstractmethod
     def parts(self, shapes: Sequence[Shape]) -> tuple[Part, ...]:
-        """Of a frame with tensors of these shapes."""
+        """The parts of a frame with tensors of these shapes."""
 
     @property
     def codes(self) -> bool:
-        """Whether tensors travel in frames at all; else as they are."""
+        """Whether tensors are sent in frames at all; else raw."""
         return not self.exact or self.zstd > 0
 
     def nbytes(self, shapes: Sequence[Shape], width: int = 4) -> int:
-        """Bytes of a frame of finite values; with zstd, at most. `width`: bytes of a value as it is."""
+        """Bytes of a frame of finite values; with zstd an upper limit. `width`: bytes of an uncompressed value."""
         if not self.codes:
             return width * numel(shapes)
         parts = plain([(shape, "float64" if width == 8 else "float32") for shape in shapes])
@@ -75,11 +75,11 @@ class Codec(BySettings, ABC):
         return numel(shapes) if self.error_feedback else 0
 
     def check(self, shapes: Sequence[Shape], key: str) -> None:
-        """ValueError, naming key and remedy, where it makes no sense for tensors of these shapes."""
+        """ValueError, naming key and remedy, if it makes no sense for tensors of these shapes."""
 
 
 def plain(tensors: Sequence[tuple[Shape, str]]) -> tuple[Part, ...]:
-    """Of a frame that carries these tensors, each a shape and a type, as they are."""
+    """The parts of a frame with these tensors uncompressed, each a shape and a type."""
     return tuple(Part(dtype, math.prod(shape)) for shape, dtype in tensors)
 
 
@@ -220,12 +220,12 @@ class Qsgd(Codec):
 
     @property
     def bits(self) -> int:
-        """Of one value."""
+        """Bits of one value."""
         return 2 if self.levels == 1 else 4 if self.levels <= 7 else 8
 
     @property
     def variance(self) -> float:
-        """E||C(x) - x||^2 is at most so many times ||x||^2 (Alistarh et al. 2017, lemma 3.1)."""
+        """E||C(x) - x||^2 is at most this times ||x||^2 (Alistarh et al. 2017, lemma 3.1)."""
         return min(self.block / self.levels**2, math.sqrt(self.block) / self.levels)
 
     def parts(self, shapes: Sequence[Shape]) -> tuple[Part, ...]:
@@ -313,7 +313,7 @@ class PowerSgd(Codec):
         self.rank, self.error_feedback, self.zstd = rank, error_feedback, zstd
 
     def matrix(self, shape: Shape) -> tuple[int, int] | None:
-        """Rows and columns of what is factored; None for what travels as it is."""
+        """Rows and columns of the matrix to factor; None for a tensor that is sent uncompressed."""
         rows, columns = (shape[0], math.prod(shape[1:])) if len(shape) > 1 else (1, 1)
         return (rows, columns) if self.rank * (rows + columns) < rows * columns else None
 
@@ -344,11 +344,11 @@ def _check_share(share: float, shapes: Sequence[Shape], key: str) -> None:
 
 
 CODECS: Final[dict[str, type[Codec]]] = {codec.name: codec for codec in Codec.__subclasses__()}
-"""All of this file, in its order, which is that of their numbers in frames: a new one is the last."""
+"""All codecs by name, in the order of their numbers in frames: add a new one last."""
 
 
 def make_codec(codec: CodecName | Codec, key: str = Codec.KEY) -> Codec:
-    """The codec itself, or the one of this name with its defaults. `key`: where a config has it."""
+    """The codec itself, or the one of this name with its defaults. `key`: its key in the config."""
     if isinstance(codec, Codec):
         return codec
     if codec not in CODECS:
@@ -357,29 +357,29 @@ def make_codec(codec: CodecName | Codec, key: str = Codec.KEY) -> Codec:
 
 
 def in_halves(codec: Codec) -> bool:
-    """Whether values are only rounded to 16 bits, so that gradients can be added up as such, without frames."""
+    """Whether values are only rounded to 16 bits, so that gradients can be added without frames."""
     return isinstance(codec, Bf16 | Fp16) and not codec.error_feedback and not codec.zstd
 
 
 def rounded_to(codec: Codec) -> str | None:
-    """The type to which values are rounded one by one, with nothing added before; None of other codecs."""
+    """The type to which values are rounded one by one, without error feedback; None for other codecs."""
     if isinstance(codec, Bf16 | Fp16) and not codec.error_feedback:
         return "bfloat16" if isinstance(codec, Bf16) else "float16"
     return None
 
 
 def stays_finite(codec: Codec) -> bool:
-    """Whether rounding makes nothing infinite: bfloat16 has the range of fp32."""
+    """Whether rounding keeps finite values finite: bfloat16 has the range of fp32."""
     return not isinstance(codec, Fp16)
 
 
 def blocks(count: int, block: int) -> int:
-    """Into which so many numbers fall, the last one perhaps shorter."""
+    """The number of blocks of so many numbers; the last one may be shorter."""
     return -(-count // block)
 
 
 def shared(share: float, count: int) -> int:
-    """How many of `count` numbers that share is: at least one, if there are any."""
+    """How many of `count` numbers the share is: at least one, if there are any."""
     return min(count, max(1, round(share * count)))
 
 

@@ -1,4 +1,4 @@
-"""What staleness does to an update: a smaller step, none at all, a corrected gradient. Pure; goes with any rule."""
+"""What staleness does to an update: a smaller step, none at all, or a corrected gradient. Pure; works with any rule."""
 
 from abc import ABC
 from collections.abc import Sequence
@@ -17,22 +17,23 @@ DampingName = Literal["none", "inverse", "drop_above", "delay_compensation"]
 class Damping(BySettings, ABC):
     """What staleness does to an update.
 
-    One of your own is a class with this base in a module that `scalebook.toml` names. Which methods it has of its own
-    says what forms, validation and the engine must know of it beforehand (`DampingFacts`).
+    To write one of your own, derive from this class in a module that `scalebook.toml` names. Forms, validation and the
+    engine learn what they must know of it (`DampingFacts`) from the methods that it overrides.
     """
 
     KEY = f"{ARGUMENTS}.damping"
     name: ClassVar[str]
-    """How messages call it; the class's own name where its body says none."""
+    """Its name in messages; by default the name of the class."""
     words: ClassVar[str | None] = None
-    """What tells runs apart, with arguments worth saying at any value (`drop above {limit}`); None: its name."""
+    """The label that tells runs apart, with arguments worth showing at any value (`drop above {limit}`); None: its
+    name."""
     drops: ClassVar[bool]
-    """Whether `accepts` can be False. Follows from it. Under a rule that applies on arrival, what is accepted is then
-    applied before the next push is judged."""
+    """Whether `accepts` can be False: set when a class overrides it. Under a rule that applies on arrival, an accepted
+    gradient is then applied before the next push is judged."""
     scales: ClassVar[bool]
-    """Whether `rate` can be another number than 1. Follows from it."""
+    """Whether `rate` can be another number than 1: set when a class overrides it."""
     compensates: ClassVar[bool]
-    """Whether gradients pass through `compensate` before they are applied. Follows from it."""
+    """Whether gradients pass through `compensate` before they are applied: set when a class overrides it."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -42,16 +43,16 @@ class Damping(BySettings, ABC):
 
     @property
     def keeps_squares(self) -> bool:
-        """Whether `compensate` is given a running mean of squared gradients, kept beside the optimizer's state."""
+        """Whether `compensate` gets a running mean of squared gradients, kept beside the optimizer's state."""
         return False
 
     @classmethod
     def facts(cls) -> DampingFacts:
-        """What those must know of it who cannot run it."""
+        """Its facts, for code that cannot import it."""
         return DampingFacts.of(cls)
 
     def accepts(self, staleness: int) -> bool:
-        """Whether a gradient this stale counts; False: it is dropped, and counted as dropped."""
+        """Whether a gradient this stale counts; False drops it and counts the drop."""
         return True
 
     def rate(self, stalenesses: Sequence[int]) -> float:
@@ -63,9 +64,9 @@ class Damping(BySettings, ABC):
     ) -> None:
         """Write the corrected gradient into `out`, which may be `gradient` itself.
 
-        All of one shape and type: flat, or one parameter's. `newest` are the parameters that the gradient meets,
-        `base` those it was computed from. `mean_square` (zeros at first, the caller's to keep; None unless
-        `keeps_squares`) is brought up to date in place.
+        All have one shape and type: flat, or one parameter's. `newest`: the parameters that the gradient is applied to.
+        `base`: those it was computed from. `mean_square`: updated in place; zeros at first, kept by the caller, None
+        unless `keeps_squares`.
         """
         out.copy_(gradient)
 
@@ -141,7 +142,7 @@ class DelayCompensation(Damping):
 
     @property
     def keeps_squares(self) -> bool:
-        """Where `adaptive`."""
+        """True if `adaptive`."""
         return self.adaptive
 
     def compensate(

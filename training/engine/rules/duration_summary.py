@@ -1,4 +1,4 @@
-"""How long something took: mean, spread, and its distribution in a hundred values. Imports no torch."""
+"""A summary of durations: mean, spread, and the distribution in a hundred values. Imports no torch."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -10,8 +10,8 @@ VALUES: Final = 100
 
 @dataclass(frozen=True)
 class DurationSummary:
-    """So many times, in seconds. `cv`: standard deviation / mean. `values`: by size, each the mean of a hundredth of
-    all times, so that together they have the same mean, and a tail."""
+    """Durations in seconds: how many, their mean, `cv` (standard deviation / mean), and `values`: by size, the mean of
+    each hundredth of them, so that together these have the same mean, and the tail."""
 
     count: int
     mean: float
@@ -20,8 +20,8 @@ class DurationSummary:
 
 
 def took(counted: Iterable[tuple[float, float]], total: float, squares: float) -> DurationSummary | None:
-    """Of (seconds, how often), where the seconds may be those of a class of times: `total` and `squares`, the sums of
-    the seconds and of their squares, are exact. None where there is nothing."""
+    """A summary of (seconds, how often), where the seconds may be bins. `total` and `squares`, the sums of the seconds
+    and of their squares, are exact. None if there are none."""
     by_size = sorted(pair for pair in counted if pair[1])
     count = sum(often for _, often in by_size)
     if not count or not total:
@@ -34,14 +34,14 @@ def took(counted: Iterable[tuple[float, float]], total: float, squares: float) -
 
 
 def together(several: Sequence[DurationSummary]) -> DurationSummary | None:
-    """Of several, each counting as often as it was measured; None of none."""
+    """One summary of several, each weighted by its count; None of none."""
     counted = [(value, one.count / len(one.values)) for one in several for value in one.values]
     total = math.fsum(one.count * one.mean for one in several)
     return took(counted, total, math.fsum(one.count * one.mean**2 * (1 + one.cv**2) for one in several))
 
 
 def _hundredths(by_size: Sequence[tuple[float, float]], size: float) -> list[float]:
-    """The mean of each part of `size`, of VALUES that follow each other."""
+    """The mean of each of VALUES consecutive parts of `size`."""
     parts: list[float] = []
     room, sum_ = size, 0.0
     for value, often in by_size:

@@ -1,9 +1,10 @@
-"""When a worker communicates: after which of its own steps, and what becomes of how far these have moved it. Pure.
+"""When a worker communicates: after which of its local steps, and what becomes of the distance these have moved it.
+Pure.
 
-A worker with local steps has parameters and an optimizer of its own. From time to time it pushes how far it has come,
-its first parameters minus its present ones, as if that were a gradient (a pseudo-gradient). The shards make an update
-of it as the rule says, by an optimizer of theirs (the outer one: SGD with `rate`, `momentum`, `nesterov`), and the
-worker goes on from the newest parameters. `Downpour` is the exception: its workers push sums of gradients.
+A worker with local steps has parameters and an optimizer of its own. From time to time it pushes its initial parameters
+minus its present ones, as if that were a gradient (a pseudo-gradient). The shards make an update of it as the rule
+says, with an outer optimizer (SGD with `rate`, `momentum`, `nesterov`), and the worker goes on from the newest
+parameters. `Downpour` is the exception: its workers push sums of gradients.
 """
 
 import math
@@ -21,20 +22,21 @@ Every = Annotated[int, AtLeast(1, "1 to communicate after every step")]
 
 
 class Local(BySettings, ABC):
-    """After which of its own steps a worker communicates, and what the shards make of it.
+    """When a worker communicates, and what the shards make of its pushes.
 
-    One of your own is a class with this base in a module that `scalebook.toml` names.
+    To write one of your own, derive from this class in a module that `scalebook.toml` names.
     """
 
     KEY = f"{ARGUMENTS}.local"
     name: ClassVar[str]
-    """How messages call it; the class's own name where its body says none."""
+    """Its name in messages; by default the name of the class."""
     words: ClassVar[str | None] = None
-    """What tells runs apart, with arguments worth saying at any value (`local SGD, every {every}`); None: its name."""
+    """The label that tells runs apart, with arguments worth showing at any value (`local SGD, every {every}`); None:
+    its name."""
     steps: ClassVar[bool] = True
-    """Whether workers have an optimizer of their own and push how far they have come; else they push gradients."""
+    """Whether workers step with an optimizer of their own and push how far they moved; else they push gradients."""
     sums: ClassVar[bool] = False
-    """Whether what they push is the sum of several gradients, between which they make plain SGD steps."""
+    """Whether a push is the sum of several gradients, between which the worker makes plain SGD steps."""
     n_push: int = 1
     """Gradients in such a sum."""
     n_fetch: int = 1
@@ -43,9 +45,9 @@ class Local(BySettings, ABC):
     """Whether a worker keeps its own parameters when it communicates, and only moves by `pull` towards the newest. An
     update is then the sum of its pushes, not their mean."""
     every: int = 1
-    """Gradients between two pushes, the most of them where they differ."""
+    """Gradients between two pushes; the most, if the number varies."""
     outer_momentum: float = 0.0
-    """Of the outer optimizer."""
+    """Momentum of the outer optimizer."""
     nesterov: ClassVar[bool] = False
     """Whether that momentum is Nesterov's."""
 
@@ -55,31 +57,33 @@ class Local(BySettings, ABC):
 
     @classmethod
     def facts(cls) -> LocalFacts:
-        """What those must know of it who cannot run it."""
+        """Its facts, for code that cannot import it."""
         return LocalFacts.of(cls)
 
     @abstractmethod
     def is_due(self, since: int, version: int, moved: Callable[[], float]) -> bool:
         """Whether to communicate now, after `since` steps, 1 or more, from parameters of `version`.
 
-        `moved()`: how far they have led, as a share of the norm of these parameters.
+        `moved()`: the norm of the distance moved, as a share of the norm of these parameters.
         """
 
     def rate(self, averaged: int, workers: int, synchronous: bool) -> float:
-        """The outer learning rate, where an update has `averaged` pushes."""
+        """The outer learning rate of an update with `averaged` pushes."""
         return 1.0
 
     def pull(self, workers: int) -> float:
-        """How far a worker that keeps its parameters moves towards the newest: a share, above 0 and below 1."""
+        """How far a worker that keeps its parameters moves towards the newest: a share between 0 and 1, both
+        excluded."""
         return 0.0
 
     def is_even(self, rule: Rule) -> bool:
-        """Whether under this rule all workers push after as many steps. They must where they wait for each other: one
-        that waits for the others' pushes does not come to the steps at which they may wait for it (`sync_dist`)."""
+        """Whether under this rule all workers push after the same number of steps. Workers that wait for each other
+        must: one that waits for the others' pushes does not reach the step at which they may wait for it
+        (`sync_dist`)."""
         return True
 
     def check(self, rule: Rule, workers: int) -> None:
-        """ValueError, naming key and remedy, for what makes no sense for this rule and so many workers."""
+        """ValueError, naming key and remedy, if it makes no sense for this rule and so many workers."""
         if rule.waits and not self.is_even(rule):
             raise ValueError(
                 f"{self.KEY}: {self!r} lets workers push after different numbers of steps, and with the rule "
@@ -134,7 +138,7 @@ class Downpour(Local):
 
 
 class _Periodic(Local):
-    """Every so many steps; rarely at first, if at all: see `period`."""
+    """Pushes after a fixed number of steps, optionally more often at first: see `period`."""
 
     def __init__(self, every: int, dense_updates: int = 0, doubling_updates: int = 0) -> None:
         self.every, self.dense_updates, self.doubling_updates = every, dense_updates, doubling_updates
@@ -149,7 +153,8 @@ class _Periodic(Local):
         return self.every if doublings >= self.every.bit_length() else min(self.every, 2**doublings)
 
     def is_even(self, rule: Rule) -> bool:
-        """Of `sync` all have the same version; else those with an older one may be in an earlier period."""
+        """Under `sync` all workers have the same version; else one with an older version may be in an earlier
+        period."""
         return rule.synchronous or not (self.dense_updates or self.doubling_updates)
 
     def is_due(self, since: int, version: int, moved: Callable[[], float]) -> bool:
@@ -227,10 +232,11 @@ class DiLoCo(_Periodic):
 
 
 class Elastic(_Periodic):
-    """Workers keep their own parameters; they and the shards' pull each other (EASGD: Zhang et al. 2015).
+    """Workers keep their own parameters; each worker and the shards pull each other closer (EASGD: Zhang et al. 2015).
 
-    Every so many steps a worker moves by `alpha` of the way to the centre, which are the shards' parameters, and the
-    centre as far towards the worker. Under `sync` all pull at once; under `async` one after the other (algorithm 1).
+    Every `every` steps a worker moves by `alpha` of the way to the centre, which is the shards' parameters, and the
+    centre moves as far towards the worker. Under `sync` all pull at once; under `async` one after the other (algorithm
+    1).
 
     Args:
         every: Steps of a worker between two pulls (tau in the paper), 1 or more.
@@ -260,7 +266,7 @@ class Elastic(_Periodic):
         return 0.9 / workers if self.alpha is None else self.alpha
 
     def check(self, rule: Rule, workers: int) -> None:
-        """Not so strong that an update moves the centre beyond the mean of those whose forces it has."""
+        """ValueError if an update would move the centre beyond the mean of the workers that pull it."""
         averaged = rule.averaged(workers)
         if self.pull(workers) * averaged > 1:
             raise ValueError(
@@ -272,8 +278,8 @@ class Elastic(_Periodic):
 class Significance(Local):
     """Pushes only after the worker's parameters have moved by more than a share (Gaia: Hsieh et al. 2017).
 
-    As with `downpour`, what a worker's steps add up to is applied in full. The paper looks at each parameter by
-    itself and takes the share smaller with time; here it is the norm over all of them.
+    As with `downpour`, the sum of a worker's steps is applied in full. The paper looks at each parameter by itself and
+    lowers the share over time; here it is the norm over all parameters.
 
     Args:
         share: Share of the norm of the parameters that triggers a push. More: less traffic.
@@ -294,15 +300,15 @@ class Significance(Local):
 
     @property
     def every(self) -> int:  # type: ignore[override]
-        """At most."""
+        """The most steps between two pushes."""
         return self.most
 
     def is_even(self, rule: Rule) -> bool:
-        """Each has moved differently."""
+        """False: each worker has moved differently."""
         return False
 
     def is_due(self, since: int, version: int, moved: Callable[[], float]) -> bool:
-        """When it is significant, or late."""
+        """When the worker has moved far enough, or after `most` steps."""
         share = self.share / math.sqrt(version + 1) if self.decays else self.share
         return since >= self.most or moved() > share
 
@@ -322,5 +328,5 @@ def make_local(local: LocalName | Local) -> Local:
 
 
 def _part(averaged: int, workers: int, synchronous: bool) -> float:
-    """Of the workers whose pushes are in an update; a synchronous rule means those who are in time."""
+    """The share of the workers whose pushes are in an update; under a synchronous rule, of the workers in time."""
     return 1.0 if synchronous else min(1.0, averaged / workers)

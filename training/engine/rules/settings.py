@@ -14,9 +14,9 @@ from scalebook.training.engine.rules.update_rules import Async, Rule
 
 HostName = Literal["inline", "process", "overlap", "virtual"]
 REAL_HOSTS: Final[tuple[HostName, ...]] = ("inline", "process")
-"""Those whose workers are processes, and that go with every rule."""
+"""Hosts whose workers are processes, and that work with every rule."""
 SERVERS: Final[tuple[HostName, ...]] = ("process", "overlap")
-"""Those with a server process for each shard."""
+"""Hosts with a server process for each shard."""
 ClipKind = Literal["norm", "value"]
 
 
@@ -38,7 +38,7 @@ class Settings:
     """What is done with a gradient, and where.
 
     Args:
-        rule: What becomes of a gradient that arrives, and who may compute the next one.
+        rule: What becomes of a gradient that arrives, and which worker may compute the next one.
         damping: What the staleness of a gradient does to its update.
         warmup_updates: Updates that the first worker makes alone before the others begin.
         max_updates: The run ends after exactly so many updates, over all optimizers; None: no limit.
@@ -48,11 +48,11 @@ class Settings:
         host: Who applies: the worker that pushes (`inline`), or a server process for each shard (`process`), while
             workers compute on (`overlap`); or one process simulates all workers (`virtual`).
         trace: Folder for the log of updates, from which `replay` makes the run again; None: no log.
-        drift: Measure ||w - w_base|| at each update, for which one more pass over the parameters is made.
+        drift: Measure ||w - w_base|| at each update, which costs one more pass over the parameters.
         clock: How long everything takes for virtual workers; None for real ones.
-        push_codec: How gradients travel to the shards.
-        pull_codec: How parameters travel to the workers, whose replicas are what is decoded.
-        local: When a worker communicates, and what the shards make of the steps that it has made by itself.
+        push_codec: The codec of gradients on their way to the shards.
+        pull_codec: The codec of parameters on their way to the workers, whose replicas are the decoded values.
+        local: When a worker communicates, and what the shards make of its local steps.
     """
 
     rule: Rule = field(default_factory=Async)
@@ -73,8 +73,8 @@ class Settings:
         """ValueError, naming key and remedy, for settings that are out of bounds or contradict each other."""
         self.rule.check(workers)
         if self.host not in get_args(HostName):
-            known = ", ".join(get_args(HostName))
-            raise ValueError(f"{ARGUMENTS}.host: {self.host!r} is unknown. Use one of {known}.")
+            hosts = ", ".join(get_args(HostName))
+            raise ValueError(f"{ARGUMENTS}.host: {self.host!r} is unknown. Use one of {hosts}.")
         check(type(self), vars(self), ARGUMENTS)
         if self.clock is not None:
             self.clock.check(workers)
@@ -104,12 +104,13 @@ class Settings:
 
     @property
     def serial(self) -> bool:
-        """Whether staleness is checked and the gradient applied with no push in between: the check may drop it."""
+        """Whether nothing may be pushed between the check of a gradient's staleness and its application: the check may
+        drop it."""
         return (self.damping.drops or self.rule.refuses) and not self.rule.gathers
 
     @property
     def own_replica(self) -> bool:
-        """Whether a worker has other parameters than those of a version: it makes steps, or decodes them."""
+        """Whether a worker's parameters differ from those of a version: it makes steps, or decodes them."""
         return self.pushes_rarely or self.local.n_fetch > 1 or self.pull_codec.codes
 
     @property
@@ -120,17 +121,17 @@ class Settings:
     def buffers(self, workers: int) -> int:
         """Versions of a shard that memory has room for: one held by each worker, the newest, and the one being written.
 
-        One fewer where a pusher's own base may be written over (`can_reuse_base`), and under a synchronous rule, where
-        a worker that has pushed holds the newest version.
+        One fewer if a pusher's own base may be overwritten (`can_reuse_base`), and under a synchronous rule, where a
+        worker that has pushed holds the newest version.
         """
         return workers + (1 if self.can_reuse_base or self.rule.synchronous else 2)
 
     @property
     def can_reuse_base(self) -> bool:
-        """Whether an update may be written over the version that the pushed gradient was computed from, if only the
-        pusher holds it.
+        """Whether an update may overwrite the version that the pushed gradient was computed from, if only the pusher
+        holds it.
 
-        That holds where the pusher itself applies the update and then pulls the newest version anyway.
+        True if the pusher applies the update itself and then pulls the newest version anyway.
         """
         return not self.has_servers and not self.rule.gathers and self.local.n_fetch == 1
 
@@ -139,17 +140,16 @@ class Settings:
         return self.rule.averaged(workers)
 
     def computed(self, workers: int) -> int:
-        """Gradients that are computed for each update, those in vain included."""
+        """Gradients computed for each update, including those dropped on purpose."""
         return self.rule.computed(workers) * self.local.every
 
     def averaged_in_step(self, workers: int) -> int:
-        """Single workers' gradients whose mean the learning rate multiplies, in an update, or in a step of a worker's
-        own. (A sum of gradients counts once.)"""
+        """Gradients of single workers whose mean the learning rate multiplies, in an update or in a local step. A sum
+        of gradients counts once."""
         return 1 if self.local.steps else self.rule.averaged(workers)
 
     def computed_in_step(self, workers: int) -> int:
-        """Gradients, of all workers together, that are computed for each update, or while each makes a step of its
-        own."""
+        """Gradients, over all workers, that are computed for each update, or while each worker makes one local step."""
         return workers if self.local.steps else self.computed(workers)
 
     @property
@@ -159,21 +159,22 @@ class Settings:
 
     @property
     def in_turns(self) -> bool:
-        """Whether batch i of an epoch is for worker i % workers: each is to have one gradient in each update."""
+        """Whether batch i of an epoch is for worker i % workers, since each worker must have one gradient in each
+        update."""
         return self.rule.synchronous
 
     def meets_after_epochs(self, workers: int) -> bool:
-        """Whether nobody begins an epoch before all updates of the one before: each update is to have a gradient of
-        each worker that has one in this epoch, and what a worker has computed is never set aside."""
+        """Whether no worker begins an epoch before all updates of the previous one: each update must have a gradient of
+        each worker that has one in this epoch, and no computed gradient is ever put aside."""
         return self.rule.synchronous and not self.pushes_rarely and self.rule.averaged(workers) == workers
 
     @property
     def engine_clip(self) -> Clip | None:
-        """What clips the mean of a round. A pseudo-gradient is not clipped: the worker's own gradients are."""
+        """The clipping of a round's mean. Pseudo-gradients are not clipped: the worker's own gradients are."""
         return None if self.local.steps else self.clip
 
     def slots(self, workers: int) -> int:
-        """Gradients that lie in shared memory at a time: those gathered, and one that each worker is writing."""
+        """Gradients in shared memory at a time: those gathered, and one that each worker is writing."""
         if self.rule.gathers:
             return workers if self.rule.synchronous else workers + self.most(workers)
         return workers if self.has_servers else 0

@@ -1,4 +1,4 @@
-"""What does not go with a model's sparse tables: asked by the engine before it starts, and by forms."""
+"""What does not work with a model's sparse tables. The engine checks it before it starts, and forms as well."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -7,23 +7,23 @@ from scalebook.training.engine.rules.contradictions import Contradiction
 from scalebook.training.engine.rules.settings import Settings
 
 ROW_OPTIMIZERS: Final = ("SGD", "Adagrad", "SparseAdam")
-"""Of torch's, those whose step changes the rows of the gradient alone, and each by itself."""
+"""Optimizers of torch whose step changes only the rows of the gradient, each independently."""
 SPARSE_ALONE: Final = "SparseAdam"
-"""That of them which steps on nothing but tables."""
+"""The one of them that steps on nothing but tables."""
 _OFF: Final = ("momentum", "weight_decay", "fused", "differentiable", "capturable")
 _DENSE: Final = "sparse: false in the model"
 
 
 class Unfit(NamedTuple):
-    """Why an optimizer does not go with a model; `message` goes on from the key `optimizer`."""
+    """Why an optimizer does not work with a model; `message` follows the key `optimizer`."""
 
     message: str
     remedy: str
 
 
 def settings_beside_tables(local: str | None, codecs: Mapping[str, str], keeps_squares: bool) -> list[Contradiction]:
-    """All that sparse tables forbid. `local`: the name of what has workers step by themselves, if any; `codecs`: names
-    of those that code, by argument; `keeps_squares`: whether the damping does."""
+    """All settings that do not work with sparse tables. `local`: the name of the `Local` whose workers step by
+    themselves, if any. `codecs`: names of those that encode, by argument. `keeps_squares`: whether the damping does."""
     named = {name: (codec, "fp32") for name, codec in codecs.items()}
     if local is not None:
         named["local"] = (local, "none")
@@ -33,12 +33,12 @@ def settings_beside_tables(local: str | None, codecs: Mapping[str, str], keeps_s
 
 
 def _beside(key: str, value: str, otherwise: str) -> Contradiction:
-    why = f"is {value}, and the model's sparse tables lie in memory once, and their rows travel as they are"
+    why = f"is {value}, but the model's sparse tables lie in memory only once, and their rows are sent uncompressed"
     return Contradiction(key, why, f"Write {otherwise}, or {_DENSE}.")
 
 
 def refuse_beside_tables(settings: Settings) -> None:
-    """ValueError, with key and remedy, for what does not go with tables."""
+    """ValueError, with key and remedy, for settings that do not work with tables."""
     local = settings.local
     codecs = {"push_codec": settings.push_codec, "pull_codec": settings.pull_codec}
     for contradiction in settings_beside_tables(
@@ -50,7 +50,7 @@ def refuse_beside_tables(settings: Settings) -> None:
 
 
 def writes_by_norm(name: str) -> ValueError:
-    """What is said of an embedding that writes into its own weights in each forward pass."""
+    """The error for an embedding that writes into its own weights in each forward pass."""
     return ValueError(
         f"model: {name} has max_norm, which writes into weights that all workers share. Set max_norm to None, and "
         "normalise what it returns."
@@ -58,7 +58,8 @@ def writes_by_norm(name: str) -> ValueError:
 
 
 def unfit_for_rows(name: str, settings: Mapping[str, object]) -> Unfit | None:
-    """Why torch's optimizer of this name does not step row by row over tables, as a parameter server has it."""
+    """Why torch's optimizer of this name cannot step over single rows of tables, as the parameter server does; None if
+    it can."""
     if name not in ROW_OPTIMIZERS:
         return _changes_others(f"is {name}")
     return next((_changes_others(f"has {key} {settings[key]}") for key in _OFF if settings.get(key)), None)
@@ -72,10 +73,10 @@ def _changes_others(what: str) -> Unfit:
 
 
 def unfit_for_dense(name: str, dense: Sequence[str], has_tables: bool) -> Unfit | None:
-    """Why it does not step on the trained parameters that are `dense`, by name."""
+    """Why it cannot step on the dense trained parameters with these names; None if it can."""
     if name != SPARSE_ALONE or not dense:
         return None
     remedy = "Use torch.optim.SGD without momentum or Adagrad, which step on both."
     if not has_tables:
         remedy = "Use torch.optim.Adam, or a model with sparse tables alone, such as Ranker with sparse: true."
-    return Unfit(f"is {name}, which steps on sparse gradients alone, and {dense[0]} has a dense one", remedy)
+    return Unfit(f"is {name}, which steps only on sparse gradients, and {dense[0]} has a dense one", remedy)

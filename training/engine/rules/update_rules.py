@@ -1,8 +1,9 @@
-"""What is done with a gradient that arrives, and who may compute the next one. Pure: no clock, no memory, no processes.
+"""What is done with a gradient that arrives, and which worker may compute the next one. Pure: no clock, memory or
+processes.
 
 An immediate rule (`Async`, `Bounded`) makes one update of each gradient as it arrives. A gathering rule (`Sync`,
-`Softsync`) averages the gradients of a round into one update. Real and virtual workers ask the
-same objects, always under a lock that makes a `View` one moment.
+`Softsync`) averages the gradients of a round into one update. Real and virtual workers ask the same objects, always
+under a lock, so that a `View` shows one moment.
 """
 
 from abc import ABC
@@ -17,7 +18,7 @@ RuleName = Literal["async", "bounded", "sync", "softsync"]
 
 
 class Arrival(NamedTuple):
-    """A gradient that asks to be admitted: who computed it, from which version, and the version it meets."""
+    """A gradient that asks to be admitted: its worker, the version it was computed from, and the present version."""
 
     worker: int
     base_version: int
@@ -32,11 +33,11 @@ class Arrival(NamedTuple):
 class View(NamedTuple):
     """One moment of the run, as a rule sees it.
 
-    version: updates of this section so far.
+    version: updates of this optimizer so far.
     gathered: gradients in the present round; always 0 for an immediate rule.
     contributed: workers that have a gradient in the present round.
-    clocks: worker -> pushes it has completed (dropped ones too), of the workers in the run: alive, not finished, let
-        in by the warm-up. Who is let in later starts with the clock of the slowest who is in.
+    clocks: worker -> pushes completed (dropped ones too), for the workers in the run: alive, not finished, admitted by
+        the warm-up. A worker admitted later starts with the clock of the slowest one in the run.
     """
 
     version: int
@@ -46,33 +47,33 @@ class View(NamedTuple):
 
 
 class Rule(BySettings, ABC):
-    """What is done with a gradient that arrives, and who may compute the next one.
+    """What is done with a gradient that arrives, and which worker may compute the next one.
 
-    One of your own is a class with this base in a module that `scalebook.toml` names. What its body declares, or which
-    methods it has of its own, says all that forms, validation and the engine must know of it beforehand (`RuleFacts`).
+    To write one of your own, derive from this class in a module that `scalebook.toml` names. Forms, validation and the
+    engine learn what they must know of it (`RuleFacts`) from its declarations and the methods that it overrides.
     """
 
     KEY = f"{ARGUMENTS}.rule"
     name: ClassVar[str]
-    """How messages call it; the class's own name where its body says none. In a config it stands for one in `RULES`."""
+    """Its name in messages; by default the name of the class. In a config it stands for one in `RULES`."""
     words: ClassVar[str | None] = None
-    """The head of what tells runs apart, with arguments worth saying at any value (`bounded, bound {bound}`); None: its
-    name. Arguments that are not at their default follow."""
+    """The first part of the label that tells runs apart, with arguments worth showing at any value (`bounded, bound
+    {bound}`); None: its name. Arguments that are not at their default follow."""
     gradients_per_update: ClassVar[str] = "1"
-    """Pushes whose mean is one update, and the most that a round ever has: a sum of numbers, `workers` and arguments,
-    such as `workers - backup_workers`. 1: each is applied on arrival."""
+    """Pushes averaged in one update, and the most in a round: a sum of numbers, `workers` and arguments, such as
+    `workers - backup_workers`. 1: each push is applied on arrival."""
     computed_per_update: ClassVar[str] = ""
-    """Pushes that are computed for each update, in the same words, where some of them are meant to be dropped. A term
-    may be a product (`backup_workers*cancel`), where true is 1."""
+    """Pushes computed for each update, in the same notation, if some of them are dropped on purpose. A term may be a
+    product (`backup_workers*cancel`), where true is 1."""
     synchronous: ClassVar[bool] = False
     """Whether a worker gives one gradient of the present version to a round, and then waits for the update."""
     gathers: ClassVar[bool]
-    """Whether several gradients are averaged into one update. Follows from `gradients_per_update`."""
+    """Whether several gradients are averaged into one update; derived from `gradients_per_update`."""
     waits: ClassVar[bool]
-    """Whether `may_begin` can be False. Follows from it."""
+    """Whether `may_begin` can be False: set when a class overrides it."""
     refuses: ClassVar[bool]
-    """Whether `accepts` can be False. Follows from it. Where a rule applies on arrival, what it accepts is applied
-    before it is asked again, one push at a time."""
+    """Whether `accepts` can be False: set when a class overrides it. If the rule applies on arrival, an accepted
+    gradient is applied before the rule is asked again, one push at a time."""
     _wanted: int | None = None  # gradients_per_update, told by check
 
     def __init_subclass__(cls) -> None:
@@ -89,18 +90,18 @@ class Rule(BySettings, ABC):
         return not self.synchronous or worker not in view.contributed
 
     def accepts(self, arrival: Arrival, view: View) -> bool:
-        """Whether the gradient counts; False: it is dropped, and counted as dropped."""
+        """Whether the gradient counts; False drops it and counts the drop."""
         return not self.synchronous or arrival.staleness == 0
 
     @property
     def stops(self) -> bool:
-        """Whether virtual workers whose gradient can no longer count begin it anew from the newest parameters."""
+        """Whether virtual workers whose gradient can no longer count start again from the newest parameters."""
         return False
 
     def needed(self, view: View) -> int:
         """Pushes that make one update now, at least 1. Asked again when a worker leaves.
 
-        `gradients_per_update`; when nobody is left to give more, as many as there are.
+        By default `gradients_per_update`; if no worker is left to give more, as many as there are.
         """
         if not self.gathers:
             return 1
@@ -114,15 +115,15 @@ class Rule(BySettings, ABC):
 
     @classmethod
     def facts(cls) -> RuleFacts:
-        """What those must know of it who cannot run it."""
+        """Its facts, for code that cannot import it."""
         return RuleFacts.of(cls)
 
     def averaged(self, workers: int) -> int:
-        """Pushes whose mean is an update."""
+        """Pushes averaged in one update."""
         return self.facts().averaged(workers, self.settings())
 
     def computed(self, workers: int) -> int:
-        """Pushes that are computed for each update, those in vain included."""
+        """Pushes computed for each update, including those dropped on purpose."""
         return self.facts().computed(workers, self.settings())
 
     def _told(self) -> int:
@@ -154,7 +155,7 @@ class Bounded(Rule):
         self.bound = bound
 
     def may_begin(self, worker: int, view: View) -> bool:
-        """Whether the push that this gradient becomes stays within the bound. The slowest never waits."""
+        """Whether the push of this gradient stays within the bound. The slowest worker never waits."""
         return view.clocks[worker] + 1 - min(view.clocks.values()) <= self.bound
 
 
@@ -188,7 +189,7 @@ class Sync(Rule):
         return self.cancel and self.backup_workers > 0
 
     def needed(self, view: View) -> int:
-        """N; fewer when fewer are left, counting those who gave their gradient before they left."""
+        """N; fewer when fewer workers are left, counting those that gave their gradient before they left."""
         return max(1, min(self._told(), len(view.contributed.union(view.clocks))))
 
 

@@ -1,8 +1,5 @@
-"""All workers of a run simulated by one process (users read `host: virtual`), on a clock that is declared.
-
-What the engine does is the engine's own code; here is only what differs for workers that share a process and a clock.
-Nobody else knows of it but `launch.py` and the planner. Begin with `sim_workers.py` and `scheduler.py`.
-"""
+"""One process that simulates all workers of a run (users read `host: virtual`). Here is only what differs for workers
+that share a process and a clock; all else is the engine's. Only `launch` imports it."""
 
 from scalebook.training.engine.sim.model_multiplexer import ModelMultiplexer
 from scalebook.training.engine.sim.scheduler import Deadlock, Watch

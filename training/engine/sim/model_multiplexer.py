@@ -1,4 +1,4 @@
-"""One model that stands for the model of each virtual worker in turn, without a copy of its parameters."""
+"""One model that serves as the model of each simulated worker in turn, without a copy of its parameters."""
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
@@ -18,8 +18,8 @@ Hyper = list[dict[str, Any]]
 
 
 class _Own:
-    """What one worker has of its own: optimizers over parameters that point to the version it holds, buffers, and the
-    state of torch's random numbers on the CPU."""
+    """What one worker owns: optimizers over parameters that point to the version it holds, buffers, and the state of
+    torch's random numbers on the CPU."""
 
     def __init__(
         self, optimizers: Sequence[Optimizer], buffers: Sequence[Tensor], random_state: Tensor, streams: list[Any]
@@ -35,16 +35,16 @@ class _Own:
         self.asked: list[Hyper] | None = None  # hyper-parameters of when it began its gradient, by optimizer
         self._given = [_hyper(optimizer) for optimizer in self.optimizers]  # those that it was handed last
         self.stepped: list[list[set[str]]] = [[set() for _ in groups] for groups in self._given]
-        """By optimizer and group, the entries that steps change, its own or the shards'."""
+        """By optimizer and group, the entries that steps change: its own steps or the shards'."""
 
     def give(self, hyper: Sequence[Hyper]) -> None:
-        """Hand it these hyper-parameters, by optimizer."""
+        """Set its hyper-parameters, by optimizer."""
         self.changed()
         _set(self.optimizers, hyper)
         self._given = [_hyper(optimizer) for optimizer in self.optimizers]
 
     def changed(self) -> list[Hyper]:
-        """By optimizer, what steps have made of the entries that they change."""
+        """By optimizer, the entries that steps change, as they are now."""
         now = [_hyper(optimizer) for optimizer in self.optimizers]
         for groups, given, keys in zip(now, self._given, self.stepped, strict=True):
             for own, was, of in zip(groups, given, keys, strict=True):
@@ -56,17 +56,17 @@ class _Own:
 
 
 class ModelMultiplexer:
-    """`optimizers` are over the model's parameters, before training, and lend every push their hyper-parameters.
+    """`optimizers` are over the model's parameters, before training, and give every push its hyper-parameters.
 
-    `buffers()`: the model's, since a forward pass may put another tensor in the place of one; each worker begins with
-    copies of what they are now, and one that returns goes on with its own. `seed`: worker w's random numbers are
-    those of `torch.manual_seed(seed + w)`, and of `streams` with that seed. From `switch_to(worker)` until another is
-    shown the model is that worker's; `put` gives it other parameters meanwhile, to be looked at.
+    `buffers()` returns the model's buffers, since a forward pass may replace one; each worker begins with copies of the
+    present ones, and a worker that returns keeps its own. `seed`: worker w's random numbers are those of
+    `torch.manual_seed(seed + w)`, and of `streams` with that seed. From `switch_to(worker)` until the next such call
+    the model is that worker's; `put` gives it other parameters meanwhile, to be read.
 
-    Hyper-parameters: `begins(worker)` notes what they are when it begins its gradient, and they are so again while it
-    is shown, so that a schedule's rate is that of the version it computes from. What somebody changes meanwhile
-    travels with that gradient, and stays, from `shown_again` on, for those who begin later. What steps change in param
-    groups is the worker's, as is its version.
+    Hyper-parameters: `begins(worker)` stores them when the worker begins its gradient, and they are restored while the
+    model is this worker's, so that a schedule's rate belongs to the version it computes from. A change made meanwhile
+    travels with that gradient, and from `shown_again` on also holds for workers that begin later. What steps change in
+    param groups belongs to the worker, like its version.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ModelMultiplexer:
         self._streams = streams
         self._optimizers, self._buffers, self._seed = list(optimizers), buffers, seed
         self.parameters = [p for optimizer in self._optimizers for p in parameters_of(optimizer)]
-        """The model's, those of each optimizer in turn."""
+        """The model's parameters, those of each optimizer in turn."""
         self._first = [buffer.detach().clone() for buffer in buffers()]
         self._own: dict[int, _Own] = {}
         self._shown: int | None = None  # whose buffers and random numbers are there
@@ -98,36 +98,37 @@ class ModelMultiplexer:
         return self._own[worker].optimizers
 
     def start(self) -> None:
-        """The model is worker 0's, with the buffers and the random numbers of now; the others' buffers are copies."""
+        """Make the model worker 0's, with its present buffers and random numbers; the others get copies of the
+        buffers."""
         for own in self._own.values():
             own.buffers = [buffer.detach().clone() for buffer in self._buffers()]
         self._shown = 0
 
     def steps_change(self, worker: int, number: int, keys: Sequence[Set[str]]) -> None:
-        """By group of one optimizer, entries that steps are known to change, of the version that `worker` has."""
+        """Note, by group of one optimizer, entries that steps are known to change in the version that `worker` has."""
         for of, more in zip(self._own[worker].stepped[number], keys, strict=True):
             of.update(more)
 
     def hand_groups(self) -> None:
-        """Before the start: what is in the param groups of the model's optimizers is so in those of all workers."""
+        """Before the start: copy the param groups of the model's optimizers to those of all workers."""
         for own in self._own.values():
             own.give([_hyper(optimizer) for optimizer in self._optimizers])
             own.stepped = [[set() for _ in optimizer.param_groups] for optimizer in self._optimizers]
 
     def changed(self, worker: int, number: int) -> Hyper:
-        """What steps have made of the param groups of one optimizer, as `worker` has it."""
+        """What steps have changed in the param groups of one optimizer, as `worker` has it."""
         return self._own[worker].changed()[number]
 
     def buffers_of(self, worker: int) -> list[Tensor]:
-        """The worker's, as they are now."""
+        """The worker's present buffers."""
         return list(self._buffers()) if worker == self._shown else self._own[worker].buffers
 
     def begins(self, worker: int) -> None:
-        """It begins a gradient: these are its hyper-parameters."""
+        """Note that the worker begins a gradient, with the present hyper-parameters."""
         self._own[worker].asked = [_hyper(optimizer) for optimizer in self._optimizers]
 
     def switch_to(self, worker: int) -> None:
-        """Be the model of `worker`: its version, its buffers, its random numbers; without gradients."""
+        """Make the model `worker`'s: its version, buffers and random numbers; without gradients."""
         own = self._own[worker]
         for parameter, mine in zip(self.parameters, own.parameters, strict=True):
             parameter.data = mine.data
@@ -140,19 +141,19 @@ class ModelMultiplexer:
         _set(self._optimizers, own.changed())
 
     def be(self, worker: int) -> None:
-        """Have the buffers and the random numbers of `worker`."""
+        """Load the buffers and the random numbers of `worker`."""
         if worker == self._shown and not self._is_apart:
             return
         self._keep()
         own, self._shown = self._own[worker], worker
-        for buffer, kept in zip(self._buffers(), own.buffers, strict=True):
-            buffer.data = kept
+        for buffer, saved in zip(self._buffers(), own.buffers, strict=True):
+            buffer.data = saved
         torch.set_rng_state(own.random_state)
         for stream, state in zip(self._streams, own.streams, strict=True):
             stream.load(state)
 
     def _keep(self) -> None:
-        """What the one that is shown has of its own."""
+        """Store the buffers and the random numbers of the present worker."""
         if self._shown is not None:
             self._own[self._shown].buffers = [buffer.data for buffer in self._buffers()]
         if self._is_apart:
@@ -164,12 +165,12 @@ class ModelMultiplexer:
             before.streams = streams
 
     def put(self, values: Mapping[int, Tensor]) -> None:
-        """Have these tensors as the parameters at these places of `parameters`."""
+        """Use these tensors as the parameters at these places of `parameters`."""
         for place, value in values.items():
             self.parameters[place].data = value
 
     def carry(self, worker: int) -> None:
-        """Tell `worker`'s parameters what has become of the model's: other tensors, other wishes for a gradient."""
+        """Copy changes of the model's parameters to `worker`'s: replaced tensors, and `requires_grad`."""
         for parameter, mine in zip(self.parameters, self._own[worker].parameters, strict=True):
             if mine.requires_grad != parameter.requires_grad:
                 mine.requires_grad_(parameter.requires_grad)
@@ -177,9 +178,9 @@ class ModelMultiplexer:
                 mine.data = parameter.data
 
     def hand_over(self, worker: int) -> None:
-        """Give `worker` the gradients, and whatever else has become of its model and the hyper-parameters.
+        """Give `worker` the gradients, and all changes of its model and hyper-parameters.
 
-        ValueError where a param group was added.
+        ValueError if a param group was added.
         """
         own = self._own[worker]
         for parameter, mine in zip(self.parameters, own.parameters, strict=True):
@@ -194,25 +195,24 @@ class ModelMultiplexer:
         own.give([_hyper(optimizer) for optimizer in self._optimizers])
 
     def shown_again(self, worker: int) -> None:
-        """After `hand_over`: have the hyper-parameters again that the next to begin will have.
+        """After `hand_over`: restore the shared hyper-parameters, for the worker that begins next.
 
-        Of several workers, none is to notice what others draw until the next is shown, a validation say, or whether
-        there was one.
+        With several workers, random numbers drawn until the next switch (by a validation, say) change no worker's own.
         """
         if len(self._own) > 1:
             self._keep()
             self._is_apart = True
-        asked, common, self._common = self._own[worker].asked, self._common, None
-        if asked is None or common is None:
+        own_groups, common, self._common = self._own[worker].asked, self._common, None
+        if own_groups is None or common is None:
             return
-        for optimizer, theirs, ours in zip(self._optimizers, asked, common, strict=True):
+        for optimizer, theirs, ours in zip(self._optimizers, own_groups, common, strict=True):
             for group, was, now in zip(optimizer.param_groups, theirs, ours, strict=True):
                 group.update({key: value for key, value in now.items() if group.get(key) is was.get(key)})
 
 
 class BetweenWorkers:
-    """What the one model shows while no worker's gradient is due: the newest version, lent; or a copy of it, which may
-    be written to: that of a snapshot."""
+    """What the model shows while no worker's gradient is due: the newest version, lent; or a copy of it for a snapshot,
+    which may be written to."""
 
     def __init__(self, workers: SimulatedWorkers, multiplexer: ModelMultiplexer) -> None:
         self._workers, self._multiplexer = workers, multiplexer
@@ -221,31 +221,30 @@ class BetweenWorkers:
         self._has_modes = any(has_modes(client.optimizer) for client in workers.joined[0].clients)
 
     def show_newest(self) -> None:
-        """From now on, until somebody's turn."""
+        """Show the newest version until the next worker's turn."""
         self._put, self._is_copy = self._newest(), False
         self._multiplexer.put(self._put)
 
     def show_copy(self) -> None:
-        """Of the newest version, instead."""
+        """Show a copy of the newest version."""
         self._put = {place: value.clone() for place, value in self._newest().items()}
         self._is_copy = True
         self._multiplexer.put(self._put)
 
     def reset(self) -> None:
-        """It is somebody's turn."""
+        """A worker's turn begins."""
         self._put, self._is_copy = {}, False
 
     def check_foreign_writes(self, moment: str) -> None:
-        """`WrittenError`, which says at which `moment`, where somebody has written into the model. Nothing while it is
-        somebody's turn."""
+        """`WrittenError`, naming the `moment`, if somebody has written into the model. No-op during a worker's turn."""
         if not self._put:
             return
         newest = self._newest() if self._is_copy else self._put
         written = [
             place
-            for place, shown in newest.items()
+            for place, value in newest.items()
             if self._multiplexer.parameters[place].data_ptr() != self._put[place].data_ptr()
-            or (self._is_copy and not _same(self._multiplexer.parameters[place].detach(), shown))
+            or (self._is_copy and not _same(self._multiplexer.parameters[place].detach(), value))
         ]
         if not written:
             return

@@ -1,9 +1,9 @@
-"""Who is next: the workers of a run, played in one process at virtual times.
+"""The order of events: the workers of a run, simulated in one process at virtual times.
 
-A worker's life is steps that yield a `Computes` wherever it needs a gradient. `Scheduler.next` simulates all lives
-until somebody's gradient is due; whoever drives the run then puts it in place and calls `go_on`. Nothing here draws, so
-the same lives and seconds give the same order: what was begun earlier comes first at the same time, what was begun at
-the same time goes by worker number, and deaths and returns come before either.
+A worker's life is steps that yield a `Computes` wherever it needs a gradient. `Scheduler.next` runs all lives until a
+gradient is due; the caller puts it in place and calls `go_on`. Nothing here is random, so the same lives and seconds
+give the same order: at the same time, what was begun earlier comes first; what was begun at the same time goes by
+worker number; deaths and returns come before either.
 """
 
 import heapq
@@ -24,11 +24,11 @@ _FIRST: Final = -1  # in the order of one moment
 
 
 class Deadlock(TimeoutError):
-    """Nobody computes, somebody is left, and nothing will happen any more."""
+    """Workers are left, none computes, and no event is planned."""
 
 
 class _Entry(NamedTuple):
-    """Something planned. The earliest comes first, then the smallest `number`, then the smallest worker.
+    """A planned event. The earliest comes first, then the smallest `number`, then the smallest worker.
 
     `life`: the number of the worker's life that it belongs to; None for a return.
     """
@@ -44,33 +44,33 @@ _GOES_ON, _COMPUTED, _DIES, _RETURNS = range(4)
 
 
 class Watch:
-    """Who looks on while workers are simulated. This one does nothing."""
+    """Hooks of a simulation. These do nothing."""
 
     def settling(self) -> bool:
-        """At each moment, when all has happened that follows: whether to look again, since this has changed something
-        (by `Scheduler.die`)."""
+        """Called at each moment, after all that follows from it; True if the hook has changed something (by
+        `Scheduler.die`), so that the scheduler looks again."""
         return False
 
     def looked(self) -> None:
-        """Workers have been asked whether they can go on, or one has gone on: updates may have been made."""
+        """Workers were asked whether they can go on, or one has gone on: updates may have been made."""
 
     def begins(self, worker: int) -> None:
-        """Its next gradient takes from now on."""
+        """The worker's next gradient starts now."""
 
     def ends(self, worker: int) -> None:
-        """Its life is over: it has finished."""
+        """The worker's life is over: it has finished."""
 
     def returns(self, worker: int) -> None:
-        """It is there again, and about to join."""
+        """The worker is back and about to join."""
 
 
 class Scheduler:
-    """Plays all workers of a run in one process, on a virtual clock.
+    """Runs all workers of a run in one process, on a virtual clock.
 
-    `gradient_s(worker)`: seconds that its next gradient takes. `changes()`: a count that grows whenever something
-    happens that a `Wait` may wait for; a worker that was asked in vain is asked again only when it has grown.
-    `mark_dead(worker)` is called once for each death, `rejoin(worker)` gives a worker that returns its new life.
-    `stops()`: at each moment, may have workers begin anew; whether it has.
+    `gradient_s(worker)`: seconds of its next gradient. `changes()`: a counter that grows whenever something happens
+    that a `Wait` may wait for; a worker that was not ready is asked again only when it has grown. `mark_dead(worker)`
+    is called once for each death. `rejoin(worker)` gives a worker that returns its new life. `stops()`: called at each
+    moment; it may make workers start again, and returns whether it has.
     """
 
     def __init__(
@@ -106,19 +106,20 @@ class Scheduler:
 
     @property
     def has_begun(self) -> bool:
-        """Whether anybody has had a life."""
+        """Whether any worker has had a life."""
         return bool(self._number)
 
     def live(self, worker: int, life: Life) -> None:
-        """Begin a worker's life, and play it up to where it must wait."""
+        """Begin a worker's life, and run it to its first wait."""
         self._lives[worker] = life
         self._number[worker] = self._number.get(worker, 0) + 1
         self._play(worker)
 
     def next(self) -> int | None:
-        """Let time pass until a gradient is due; whose it is, None when all have finished or are dead for good.
+        """Advance the time until a gradient is due; returns its worker, None when all have finished or are dead for
+        good.
 
-        `Deadlock` where those that are left wait for ever.
+        `Deadlock` if the remaining workers wait forever.
         """
         entry = self._advance()
         if entry is None:
@@ -130,11 +131,13 @@ class Scheduler:
         return entry.worker
 
     def advance(self) -> None:
-        """Let time pass as far as it can before the next gradient is due: what travels arrives. Errors as `next`."""
+        """Advance the time as far as possible before the next gradient is due, so that transfers arrive. Raises as
+        `next`."""
         self._advance()
 
     def _advance(self) -> "_Entry | None":
-        """The entry of the gradient that is due next, first of the agenda; None when nobody will compute any more."""
+        """The entry of the gradient that is due next, first of the agenda; None when no worker will compute any
+        more."""
         assert self._due is None, f"worker {self._due} has computed: go on"
         while True:
             self._settle()
@@ -156,7 +159,7 @@ class Scheduler:
                 self._happens(entry)
 
     def _puts_off(self) -> None:
-        """All entries at the head of the agenda whose worker goes on later than it said."""
+        """Postpone all entries at the head of the agenda whose worker goes on later than planned."""
         agenda, clock, those = self._agenda, self._clock, self._later
         while those:
             at_s, _, worker, kind, life = agenda[0]
@@ -182,14 +185,14 @@ class Scheduler:
             self.live(entry.worker, self._rejoin(entry.worker))
 
     def go_on(self) -> None:
-        """The gradient that was due is in place: its worker goes on, up to where it must wait again."""
+        """The due gradient is in place: run its worker to its next wait."""
         assert self._due is not None, "nobody has computed"
         worker, self._due = self._due, None
         self._play(worker)
 
     def give_up(self, ends: Callable[[int], Life]) -> None:
-        """Nobody computes any more: who does, or was about to, gets the life `ends(worker)` instead. Nobody dies or
-        returns either; who waits, or travels, goes on."""
+        """Stop all computing: a worker that computes, or was about to, gets the life `ends(worker)` instead. Deaths and
+        returns stop too; workers that wait or travel go on."""
         computing = [entry for entry in self._agenda if entry.kind in (_GOES_ON, _COMPUTED)]
         self._agenda = computing
         heapq.heapify(self._agenda)
@@ -200,11 +203,11 @@ class Scheduler:
             self.live(worker, ends(worker))
 
     def computes(self, worker: int) -> bool:
-        """Whether its gradient is under way, and not yet due."""
+        """Whether its gradient is under way and not yet due."""
         return worker in self._computing
 
     def begin_anew(self, worker: int, life: Life) -> float:
-        """Give up the gradient that it computes, and let it live this life instead; seconds that were left of it."""
+        """Abandon the gradient that it computes, and give it this life instead; returns the seconds that were left."""
         assert worker in self._computing, f"worker {worker} computes nothing"
         due = next(e for e in self._agenda if (e.kind, e.worker, e.life) == (_COMPUTED, worker, self._number[worker]))
         self._computing.discard(worker)
@@ -213,7 +216,7 @@ class Scheduler:
         return due.at_s - self._clock.time_s
 
     def die(self, worker: int) -> bool:
-        """End a life where it is; False, and nothing, for who has finished or is dead."""
+        """End a life at this moment; False, with no effect, for a worker that has finished or is dead."""
         if worker not in self._lives:
             return False
         self._lives.pop(worker).close()
@@ -227,13 +230,13 @@ class Scheduler:
         return True
 
     def plan_return(self, worker: int, at_s: float) -> None:
-        """It will be there again at this time."""
+        """Plan the worker's return at this time."""
         self._plan(at_s, _RETURNS, worker)
 
     # --- the moment ------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Whatever follows from what has happened: who goes on, who begins."""
+        """Run all that follows from what has happened: which workers go on, which begin."""
         self._has_changed()
         while True:
             self._wake()
@@ -247,13 +250,15 @@ class Scheduler:
         return self._stops() or changed
 
     def _wake(self) -> None:
-        """Those that wait, in order, until nobody can go on."""
+        """Run the waiting workers that are ready, in order, until none is."""
         while self._waiting:
             changes = self._changes()
             ready = []
             if changes != self._all_asked:
-                asked, now = self._asked, self._changes
-                ready = [one for one in sorted(self._waiting) if asked.get(one) != now() and self._is_ready(one)]
+                checked_at, changes_now = self._asked, self._changes
+                ready = [
+                    one for one in sorted(self._waiting) if checked_at.get(one) != changes_now() and self._is_ready(one)
+                ]
             if not ready and changes == self._changes():
                 self._all_asked = changes
             self._watch.looked()
@@ -301,7 +306,7 @@ class Scheduler:
         heapq.heappush(self._agenda, _Entry(at_s, number, worker, kind, self._number_of(worker)))
 
     def _number_of(self, worker: int) -> int:
-        """Of its present life; 0: it has none."""
+        """The number of its present life; 0: it has none."""
         return self._number[worker] if worker in self._lives else 0
 
     def _stuck(self) -> str:

@@ -1,4 +1,4 @@
-"""A virtual clock: the time is what the scheduler sets, and travelling and serving take what was declared."""
+"""A virtual clock: the scheduler sets the time, and transfers and servers take as long as declared."""
 
 import math
 import random
@@ -51,14 +51,14 @@ DRAWS: Final[Mapping[str, Draw]] = {
 
 
 class Draws:
-    """Numbers for each worker and purpose from a stream of their own: whoever else asks, and when, changes nothing."""
+    """Random numbers from a stream for each worker and purpose, so that no draw depends on any other."""
 
     def __init__(self, seed: int | str) -> None:
         self._seed = seed
         self._streams: dict[tuple[str, int], random.Random] = {}
 
     def value(self, values: float | Distribution, purpose: str, worker: int) -> float:
-        """The next value; a number is itself."""
+        """The next value of a distribution; a number stays itself."""
         if not isinstance(values, Distribution):
             return values
         key = purpose, worker
@@ -68,18 +68,18 @@ class Draws:
 
 
 class Line:
-    """What serves one after the other, in the order of asking."""
+    """A queue that serves one request after the other, first come first served."""
 
     def __init__(self) -> None:
         self.free_s = 0.0
-        """When all that has been asked for is done."""
+        """When all requests so far are done."""
         self.busy_s = 0.0
-        """Seconds of work that it was asked for."""
+        """Seconds of work requested."""
         self.waited_s = 0.0
-        """Seconds that these have waited before they were begun."""
+        """Seconds that requests have waited before they began."""
 
     def serve(self, now_s: float, seconds: float) -> float:
-        """Ask, at `now_s`, for so many seconds of work; when it is done."""
+        """Request `seconds` of work at `now_s`; returns when it is done."""
         begun_s = max(self.free_s, now_s)
         self.free_s = begun_s + seconds
         self.busy_s += seconds
@@ -88,19 +88,20 @@ class Line:
 
 
 class SimulatedClock:
-    """A `Clock` of workers that one process simulates. ValueError, naming key and remedy, for bad settings."""
+    """A `Clock` for workers that one process simulates. ValueError, naming key and remedy, for bad settings."""
 
     def __init__(self, settings: ClockSettings, workers: int, shards: int = 1, seed: int = 0) -> None:
         settings.check(workers)
         self.settings, self.time_s = settings, 0.0
         self.servers = [Line() for _ in range(shards)]
         self.inward, self.outward = Line(), Line()
-        """The servers' link, towards them and away from them."""
+        """The servers' link, in both directions."""
         self._seed = seed
         self._draws = Draws(seed)
 
     def resume(self, seconds: float) -> None:
-        """Before anything has happened: it is so late, and draws are others than those of the run that came here."""
+        """Before anything has happened: set the time of the run that is resumed; draws then differ from that run's
+        first ones."""
         self.time_s = seconds
         self._draws = Draws(f"{self._seed} from {seconds!r}")
 
@@ -108,7 +109,7 @@ class SimulatedClock:
         return self.time_s
 
     def play(self, steps: Steps[T]) -> T:
-        """For what need not wait at this moment; all else is the scheduler's."""
+        """Run steps that need not wait at this moment; the scheduler runs all others."""
         try:
             while True:
                 step = next(steps)
@@ -119,12 +120,12 @@ class SimulatedClock:
             return result
 
     def gradient_s(self, worker: int) -> float:
-        """Seconds that its next gradient takes."""
+        """Seconds of its next gradient."""
         factor = self.settings.stragglers.get(worker, 1.0)
         return factor * self._draws.value(self.settings.gradient_s, "gradient", worker)
 
     def travelling(self, workers: int) -> int:
-        """One, which is being computed, where pushes take no time."""
+        """1, the one being computed, if pushes take no time."""
         settings = self.settings
         links = [settings.link, settings.server_link, *settings.links.values()]
         return 1 if settings.server_s == 0 and all(link in (Link(), Link(0)) for link in links) else workers
@@ -143,7 +144,7 @@ class SimulatedClock:
             yield Until(at_s)
 
     def _transfer(self, worker: int, nbytes: int, line: Line, way: str) -> float:
-        """When the last byte is through both links; they work on it at the same time, so the slower one decides."""
+        """When the last byte has passed both links; they work at the same time, so the slower one decides."""
         shared_s = self._seconds(nbytes, self.settings.server_link.bandwidth, f"server bandwidth {way}", worker)
         own_s = self._seconds(nbytes, self._link(worker).bandwidth, f"bandwidth {way}", worker)
         return max(line.serve(self.time_s, shared_s), self.time_s + own_s)

@@ -1,4 +1,4 @@
-"""The end of a process that simulates all workers of a virtual run."""
+"""The end of a process that simulates all workers of a run."""
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,7 +35,7 @@ from scalebook.training.engine.worker.worker_end import (
 
 
 class SimulatedJoined:
-    """A `JoinedEnd`: the workers that have joined, of which one at a time is shown by the one model."""
+    """A `JoinedEnd` of all workers; the multiplexer shows one of them at a time."""
 
     def __init__(
         self,
@@ -48,9 +48,9 @@ class SimulatedJoined:
         self.workers, self.multiplexer, self._notice, self._run = workers, multiplexer, notice, run
         self.clients = [SimulatedClient(self, number, optimizer) for number, optimizer in enumerate(optimizers)]
         self.due: int | None = None
-        """Whose gradient is to be computed now."""
+        """The worker whose gradient is to be computed now."""
         self.last = 0
-        """Whose turn it was last."""
+        """The worker whose turn was last."""
         self._pending: bool | None = None  # handed over and not pushed: whether it is valid
         self._between = BetweenWorkers(workers, multiplexer)
         self._has_started = self._has_begun = self._has_ended = False
@@ -81,7 +81,7 @@ class SimulatedJoined:
         return self.workers.joined[0].residuals()
 
     def start(self) -> None:
-        """What has been written into the model is worker 0's, and so the first version."""
+        """Make what has been written into the model worker 0's, and so the first version."""
         for worker in range(self._run.control.workers if self._run.settings.local.steps else 1):
             for client, theirs in zip(self.clients, self._clients(worker), strict=True):
                 client.give_state(theirs.optimizer)
@@ -94,13 +94,13 @@ class SimulatedJoined:
         self.show_state()
 
     def begin(self) -> None:
-        """Nothing: they begin when the first is asked for."""
+        """No-op: they begin when the first gradient is requested."""
 
     def rest(self) -> None:
-        """Nothing: each rests by itself when it finds no data."""
+        """No-op: each worker rests by itself when it finds no data."""
 
     def check_foreign_writes(self, moment: str, thorough: bool = True) -> None:
-        """What somebody has written into the model belongs to the worker whose turn it is, or comes in between two."""
+        """Check writes into the model: they belong to the worker whose turn it is, or happen between two turns."""
         if self.due is None:
             self._between.check_foreign_writes(moment)
             return
@@ -109,7 +109,7 @@ class SimulatedJoined:
         self._show_again(self.due)
 
     def pull(self, moment: str = "between two pulls") -> None:
-        """Nothing: who computes next has pulled when it began."""
+        """No-op: a worker pulls when it begins to compute."""
 
     def next_gradient(self) -> int | None:
         """See `SimulationEnd`."""
@@ -130,13 +130,13 @@ class SimulatedJoined:
         return self.due
 
     def hand_over(self, valid: bool) -> None:
-        """The gradient of the worker whose turn it is, with the hyper-parameters of this moment."""
+        """Hand over the gradient of the worker whose turn it is, with the present hyper-parameters."""
         assert self.due is not None, "a push without a gradient that was due"
         self.multiplexer.hand_over(self.due)
         self._pending = valid
 
     def push_pending(self) -> None:
-        """What was handed over sets out, and time passes as far as it can before the next gradient is due."""
+        """Send what was handed over, and advance the time as far as possible before the next gradient is due."""
         if self._pending is None:
             return
         assert self.due is not None
@@ -148,11 +148,11 @@ class SimulatedJoined:
         self._between.show_newest()
 
     def push_rest(self) -> bool:
-        """True: each worker pushes what it has left when it finishes."""
+        """True: each worker pushes the rest of its sum when it finishes."""
         return True
 
     def finish(self) -> None:
-        """Who computes gives that up; what was pushed arrives and is applied."""
+        """Abandon gradients under way; pushes arrive and are applied."""
         if self._has_ended:
             return
         self.push_pending()
@@ -161,10 +161,10 @@ class SimulatedJoined:
         self._between.show_newest()
 
     def wait_for_others(self) -> None:
-        """Nothing: they have finished too."""
+        """No-op: they have finished too."""
 
     def snapshot(self, renew: bool = True) -> Snapshot:
-        """The state of this virtual moment; nobody's gradient under way is touched. Buffers are worker 0's."""
+        """The state at this virtual moment; gradients under way stay. Buffers are worker 0's."""
         self.push_pending()
         if renew:
             self._notice()
@@ -198,7 +198,7 @@ class SimulatedJoined:
 
     @property
     def keeps_state(self) -> bool:
-        """Whether the model's optimizer has what workers are to begin with."""
+        """Whether the model's optimizer has state that workers must begin with."""
         return self._run.settings.local.steps and not self._has_started
 
     def read_rows(self, model: Module) -> None:
@@ -208,15 +208,15 @@ class SimulatedJoined:
     # --- what the model shows --------------------------------------------------------------------------------------
 
     def client(self, number: int) -> Client:
-        """Worker 0's, of one optimizer: what all have in common can be asked of it."""
+        """Worker 0's client of one optimizer, for questions whose answer is the same for all workers."""
         return self._clients(0)[number]
 
     def version_of(self, number: int) -> int:
-        """What the gradient that is due is computed from, else the newest."""
+        """The version that the due gradient is computed from, else the newest."""
         return self._version(number) if self.due is None else self._clients(self.due)[number].version
 
     def _rows(self, place: int, rows: Tensor) -> Tensor:
-        """Of a table, as of the version that the worker whose turn it is holds; between two turns the newest."""
+        """Rows of a table, as of the version of the worker whose turn it is; between two turns the newest."""
         if self.due is None:
             return self._clients(0)[0].reads.rows(place, rows, newest=True)
         return self._clients(self.due)[0].reads.rows(place, rows)
@@ -233,7 +233,7 @@ class SimulatedJoined:
 
 
 class SimulatedClient:
-    """An `OptimizerEnd`: the model's optimizer, whose pushes are those of the worker whose turn it is."""
+    """An `OptimizerEnd`: the model's optimizer; its pushes are those of the worker whose turn it is."""
 
     def __init__(self, joined: SimulatedJoined, number: int, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
@@ -246,8 +246,8 @@ class SimulatedClient:
 
     @property
     def steps(self) -> int:
-        """Of the worker whose gradient is due; between two, the most that one has made. The version where they make
-        none."""
+        """Local steps of the worker whose gradient is due; between two turns the most of any worker. The version,
+        without local steps."""
         if not self._joined.workers.run.settings.local.steps:
             return self.version
         if self._joined.due is not None:
@@ -255,12 +255,12 @@ class SimulatedClient:
         return max(joined.clients[self._number].steps for joined in self._joined.workers.joined.values())
 
     def push(self, valid: bool = True) -> PushResult:
-        """Hand over; what becomes of it only `completed` can say."""
+        """Hand over the gradient; only `completed` knows what becomes of it."""
         self._joined.hand_over(valid)
         return PushResult(self.version, applied=valid, staleness=0, is_last=False)
 
     def completed(self, pushed: PushResult) -> PushResult:
-        """A gradient that still travels, or waits for a round, counts as applied until it is known to be refused."""
+        """A gradient that still travels, or waits for a round, counts as applied until the rule drops it."""
         worker = self._joined.last
         self._joined.push_pending()
         outcome = self._joined.workers.pushed.get(worker, pushed)
@@ -268,7 +268,7 @@ class SimulatedClient:
         return PushResult(self.version, outcome.applied, outcome.staleness, is_last, outcome.was_sent)
 
     def groups(self) -> list[dict[str, Any]]:
-        """With what steps have made of them by now; where workers step by themselves, those of worker 0."""
+        """The param groups with what steps have changed so far; with local steps, those of worker 0."""
         joined = self._joined
         if joined.workers.run.settings.local.steps:
             changed = joined.multiplexer.changed(0, self._number)
@@ -278,8 +278,8 @@ class SimulatedClient:
         return [{**group, **changed[number]} for number, group in enumerate(groups)]
 
     def show_state(self) -> None:
-        """Let the model's optimizer show the run's state, to be read. Before the start it may have what workers begin
-        with that make steps of their own."""
+        """Show the run's state in the model's optimizer, read-only. Before the start it may hold the state that workers
+        with local steps begin with."""
         if not self._joined.keeps_state:
             self._state.show()
 
@@ -288,19 +288,19 @@ class SimulatedClient:
         self._state.hide()
 
     def give_state(self, to: Optimizer) -> None:
-        """What somebody has put into the optimizer's state before training becomes worker 0's."""
+        """Give worker 0 the state that was put into the model's optimizer before training."""
         if not self._state.is_untouched:
             state = copy.deepcopy(self.optimizer.state_dict()["state"])
             to.load_state_dict({"state": state, "param_groups": packed(to.param_groups)})
 
     def _read_state(self) -> dict[Tensor, Any]:
-        mine = parameters_of(self.optimizer)
+        parameters = parameters_of(self.optimizer)
         state = self._joined.client(self._number).state.value()
-        return {mine[at] if isinstance(at, int) else at: kept for at, kept in state.items()}
+        return {parameters[key] if isinstance(key, int) else key: value for key, value in state.items()}
 
 
 class SimulatedEnd(SharedEnd):
-    """A `SimulationEnd`. To the run's shared parts (signals, meetings) it is worker 0."""
+    """A `SimulationEnd`. In the run's shared parts (signals, exchange) it is worker 0."""
 
     def __init__(
         self,
@@ -335,7 +335,7 @@ class SimulatedEnd(SharedEnd):
         self._work, self._buffers, self._begins, self._notice, self._seed = work, buffers, begins, shows, seed
 
     def rendezvous(self, name: str) -> None:
-        """All workers have come to it at once; the monitor counts."""
+        """All workers come to it at once; the monitor counts."""
         control = self._run.control
         for worker in range(control.workers):
             control.set_counter(worker, ARRIVALS, control.counter(worker, ARRIVALS) + 1)
@@ -381,11 +381,11 @@ class SimulatedEnd(SharedEnd):
         self._clock.resume(seconds)
 
     def add_time(self, part: Part, seconds: float) -> None:
-        """Nothing: a virtual worker's time is what the clock says."""
+        """No-op: the clock says what a simulated worker's time is."""
 
     def add_samples(self, samples: int) -> None:
-        """To the worker whose turn it is, or was last."""
+        """Counts for the worker whose turn it is, or was last."""
         self._run.control.counters[self.current_worker * ROW + SAMPLES] += samples
 
     def note_memory(self, size: int) -> None:
-        """Nothing: it is of all workers together."""
+        """No-op: the process's memory belongs to all workers together."""

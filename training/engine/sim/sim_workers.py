@@ -31,15 +31,16 @@ from scalebook.training.engine.worker_clock import Steps, T, Wait
 
 
 def may_release(settings: Settings) -> bool:
-    """Whether a worker that leaves gives up its version: workers then hold few distinct ones."""
+    """Whether idle workers may release their version, so that workers hold few distinct ones."""
     kind = type(settings.rule)
     as_sync = kind.may_begin is Rule.may_begin and kind.accepts is Rule.accepts and kind.needed is Sync.needed
     return settings.rule.synchronous and as_sync and settings.local.n_fetch == 1
 
 
 class SimulatedCapacity(Capacity):
-    """Whoever gave a gradient to a synchronous update has pulled it before anything else happens: older versions are
-    held by those only for whom it did not wait, and the first one by those who wait for the end of the warm-up."""
+    """Memory for fewer versions: a worker whose gradient is in a synchronous update pulls that update before anything
+    else happens. Older versions are held only by workers that it did not wait for, and the first one by those that wait
+    for the end of the warm-up."""
 
     @override
     def buffers(self, settings: Settings, workers: int) -> int:
@@ -50,13 +51,14 @@ class SimulatedCapacity(Capacity):
 
     @override
     def slots(self, settings: Settings, workers: int, has_tables: bool) -> int:
-        """One, for a round's sum; sparse gradients are not summed as they come."""
+        """One, for a round's sum; sparse gradients need one each, since they are not summed as they come."""
         slots = super().slots(settings, workers, has_tables)
         return slots if has_tables else min(1, slots)
 
 
 class SimulatedAdmission(Admission):
-    """Of many workers in one process, who ask again after each event: what they see is kept until something happens."""
+    """Admission of many workers in one process, which ask again after each event: the view is cached until something
+    happens."""
 
     def __init__(self, control: Control, section: int, deadline_s: float) -> None:
         super().__init__(control, section, deadline_s)
@@ -66,7 +68,7 @@ class SimulatedAdmission(Admission):
 
     @override
     def tick(self, worker: int) -> None:
-        """Nobody's turn follows from that where a worker that has contributed waits for the update."""
+        """No event if nobody can begin by it: a worker that has contributed waits for the update."""
         self.counters.clocks[worker] += 1
         self._seen = None
         if self._tick_tells:
@@ -88,7 +90,7 @@ class SimulatedAdmission(Admission):
 
 
 class SimulatedPartition(OptimizerPartition):
-    """A dense round is one sum; nothing here takes real time that would be worth measuring."""
+    """An optimizer whose dense rounds are one sum, and whose real times are not measured."""
 
     forgets: ClassVar[bool] = False
     times_workers: ClassVar[bool] = False
@@ -107,14 +109,14 @@ class SimulatedPartition(OptimizerPartition):
 
 
 class SummedSlots(Slots):
-    """Slots that share one sum: of what the round has so far.
+    """Slots that share one running sum of the round.
 
-    Of a slot of its own each gradient has the counters alone. It is added as soon as it is registered, while it is in
-    the cache, in the order in which `Slots.average` adds: the sum is the same to the last bit. Nobody else can die in
-    between, so nothing need be kept of it.
+    Each gradient has only the counters of a slot. It is added when it is registered, while it is in the cache, in the
+    order of `Slots.average`, so the sum is the same to the last bit. No process can die in between, so the gradients
+    themselves are not kept.
 
-    `takes_over`: a gradient is nobody's any more once it is pushed, so the first of a round becomes the sum itself;
-    else it is copied into a slot's memory.
+    `takes_over`: nobody uses a gradient after its push, so the first one of a round becomes the sum; else it is copied
+    into a slot's memory.
     """
 
     def __init__(self, plan: PartitionPlan, memory: Tensor, control: Control, section: int, takes_over: bool) -> None:
@@ -135,7 +137,7 @@ class SummedSlots(Slots):
         valid: bool,
         is_carried: bool = False,
     ) -> None:
-        """Until `gather` the gradients are only looked at."""
+        """Keep a reference only; `gather` reads the gradients."""
         assert not is_carried
         self._note(slot, origins, valid)
         self._written = gradients, groups
@@ -161,7 +163,7 @@ class SummedSlots(Slots):
 
     @override
     def average(self, slots: Sequence[int], places: Sequence[int], is_sum: bool = False) -> Average:
-        """As it says there; in place of the sum, so once for each parameter and round."""
+        """See `Slots.average`; consumes the running sum, so call it once for each parameter and round."""
         count = 1 if is_sum else sum(self._counters.valid[slot] for slot in slots)
         gradients: list[Tensor | None] = [None] * len(self._sum)
         for place in places:
@@ -181,8 +183,8 @@ def _is_as(gradient: Tensor, other: Tensor) -> bool:
 
 
 class SimulatedHost(InlineHost):
-    """A worker gives its gradients away when they are computed: from a GPU they are brought at once, since the next
-    worker's are put into the same memory."""
+    """A worker hands over its gradients when they are computed. From a GPU they are copied at once, since the next
+    worker's gradients go into the same memory."""
 
     @override
     def carry(self, parameters: Sequence[Tensor]) -> None:
@@ -195,14 +197,13 @@ class SimulatedHost(InlineHost):
 
     @override
     def _brought(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
-        """They are here since `collect`."""
+        """They have been here since `collect`."""
         return gradients
 
 
 class SimulatedServers(SimulatedHost):
-    """As if server processes applied what is pushed: a round is applied a moment after the push that completes it, so
-    that a worker that need not wait for the update has pulled before. The service has taken its time on the way there
-    (`Clock.sends`)."""
+    """Simulates server processes: a round is applied a moment after the push that completes it, so a worker that need
+    not wait for the update has pulled before. `Clock.sends` has counted the service time."""
 
     @override
     def pull(self, worker: int) -> list[Newest]:
@@ -212,7 +213,7 @@ class SimulatedServers(SimulatedHost):
 
     @override
     def _contributed(self) -> None:
-        """The servers apply it: before anybody goes on, where the rule lets workers wait for it."""
+        """Apply the round before any worker goes on, if the rule lets workers wait for it."""
         if self._rule.waits:
             self.help()
 
@@ -222,7 +223,7 @@ class SimulatedServers(SimulatedHost):
 
 
 class _Releasing(Joined):
-    """A worker whose version is free when it leaves: nobody looks at its parameters until it pulls again."""
+    """A worker that releases its version when it rests: nobody reads its parameters until it pulls again."""
 
     @override
     def _leave(self, counter: int, value: int = 1) -> Steps[None]:
@@ -236,14 +237,14 @@ class _Releasing(Joined):
 class SimulatedWorkers:
     """The workers of `run`, whose clock is `clock`; they join at once, which takes no time.
 
-    `make(worker)`: optimizers over parameters of that worker's own; again for a worker that returns. `work`: asked for
-    a batch before each gradient. `begins(worker)`: it has a batch and the version to compute from. `gradient_s(worker)`
-    are seconds of its next gradient, the clock's own by default. `announce` is told what the run needs, before it takes
-    it, and may raise. `deadline_s` is of waits for locks, which nobody else holds.
+    `make(worker)`: optimizers over parameters of that worker's own; called again for a worker that returns. `work`:
+    asked for a batch before each gradient. `begins(worker)`: called when it has a batch and the version to compute
+    from. `gradient_s(worker)`: seconds of its next gradient, by default the clock's. `announce` gets the memory that
+    the run needs before it is taken, and may raise. `deadline_s`: of waits for locks, which nobody else holds.
 
-    `next` says whose gradient is due; put it into the parameters of `joined[worker]`, whose values are those of the
-    version that it pulled, and call `push`. One model can do that for all of them: `ModelMultiplexer`, whose `make` is
-    given.
+    `next` returns the worker whose gradient is due. Put the gradient into the parameters of `joined[worker]`, whose
+    values are the version that it pulled, and call `push`. One model can do that for all workers: `ModelMultiplexer`,
+    with its `make`.
     """
 
     def __init__(
@@ -272,7 +273,7 @@ class SimulatedWorkers:
         )
         self.joined: dict[int, Joined] = {}
         self.pushed: dict[int, PushResult] = {}
-        """By worker, what became of its last gradient; a worker whose gradient travels has the one before."""
+        """By worker, the result of its last push; while a gradient travels, of the one before."""
         self._resting: set[int] = set()
         event = run.control.event
         self.scheduler = Scheduler(
@@ -295,7 +296,8 @@ class SimulatedWorkers:
         return self._common.sections
 
     def start(self) -> None:
-        """All workers' `Joined.start`; what has been written into worker 0's parameters since is the first version."""
+        """Call all workers' `Joined.start`; what has been written into worker 0's parameters becomes part of the first
+        version."""
         self._in_turn(lambda worker: self.joined[worker].start_steps())
 
     def begin_all(self) -> None:
@@ -304,7 +306,8 @@ class SimulatedWorkers:
             self.scheduler.live(worker, self._life(worker, joined))
 
     def next(self) -> int | None:
-        """Whose gradient is due; None when all have finished or are dead for good. `Deadlock` as the scheduler."""
+        """The worker whose gradient is due; None when all have finished or are dead for good. `Deadlock` as in
+        `Scheduler.next`."""
         due = self.scheduler.next()
         if due is not None:
             for client in self.joined[due].clients:
@@ -312,16 +315,16 @@ class SimulatedWorkers:
         return due
 
     def push(self, valid: bool = True) -> None:
-        """The gradient that was due is in its worker's parameters; `valid` as `Client.push` has it."""
+        """Push the due gradient, which is in its worker's parameters; `valid` as in `Client.push`."""
         self._valid = valid
         self.scheduler.go_on()
 
     def advance(self) -> None:
-        """Let what travels arrive, as far as it does before the next gradient is due."""
+        """Let transfers arrive, as far as they do before the next gradient is due."""
         self.scheduler.advance()
 
     def end_all(self) -> None:
-        """Nobody begins another gradient, and those under way are given up; what was pushed arrives and is applied."""
+        """Begin no more gradients and abandon those under way; pushes arrive and are applied."""
         self._ended = True
         if not self.scheduler.has_begun:
             self.begin_all()
@@ -358,7 +361,7 @@ class SimulatedWorkers:
         yield from self._gradients(worker, joined)
 
     def _gradients(self, worker: int, joined: Joined, taken: bool = False) -> Life:
-        """Begin, and make all gradients until the end; `taken`: it has its first batch."""
+        """Begin, and make all gradients until the end. `taken`: it has its first batch already."""
         yield from joined.begin_steps()
         while taken or self._takes(worker) or (yield from self._rest_steps(worker, joined)):
             taken = False
@@ -378,7 +381,8 @@ class SimulatedWorkers:
             self.run.control.event.wake()  # who rests may wait for this
 
     def _stop_late(self) -> bool:
-        """Whoever computes from an older version than the newest begins anew with its batch. Whether anybody does."""
+        """Restart the gradients that are computed from an older version than the newest, with the same batch; returns
+        whether any was."""
         newest = [section.admission.version() for section in self.sections]
         late = [
             worker
@@ -395,7 +399,7 @@ class SimulatedWorkers:
         return not self._ended and self._work.claim_batch(worker)
 
     def _rest_steps(self, worker: int, joined: Joined) -> Steps[bool]:
-        """Wait for what a death may bring back. Whether something has come: it is taken, and may be computed."""
+        """Wait for batches that a death may bring back; returns whether the worker has taken one."""
         if self._ended or not self._work.may_come_back(worker):
             return False
         self._resting.add(worker)

@@ -1,9 +1,9 @@
-"""Steps of torch's SGD, Adam and AdamW from version to version in one pass over the memory, to the same bits.
+"""Steps of torch's SGD, Adam and AdamW from version to version in one pass over the memory, with the same bits.
 
-An optimizer that steps in place is given a copy of the newest version and state, which goes through memory once to be
-made and several times to be stepped on. These optimizers compute number by number, so theirs is made block by block,
-neighbours in memory as one, and torch's own function steps on the block while it is in the cache. Of Adam and AdamW
-without `fused` torch's operations are written out, from old to new without a copy, where they give torch's bits.
+An optimizer that steps in place needs a copy of the newest version and state, which is one pass over memory to copy and
+several to step. These optimizers are elementwise, so their step is made block by block: neighbours in memory form one
+block, and torch's own function steps on it while it is in the cache. For Adam and AdamW without `fused`, torch's
+operations are written out, from old to new without a copy, if they give torch's bits.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,13 +23,15 @@ from scalebook.training.engine.store.optimizer_state import SharedState, Slot
 from scalebook.training.engine.store.store_layout import ShardPlan
 
 BLOCK: Final = 2**20
-"""Numbers of parameters, gradient and state together, 4 MB in fp32. Fewer cost calls, more leave the cache."""
+"""Elements of parameters, gradient and state in one block, 4 MB in fp32. Fewer cost more calls, more leave the
+cache."""
 LINE: Final = 64
-"""Numbers, of which a block is a multiple: what vector instructions leave over is what they would leave of it all."""
+"""A block is a multiple of so many elements, so that the rest that vector instructions leave is the same as without
+blocks."""
 
 
 class _Piece(NamedTuple):
-    """The same numbers of a parameter, of its gradient and its state: old and new by the names of the state."""
+    """The same elements of a parameter, its gradient and its state, old and new, by the names of the state."""
 
     target: Tensor
     source: Tensor
@@ -39,7 +41,7 @@ class _Piece(NamedTuple):
 
 
 class BlockSteps:
-    """The steps of one shard whose optimizer can be stepped so; `of` says whether."""
+    """The block-wise steps of one shard; `of` says whether its optimizer allows them."""
 
     def __init__(self, optimizer: Optimizer, state: SharedState, views: Sequence[Sequence[Tensor]]) -> None:
         self._optimizer, self._state, self._views = optimizer, state, views
@@ -48,14 +50,14 @@ class BlockSteps:
             self._slots[place] = {slot.entry.name: slot for slot in slots}
         arrays = [[view, *_arrays(slots, 0)] for view, slots in zip(views[0], self._slots, strict=True)]
         self._joins = [False, *(_are_one(*pair) for pair in pairwise(arrays))]
-        """By place, whether all of it lies directly behind the place before."""
+        """By place, whether all of it lies directly after the place before."""
         self._room = torch.empty(0)
 
     @classmethod
     def of(
         cls, optimizer: Optimizer, plan: ShardPlan, state: SharedState, views: Sequence[Sequence[Tensor]]
     ) -> "BlockSteps | None":
-        """None for another optimizer, and where more is kept beside its state."""
+        """None for another optimizer, or if more than its state is kept."""
         if type(optimizer) not in (SGD, Adam, AdamW) or not plan.state_entries:
             return None
         if plan.squares.fields or plan.notes.fields or plan.tables or plan.forms:
@@ -66,13 +68,17 @@ class BlockSteps:
 
     @staticmethod
     def _is_alike(view: Tensor, slots: Mapping[str, Slot]) -> bool:
-        kept = [slot.memory[0] for name, slot in slots.items() if name != "step"]
-        same = all((one.shape, one.stride(), one.dtype) == (view.shape, view.stride(), view.dtype) for one in kept)
+        buffers = [slot.memory[0] for name, slot in slots.items() if name != "step"]
+        same = all(
+            (buffer.shape, buffer.stride(), buffer.dtype) == (view.shape, view.stride(), view.dtype)
+            for buffer in buffers
+        )
         return same and view.is_floating_point() and all(slot.entry.number is None for slot in slots.values())
 
     def can(self, newest: int, gradients: Sequence[Tensor | None], groups: Groups) -> bool:
-        """Whether a step with these can be made so: not the first of a parameter, which makes its state. By one thread:
-        several meet after each call, and where another process has one of their cores a block waits for it."""
+        """Whether a step with these gradients can be made in blocks: not the first step of a parameter, which makes its
+        state. Single-threaded only: several threads meet after each call, and a block waits where another process has a
+        core."""
         if torch.get_num_threads() > 1:
             return False
         optimizer = self._optimizer
@@ -92,10 +98,10 @@ class BlockSteps:
         )
 
     def step(self, source: int, target: int, newest: int, gradients: Sequence[Tensor | None], groups: Groups) -> None:
-        """Make version and state `target` and 1 - `newest`; the optimizer's groups have these hyper-parameters."""
+        """Make version and state `target` and 1 - `newest`, with the hyper-parameters of `groups`."""
         place = 0
-        for own, given in zip(self._optimizer.param_groups, groups, strict=True):
-            group, places = {**own, **given}, range(place, place + len(own["params"]))
+        for own, pushed in zip(self._optimizer.param_groups, groups, strict=True):
+            group, places = {**own, **pushed}, range(place, place + len(own["params"]))
             writes_out = self._writes_out(group, places)
             for block in self._blocks(source, target, newest, gradients, places):
                 if writes_out:
@@ -105,16 +111,17 @@ class BlockSteps:
                 if pairs := [pair for one in block for pair in one.state]:
                     torch._foreach_copy_([new for _, new in pairs], [old for old, _ in pairs])
                 self._step_on(block, group)
-            for at in places:
-                self._finish(at, newest, gradients[at] is not None)
-                if gradients[at] is None:
-                    self._views[target][at].copy_(self._views[source][at])
+            for index in places:
+                self._finish(index, newest, gradients[index] is not None)
+                if gradients[index] is None:
+                    self._views[target][index].copy_(self._views[source][index])
             place = places.stop
 
     def _blocks(
         self, source: int, target: int, newest: int, gradients: Sequence[Tensor | None], places: range
     ) -> Iterator[list[_Piece]]:
-        """Of all with a gradient: several small parameters, or a part of a large one or of neighbours."""
+        """The blocks of all parameters with a gradient: several small ones, or a part of a large one or of
+        neighbours."""
         block, full = list[_Piece](), 0
         for place, size in self._rows(newest, gradients, places):
             gradient, slots = gradients[place], self._slots[place]
@@ -138,8 +145,8 @@ class BlockSteps:
             yield block
 
     def _rows(self, newest: int, gradients: Sequence[Tensor | None], places: range) -> Iterator[tuple[int, int]]:
-        """Of parameters with a gradient the first place, and the numbers, of each row of neighbours that have made as
-        many steps."""
+        """The first place and the number of elements of each run of neighbours with a gradient and the same number of
+        steps."""
         first, size = -1, 0
         for place in places:
             gradient, before = gradients[place], gradients[place - 1] if place > places.start else None
@@ -159,7 +166,7 @@ class BlockSteps:
         return _are_one([before], [gradient]) and (not steps or float(steps[0]) == float(steps[1]))
 
     def _writes_out(self, group: Mapping[str, Any], places: range) -> bool:
-        """Whether these parameters are stepped on by `_adam`."""
+        """Whether `_adam` steps these parameters."""
         if type(self._optimizer) is SGD or group["fused"] or group["amsgrad"] or group["maximize"]:
             return False
         if group["weight_decay"] and not group["decoupled_weight_decay"]:
@@ -176,24 +183,24 @@ class BlockSteps:
 
     def _step_on(self, block: Sequence[_Piece], group: Mapping[str, Any]) -> None:
         targets, gradients = [one.target for one in block], [one.gradient for one in block]
-        kept = [[new for _, new in one.state] for one in block]
+        states = [[new for _, new in one.state] for one in block]
         common = {key: group[key] for key in ("lr", "weight_decay", "maximize")}
         fused = bool(group["fused"])
         if type(self._optimizer) is SGD:
-            momenta: list[Tensor | None] = [one[0] for one in kept]
+            momenta: list[Tensor | None] = [one[0] for one in states]
             more = {key: group[key] for key in ("momentum", "dampening", "nesterov")}
             sgd(targets, gradients, momenta, foreach=False, fused=fused, **common, **more)
             return
-        most = [one[2] for one in kept] if group["amsgrad"] else []
+        most = [one[2] for one in states] if group["amsgrad"] else []
         (beta1, beta2), steps = group["betas"], [one.step for one in block if one.step is not None]
         more = {key: group[key] for key in ("amsgrad", "eps", "decoupled_weight_decay")}
         adam(
-            targets, gradients, [one[0] for one in kept], [one[1] for one in kept], most, steps,
+            targets, gradients, [one[0] for one in states], [one[1] for one in states], most, steps,
             foreach=False, fused=fused, beta1=beta1, beta2=beta2, **common, **more,
         )  # fmt: skip
 
     def _finish(self, place: int, newest: int, has_stepped: bool) -> None:
-        """What is no array: the count of its steps; all of its state where it has made none."""
+        """Copy what is no array: the step count; and all state of a parameter that made no step."""
         for name, slot in self._slots[place].items():
             if name == "step":
                 slot.memory[1 - newest].copy_(slot.memory[newest] + int(has_stepped))
@@ -202,8 +209,8 @@ class BlockSteps:
 
 
 def adam_from(one: _Piece, group: Mapping[str, Any], room: Tensor) -> None:
-    """`torch.optim.adam`'s operations on one tensor (Kingma and Ba, 2015; decay as Loshchilov and Hutter, 2019), each
-    from the old to the new; `room` is of the tensor's shape."""
+    """`torch.optim.adam`'s operations on one tensor, from old to new (Kingma and Ba, 2015; decay as Loshchilov and
+    Hutter, 2019); `room` is scratch memory of the tensor's shape."""
     (old_mean, mean), (old_square, square) = one.state
     (beta1, beta2), lr, decay = group["betas"], group["lr"], group["weight_decay"]
     step = float(one.step) + 1.0  # type: ignore[arg-type]  # counted
@@ -218,8 +225,8 @@ def adam_from(one: _Piece, group: Mapping[str, Any], room: Tensor) -> None:
 
 @lru_cache
 def is_torchs_adam(dtype: torch.dtype) -> bool:
-    """Whether `adam_from` gives the bits of the installed torch, which may compute otherwise one day: tried out with
-    16,384 numbers of all sizes, three steps, with decay and without."""
+    """Whether `adam_from` gives the bits of the installed torch, which may change: tests 16,384 numbers of all sizes,
+    three steps, with and without decay."""
     chance = torch.Generator().manual_seed(1)
 
     def some() -> Tensor:
@@ -251,13 +258,13 @@ def is_torchs_adam(dtype: torch.dtype) -> bool:
 
 
 def _arrays(slots: Mapping[str, Slot], which: int) -> list[Tensor]:
-    """What is kept of one parameter, in the order of its names, but for the count of its steps."""
+    """The state tensors of one parameter, in the order of their names, without the step count."""
     return [slot.memory[which] for name, slot in slots.items() if name != "step"]
 
 
 def _are_one(before: Sequence[Tensor], behind: Sequence[Tensor]) -> bool:
-    """Whether each of the second lies directly behind its like, so that both can be computed on as one to the same
-    bits."""
+    """Whether each tensor of the second lies directly after its counterpart, so that both can be computed as one with
+    the same bits."""
     return len(before) == len(behind) and all(
         a.dtype == b.dtype
         and a.numel() % LINE == b.numel() % LINE == 0
@@ -268,7 +275,7 @@ def _are_one(before: Sequence[Tensor], behind: Sequence[Tensor]) -> bool:
 
 
 def _is_usual(group: Mapping[str, Any]) -> bool:
-    """Whether torch computes with these hyper-parameters a tensor at a time, or all in one kernel."""
+    """Whether torch computes with these hyper-parameters tensor by tensor, or all in one kernel."""
     numbers = [group["lr"], *group.get("betas", ())]
     return (
         all(isinstance(number, float | int) for number in numbers)

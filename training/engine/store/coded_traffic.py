@@ -1,4 +1,4 @@
-"""Gradients and parameters on their way to and from the shards: carried as they are, or coded in frames."""
+"""Gradients and parameters on their way to and from the shards: copied from a device, or encoded in frames."""
 
 import math
 from collections.abc import Sequence, Set
@@ -17,10 +17,11 @@ from scalebook.training.engine.store.store_layout import PartitionPlan
 
 
 class Carrier:
-    """One worker's, for one optimizer: a copy for each shard, of which each may be used as soon as it is there.
+    """Copies one worker's gradients from the device, for one optimizer: one copy for each shard, usable as soon as it
+    arrives.
 
-    A shard's gradients are gathered on the device before, which takes as much memory there. They go straight to a slot,
-    or else to memory of their own.
+    Before that, a shard's gradients are gathered on the device, which takes as much memory there. They go straight to a
+    slot, or else to memory of their own.
     """
 
     def __init__(
@@ -31,8 +32,8 @@ class Carrier:
         lands: bool = True,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """`lands`: take the memory of their own at once. `dtype`: to which the device rounds them before the copy, for
-        no slot."""
+        """`lands`: allocate that memory at once. `dtype`: the device rounds to it before the copy, where no slot is
+        used."""
         self._plan, self._device = plan, device
         self._layout = plan.gradients if dtype is None else with_dtype(plan.gradients, dtype)
         self._images = [
@@ -50,8 +51,8 @@ class Carrier:
 
     @torch.no_grad()
     def set_out(self, gradients: Sequence[Tensor | None], slot: Tensor | None, order: Sequence[int]) -> None:
-        """Begin to copy the shards' gradients, in this order, to `slot` (uint8), or where they land otherwise. When all
-        that was copied before has arrived: on the device it lies in the same memory, and here perhaps too."""
+        """Begin to copy the shards' gradients, in this order, to `slot` (uint8) or to the carrier's own memory. Call it
+        only when all earlier copies have arrived: both sides reuse their memory."""
         target = self._land() if slot is None else slot
         for number in order:
             self.arrive(number)
@@ -70,12 +71,13 @@ class Carrier:
         self._device.wait(self._marks[number])
 
     def landed(self, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
-        """Those that `set_out` was given, as they land; each shard's when it has arrived, until the next `set_out`."""
+        """The gradients given to `set_out`, on the host; valid for each shard from its arrival to the next
+        `set_out`."""
         views = self._layout.views(self._land())
         return [None if gradient is None else view for gradient, view in zip(gradients, views, strict=True)]
 
     def bring(self, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
-        """All of them, on the host; until the next call."""
+        """All of them, on the host; valid until the next call."""
         every = range(len(self._images))
         self.set_out(gradients, None, every)
         for number in every:
@@ -83,7 +85,7 @@ class Carrier:
         return self.landed(gradients)
 
     def release(self) -> None:
-        """At the end, when all has arrived: take back that memory is registered."""
+        """Unregister the memory, when all has arrived."""
         for number in range(len(self._images)):
             self.arrive(number)
         if self._registered is not None:
@@ -101,9 +103,9 @@ TRIES: Final = 1000
 class CodedPushes:
     """The pushes of one optimizer, a frame for each shard; in each process that pushes or replays.
 
-    What a worker keeps (its residual) lies in shared memory, twice. `encode` writes the one that does not count, and
-    `store_residual` makes it count by one store: once the gradient is admitted. So a gradient that is dropped leaves
-    the residual as it was before, and a worker that is started again goes on with it.
+    A worker's residual lies in shared memory twice. `encode` writes the inactive copy, and `store_residual` activates
+    it by one store once the gradient is admitted. So a dropped gradient leaves the residual unchanged, and a restarted
+    worker goes on with it.
     """
 
     def __init__(
@@ -132,7 +134,7 @@ class CodedPushes:
         return frames
 
     def decode(self, frames: Sequence[Tensor]) -> list[Tensor | None]:
-        """The gradients in the frames of a push, by place; until the next call."""
+        """The gradients in the frames of a push, by place; valid until the next call."""
         gradients: list[Tensor | None] = [None] * self._places
         for number, (shard, coder) in enumerate(zip(self._plan.shards, self._coders, strict=True)):
             decoded = coder.decode(frames[number], self._decoded[number])
@@ -141,31 +143,31 @@ class CodedPushes:
         return gradients
 
     def store_residual(self, worker: int, seq: int) -> None:
-        """The push has been admitted: what was left out of it counts for the next."""
+        """The push has been admitted: its new residual counts for the next one."""
         for plan, counters in zip(self._plan.shards, self._counters.shards, strict=True):
             if plan.kept:
                 counters.kept[worker] = seq << 1 | 1 - (counters.kept[worker] & 1)
 
     def come_back(self, worker: int, shards: Sequence[Shard]) -> None:
-        """A worker that died may have done so between its last push and `store_residual`."""
+        """Repair the residual of a worker that may have died between its last push and `store_residual`."""
         begun = self._counters.begun[worker]
         for plan, shard in zip(self._plan.shards, shards, strict=True):
             if plan.kept and shard.applied(worker) >= begun > shard.counters.kept[worker] >> 1:
                 shard.counters.kept[worker] = begun << 1 | 1 - (shard.counters.kept[worker] & 1)
 
     def residuals(self, worker: int) -> list[Tensor]:
-        """Copies of what a worker keeps, by shard; while it pushes, of some moment between two of its pushes."""
+        """Copies of a worker's residual, by shard; while it pushes, of some moment between two of its pushes."""
         return [self._read(number, worker) for number, plan in enumerate(self._plan.shards) if plan.kept]
 
     def counting(self, worker: int) -> list[Tensor]:
-        """The same, where they lie; for the worker itself."""
+        """The residual that counts, without a copy; for the worker itself."""
         pairs = enumerate(self._plan.shards)
         return [
             p.kept_memory(self._memory, worker, self._counters.shards[n].kept[worker] & 1) for n, p in pairs if p.kept
         ]
 
     def room(self, worker: int) -> list[Tensor]:
-        """Where what a worker keeps elsewhere may be written, before it counts by `store_residual`."""
+        """Where a worker's residual may be written before `store_residual` makes it count."""
         pairs = enumerate(self._plan.shards)
         return [
             p.kept_memory(self._memory, worker, 1 - (self._counters.shards[n].kept[worker] & 1))
@@ -177,46 +179,46 @@ class CodedPushes:
         """Bytes of the largest frames, by shard."""
         return [coder.most for coder in self._coders]
 
-    def restore(self, worker: int, kept: Sequence[Tensor]) -> None:
-        """Before the first update: let a worker keep this, if it is of the same shards."""
-        mine = [plan for plan in self._plan.shards if plan.kept]
-        if [tensor.numel() for tensor in kept] != [plan.kept for plan in mine]:
+    def restore(self, worker: int, residuals: Sequence[Tensor]) -> None:
+        """Before the first update: set a worker's residual, if it fits these shards."""
+        plans = [plan for plan in self._plan.shards if plan.kept]
+        if [tensor.numel() for tensor in residuals] != [plan.kept for plan in plans]:
             return
-        for plan, tensor in zip(mine, kept, strict=True):
+        for plan, tensor in zip(plans, residuals, strict=True):
             for which in (0, 1):
                 plan.kept_memory(self._memory, worker, which).copy_(tensor)
 
     def _read(self, number: int, worker: int) -> Tensor:
-        """Again, if the worker has meanwhile begun to write there."""
+        """A copy of one shard's residual; read again if the worker has begun to write there meanwhile."""
         plan, counters = self._plan.shards[number], self._counters.shards[number]
         for _ in range(TRIES):
             counted = counters.kept[worker]
             copy = plan.kept_memory(self._memory, worker, counted & 1).clone()
             if counters.kept[worker] == counted:
                 return copy
-        raise TimeoutError(f"worker {worker} pushes faster than what it keeps can be copied, {TRIES} times.")
+        raise TimeoutError(f"worker {worker} pushes faster than its residual can be copied, {TRIES} times.")
 
     def _draw(self, worker: int, seq: int, shard: int) -> int:
         return seq << 32 | worker << 16 | self._section << 12 | shard
 
 
 class CodedPulls:
-    """One worker's pulls of one optimizer, a frame for each shard. `known` are its parameters, by place, as the last
-    pull left them: fp32 or whatever type they have, on the CPU; those of a `first` pull travel as they are.
+    """One worker's pulls of one optimizer, a frame for each shard. `known`: the worker's parameters, by place, as of
+    the last pull, in their own type, on the CPU. The first pull is sent raw.
 
-    By a codec that is not `whole` what travels is how the newest differ from `known`, so that what one frame leaves out
-    is part of the next difference: errors feed back by themselves.
+    With a codec that is not `whole`, frames carry the difference between the newest and `known`, so the loss of one
+    frame is part of the next difference: errors feed back by themselves.
     """
 
-    def __init__(self, plan: PartitionPlan, codec: Codec, worker: int, known: list[Tensor]) -> None:
-        self._plan, self._delta, self._worker, self.known = plan, not codec.whole, worker, known
+    def __init__(self, plan: PartitionPlan, codec: Codec, worker: int, pulled: list[Tensor]) -> None:
+        self._plan, self._delta, self._worker, self.known = plan, not codec.whole, worker, pulled
         self._count = 0
         specs = [[Spec(field.shape, field.dtype) for field in shard.version.fields] for shard in plan.shards]
         self._coders = [Coder(codec, of_shard, codec.KEY, feedback=self._delta) for of_shard in specs]
 
     @torch.no_grad()
     def know(self, versions: Sequence[Newest], shards: Sequence[Shard]) -> None:
-        """These versions, one for each shard, have come as they are."""
+        """These versions, one for each shard, have come raw."""
         for shard, newest in zip(shards, versions, strict=True):
             for place, value in zip(shard.plan.parameters, shard.views[newest.buffer], strict=True):
                 self.known[place].copy_(value)
@@ -226,15 +228,15 @@ class CodedPulls:
         return [coder.most for coder in self._coders]
 
     def advance(self, number: int, newest: Sequence[Tensor], without: Set[int]) -> int:
-        """Bring what is known of a shard to what it is now; returns the bytes of its frame. `newest`: the shard's own
-        parameters; those at the places in `without` do not travel."""
+        """Update `known` for one shard; returns the bytes of its frame. `newest`: the shard's parameters; those at the
+        places in `without` are not sent."""
         frame = self.encode(number, newest, without)
         self.learn(number, frame)
         return frame.numel()
 
     @torch.no_grad()
     def encode(self, number: int, newest: Sequence[Tensor], without: Set[int]) -> Tensor:
-        """The frame from which others learn a shard's parameters as `advance` does."""
+        """The frame of one shard's newest parameters, for another process's `learn`."""
         self._count += 1  # each draws anew, also of one version
         places, coder = self._plan.shards[number].parameters, self._coders[number]
         given: list[Tensor | None] = [
@@ -245,7 +247,7 @@ class CodedPulls:
 
     @torch.no_grad()
     def learn(self, number: int, frame: Tensor) -> None:
-        """Have what such a frame says. FrameError for one that is none."""
+        """Update `known` from a frame. FrameError if it is none."""
         places, coder = self._plan.shards[number].parameters, self._coders[number]
         for place, decoded in zip(places, coder.decode(frame), strict=True):
             if decoded is not None and self._delta:

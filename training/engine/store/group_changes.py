@@ -1,8 +1,8 @@
 """What an optimizer's step changes beside the state of its parameters: entries of its param groups (a step count, an
-estimate of the learning rate), state that belongs to no parameter, attributes of its own.
+estimate of the learning rate), state that belongs to no parameter, and attributes of the optimizer.
 
-All of that is small, and of any type that a setting may have; it may change its type, or come later. So it is kept as
-text, exact to the last bit (`hyper`), in every version of a shard.
+All of these are small, of any type that a setting may have; the type may change, and an entry may appear later. So they
+are kept as text, exact to the last bit (`hyper`), in every version of a shard.
 """
 
 import json
@@ -27,8 +27,8 @@ _SCALARS: Final = (bool, int, float, str, type(None))
 
 @dataclass(frozen=True)
 class NotedParts:
-    """What is to be kept as text: entries of param groups, as (number of the group, key), and attributes. `room`: bytes
-    for it; 0: there is nothing."""
+    """What is kept as text: entries of param groups, as (group number, key), and attributes. `room`: bytes for it; 0:
+    nothing is kept."""
 
     keys: frozenset[tuple[int, str]] = frozenset()
     attributes: frozenset[str] = frozenset()
@@ -36,7 +36,7 @@ class NotedParts:
 
     @classmethod
     def of(cls, parts: Iterable["NotedParts"]) -> "NotedParts":
-        """Of an optimizer whose parts have this."""
+        """The union over several parts of one optimizer."""
         given = list(parts)
         keys = frozenset(key for part in given for key in part.keys)
         return cls(keys, frozenset(n for part in given for n in part.attributes), sum(part.room for part in given))
@@ -44,7 +44,7 @@ class NotedParts:
 
 @dataclass(frozen=True)
 class GroupNote:
-    """An entry of a param group that steps change: its value, and the version since which it is noted."""
+    """An entry of a param group that steps change: its value, and the first version whose step changed it."""
 
     since: int
     value: Any
@@ -52,7 +52,7 @@ class GroupNote:
 
 @dataclass(frozen=True)
 class NotedText:
-    """What was noted: by group and key, by the key of the state, by the name of the attribute."""
+    """The noted values: by group and key, by the key of the state, and by the name of the attribute."""
 
     groups: list[dict[str, GroupNote]]
     state: dict[str, Any]
@@ -60,27 +60,27 @@ class NotedText:
 
 
 def write(text: NotedText) -> bytes:
-    """ValueError, naming the key, for what cannot be written."""
+    """Encode. ValueError, naming the key, for a value that cannot be written."""
     groups = [{key: [note.since, plain(key, note.value)] for key, note in group.items()} for group in text.groups]
-    others = [{key: plain(key, value) for key, value in kept.items()} for kept in (text.state, text.attributes)]
+    others = [{key: plain(key, value) for key, value in entries.items()} for entries in (text.state, text.attributes)]
     return json.dumps([groups, *others]).encode()
 
 
 def read(text: bytes) -> NotedText:
     """The inverse of `write`."""
     groups, *others = json.loads(text)
-    state, attributes = ({key: value_of(value) for key, value in kept.items()} for kept in others)
+    state, attributes = ({key: value_of(value) for key, value in entries.items()} for entries in others)
     notes = [{key: GroupNote(since, value_of(value)) for key, (since, value) in group.items()} for group in groups]
     return NotedText(notes, state, attributes)
 
 
 def unowned_state(optimizer: Optimizer) -> dict[Any, Any]:
-    """Its state that belongs to no parameter."""
+    """State that belongs to no parameter."""
     return {key: value for key, value in optimizer.state.items() if not isinstance(key, Tensor)}
 
 
 def noted_text(optimizer: Optimizer, keys: Iterable[tuple[int, str]], attributes: Iterable[str]) -> bytes:
-    """What is noted of an optimizer by version 0."""
+    """What version 0 notes of an optimizer."""
     groups: list[dict[str, GroupNote]] = [{} for _ in optimizer.param_groups]
     for number, key in keys:
         groups[number][key] = GroupNote(0, optimizer.param_groups[number][key])
@@ -88,7 +88,7 @@ def noted_text(optimizer: Optimizer, keys: Iterable[tuple[int, str]], attributes
 
 
 def can_be_noted(value: object) -> bool:
-    """Whether a value is a number, a text, None, a tensor of one element, or made of such."""
+    """Whether a value is a number, a text, None, a tensor of one element, or a container of these."""
     try:
         plain("", value)
     except ValueError:
@@ -97,12 +97,12 @@ def can_be_noted(value: object) -> bool:
 
 
 def is_scalar(value: object) -> bool:
-    """Whether an attribute of this value can be noted."""
+    """Whether an attribute with this value can be noted."""
     return type(value) in _SCALARS or (isinstance(value, Tensor) and value.numel() == 1)
 
 
 class ChangedEntries:
-    """How param groups and attributes were; `changed` says what a step has changed since."""
+    """Remembers param groups and attributes; `changed` says what a step has changed since."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
@@ -127,13 +127,13 @@ def _attributes(optimizer: Optimizer) -> dict[str, Any]:
 
 
 def images(values: Mapping[Any, Any]) -> dict[Any, Any]:
-    """What is equal as long as the values stay the same, parameters left out. Of a tensor with several elements only in
-    this process."""
+    """Values to compare later: equal as long as the originals stay the same, without parameters. For a tensor with
+    several elements valid only in this process."""
     return {key: _image(value, 0) for key, value in values.items() if key != "params"}
 
 
 def _image(value: Any, depth: int) -> Any:
-    """What is equal as long as the value stays the same."""
+    """A value to compare later: equal as long as the original stays the same."""
     if isinstance(value, Tensor):
         same: Any = value.item() if value.numel() == 1 else (id(value), value._version)
         return tuple(value.shape), str(value.dtype), repr(same)

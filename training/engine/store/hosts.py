@@ -1,4 +1,5 @@
-"""A worker's way to the shards of one optimizer: the contract, and who applies a push, the worker or servers."""
+"""A worker's interface to the shards of one optimizer, and its implementations: the worker applies a push, or servers
+do."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -18,17 +19,17 @@ from scalebook.training.engine.trace import Origin
 from scalebook.training.engine.worker_clock import Steps, Wait
 
 ROW_NUMBER: Final = 8
-"""Bytes of what says which row of a table it is."""
+"""Bytes of a row's number in a table."""
 
 
 class Push(NamedTuple):
     """A worker's `seq`-th gradient for one optimizer, on its way to the shards.
 
     `bases`: for each shard the version that it was computed from, and where that lies. `pulled`: when these were
-    pulled, in seconds of the run's clock. `gradients`: one for each parameter, in the optimizer's order, of the
-    parameter's shape, where the worker computes if the host brings them from there; None where the backward pass left
-    none. `groups`: the param groups, with the hyper-parameters of this moment. `valid` False: the gradient must not be
-    applied (a loss scaler found infinities), but the rule counts the push.
+    pulled, in seconds of the run's clock. `gradients`: one for each parameter, in the optimizer's order and the
+    parameter's shape; None if the backward pass left none. They may lie on the device if the host copies them from
+    there. `groups`: the param groups with the present hyper-parameters. `valid` False: the gradient must not be applied
+    (a loss scaler found infinities), but the rule counts the push.
     """
 
     worker: int
@@ -41,13 +42,13 @@ class Push(NamedTuple):
     sizes: Sequence[int]  # bytes of the gradients as they travel, by shard
 
     def origin(self, shard: int) -> Origin:
-        """Where the gradient comes from, as one shard sees it."""
+        """The gradient's origin at one shard."""
         base = self.bases[shard]
         return Origin(self.worker, self.seq, base.version, base.buffer, self.pulled)
 
 
 class EncodedPush(NamedTuple):
-    """A gradient on its way. `frames`: by shard, None where it travels as it is. `sizes`: bytes by shard."""
+    """A gradient ready to send. `frames`: by shard, None if it is sent raw. `sizes`: bytes by shard."""
 
     gradients: list[Tensor | None]
     frames: list[Tensor] | None
@@ -62,18 +63,17 @@ class Outcome(NamedTuple):
 
 
 class Host(ABC):
-    """One worker's way to the shards of one optimizer; every wait ends with a TimeoutError after
+    """One worker's interface to the shards of one optimizer; every wait ends with a TimeoutError after
     `OptimizerPartition.deadline_s`.
 
     A push is applied at most once, even if a process dies in the middle of it. When `push` returns, the worker may
-    write to the memory of its gradients again. Methods that may have to wait return steps, which the run's clock takes
-    (`engine/worker_clock.py`).
+    overwrite its gradients. Methods that may wait return steps, which the run's clock runs (`engine/worker_clock.py`).
     """
 
     shares_memory: ClassVar[bool] = True
-    """Whether what is written into a version here is written there."""
+    """Whether writing into a version here changes the run's version."""
     pipelines: ClassVar[bool] = True
-    """Whether it takes gradients from the device itself, a shard applied while the next is on its way."""
+    """Whether it takes gradients from the device itself, and applies one shard while the next arrives."""
 
     def __init__(self, section: OptimizerPartition) -> None:
         self.section = section
@@ -89,14 +89,14 @@ class Host(ABC):
         self._meters = [shard.counters.meters for shard in section.shards]
         self._coded = section.coded
         self.keeps = True
-        """Whether what a codec leaves out is kept here, and not where the worker computes."""
+        """Whether residuals are kept in this process; false in the proxy of a remote worker."""
         self._carrier: Carrier | None = None
         self._bringer: Carrier | None = None
         self._rounder: Carrier | None = None
         self._made_where: Sequence[Tensor] = ()
 
     def carry(self, parameters: Sequence[Tensor]) -> None:
-        """Once, of a worker whose gradients lie where these parameters do: bring them from there."""
+        """Copy gradients from the device of these parameters; called once, for a worker that computes there."""
         if self.section.device.is_host:
             return
         plan, device = self.section.plan, self.section.device
@@ -110,24 +110,25 @@ class Host(ABC):
         self._carrier = self._bringer if carries else None
 
     def release_carriers(self) -> None:
-        """At the end of the worker: nothing is under way any more."""
+        """Release resources at the end of the worker, when nothing is under way."""
         for carrier in (self._bringer, self._rounder):
             if carrier is not None:
                 carrier.release()
 
     def collect(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
-        """They have been computed: from now on they lie where they can stay until they are pushed."""
+        """Move computed gradients to where they can stay until they are pushed."""
         return gradients
 
     def bring(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
-        """The same on the host, where they are not; until the next call."""
+        """The gradients on the host; valid until the next call."""
         if self._bringer is None and self._made_where:
             self._bringer = Carrier(self.section.plan, self.section.device, self._made_where)
         return gradients if self._bringer is None else self._bringer.bring(gradients)
 
     def _brought(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
-        """On the host, to be encoded: by a codec that rounds to 16 bits the device has done so before the copy. If that
-        makes something infinite the frame has values as they are, which come by a copy of their own."""
+        """The gradients on the host, ready to be encoded. For a codec that rounds to 16 bits the device rounds them
+        before the copy. If that makes a value infinite, the frame is uncompressed, and its values are copied
+        separately."""
         if self._rounder is None:
             return self.bring(gradients)
         halves = self._rounder.bring(gradients)
@@ -147,11 +148,11 @@ class Host(ABC):
 
     @abstractmethod
     def push(self, push: Push) -> Steps[Outcome]:
-        """Hand in a gradient and return what became of it. TimeoutError when nothing happens for the deadline."""
+        """Hand in a gradient, and return what became of it. TimeoutError when nothing happens for the deadline."""
 
     @abstractmethod
     def flush(self, worker: int) -> Steps[None]:
-        """Wait until the last push of `worker` has been applied; returns at once where `push` waits for that."""
+        """Wait until the last push of `worker` has been applied; returns at once if `push` waits for that."""
 
     @abstractmethod
     def await_turn(self, worker: int) -> Steps[None]:
@@ -175,27 +176,28 @@ class Host(ABC):
         return self._admission.is_over()
 
     def has_dropped(self, bases: Sequence[Newest]) -> bool:
-        """Of a push whose turn has come: whether its round was never completed, since a worker was asked to stop."""
+        """Whether the round of a push, whose turn has come, was never completed, since a worker was asked to stop."""
         return self._admission.is_stopped and self._admission.version() <= min(base.version for base in bases)
 
     def fetch_full(self) -> None:  # noqa: B027  # in shared memory there is nothing to do
-        """Before whole versions and states are read here: have the newest. In shared memory they are there."""
+        """Fetch the newest versions and states, to be read here. No-op in shared memory."""
 
     def refetch(self) -> None:  # noqa: B027  # in shared memory there is nothing to do
-        """Before training, when worker 0 may have written into the versions that are held: have that. As
-        `fetch_full`."""
+        """Before training: fetch the held versions again, which worker 0 may have written into. No-op in shared
+        memory."""
 
     def publish_initial(self) -> None:  # noqa: B027  # in shared memory there is nothing to do
-        """By worker 0, before training, when it has written here into versions and states: they are the run's. As
-        `fetch_full`."""
+        """Called by worker 0 before training: make the versions and states that it has written here the run's. No-op in
+        shared memory."""
 
     def pull(self, worker: int) -> list[Newest]:
-        """Take the newest version of each shard for `worker`. Nobody writes to these versions before its next pull."""
+        """Pin and return the newest version of each shard for `worker`. Nobody writes to these versions before its next
+        pull."""
         return [shard.pin(worker) for shard in self._shards]
 
     def sizes(self, gradients: Sequence[Tensor | None]) -> Sequence[int]:
-        """Bytes, by shard, of those `gradients` that are there (not None); one entry for each parameter. Of a sparse
-        one its rows' numbers and values."""
+        """Bytes, by shard, of the `gradients` that are not None; one entry for each parameter. A sparse gradient counts
+        its row numbers and values."""
         if all(gradient is not None for gradient in gradients):
             sizes = self._sizes
         else:
@@ -205,7 +207,7 @@ class Host(ABC):
         return [size + _of_rows(gradients, of) for size, of in zip(sizes, self._row_bytes, strict=True)]
 
     def send(self, worker: int, seq: int, gradients: list[Tensor | None], valid: bool) -> EncodedPush:
-        """Encode what is to be pushed, where it is encoded at all."""
+        """Encode a push, if a codec is used."""
         if self._coded is not None and not valid:  # only that it is there travels
             return EncodedPush([None] * len(gradients), None, [0] * len(self._shards))
         if self._carrier is None:
@@ -216,19 +218,18 @@ class Host(ABC):
         return EncodedPush(gradients, frames, [frame.numel() for frame in frames])
 
     def receive(self, way: EncodedPush) -> list[Tensor | None]:
-        """The gradients as they arrive; valid until the next call."""
+        """The decoded gradients; valid until the next call."""
         if self._coded is None or way.frames is None:
             return way.gradients
         return self._coded.decode(way.frames)
 
     def store_residuals(self, push: Push, outcome: Outcome) -> None:
-        """After a push: what a codec left out of a gradient that was admitted is added to the worker's next one."""
+        """After an admitted push: its residual counts for the worker's next one."""
         if self._coded is not None and self.keeps and push.valid and outcome.verdict is Verdict.ADMIT:
             self._coded.store_residual(push.worker, push.seq)
 
     def come_back(self, worker: int) -> None:
-        """Of a worker that died in a push and is back, once that is settled: as `store_residuals`, if it had come so
-        far."""
+        """As `store_residuals`, for a worker that died in a push and is back, once that push is settled."""
         if self._coded is not None and self.keeps:
             self._coded.come_back(worker, self._shards)
 
@@ -248,7 +249,7 @@ class Host(ABC):
 
     @abstractmethod
     def _contributed(self) -> None:
-        """A gradient has become part of a round, which it may have completed."""
+        """Called when a gradient has joined a round, which may be complete now."""
 
     def _fill(self, slot: int, push: Push) -> None:
         origins = [push.origin(number) for number in range(len(self._shards))]
@@ -257,10 +258,10 @@ class Host(ABC):
         self._handed_in(push)
 
     def _handed_in(self, push: Push) -> None:
-        """Add the bytes of the push's gradients to the worker's counter; called once for each push."""
-        at = push.worker * METER + PUSHED
+        """Add the push's bytes to the worker's counter; called once for each push."""
+        offset = push.worker * METER + PUSHED
         for meters, size in zip(self._meters, push.sizes, strict=True):
-            meters[at] += size
+            meters[offset] += size
 
     def _waited(self, worker: int, since: float) -> None:
         self._control.seconds[worker * ROW + WAIT] += self._now() - since
@@ -277,7 +278,7 @@ def _of_rows(gradients: Sequence[Tensor | None], tables: Sequence[tuple[int, int
 
 
 class InlineHost(Host):
-    """No process in between: one pass over the parameters for each update, and no copy for SGD."""
+    """The worker applies its own pushes: one pass over the parameters for each update, and no copy for SGD."""
 
     def __init__(self, section: OptimizerPartition) -> None:
         super().__init__(section)
@@ -305,17 +306,17 @@ class InlineHost(Host):
         return Outcome(verdict, staleness)
 
     def flush(self, worker: int) -> Steps[None]:
-        """Nothing to wait for: a push returns after it has been applied."""
+        """No-op: a push returns after it has been applied."""
         yield from ()
 
     def await_turn(self, worker: int) -> Steps[None]:
-        asked = self._now()
+        began = self._now()
         if self._rule.gathers:
             what = f"worker {worker} waits in rule {self._rule.name}"
             yield Wait(lambda: self._helped(worker), self._deadline_s, lambda: what)
         else:
             yield from self._admission.await_turn(worker)
-        self._waited(worker, asked)
+        self._waited(worker, began)
 
     def help(self) -> None:
         if self._rule.gathers and self.section.rounds.close():
@@ -329,15 +330,15 @@ class InlineHost(Host):
         yield from ()
 
     def _apply(self, push: Push) -> None:
-        """A shard's part when it is there, while the next is on its way."""
+        """Apply each shard's part when it is there, while the next arrives."""
         pusher = push.worker if self._gives_base else None
         landed = push.gradients if self._carrier is None else self._carrier.landed(push.gradients)
         for number in self.section.order:
             shard = self._shards[number]
             self._arrive(number)
-            asked = self._now()
+            began = self._now()
             with shard.applying:
-                self._waited(push.worker, asked)
+                self._waited(push.worker, began)
                 gradients = [landed[place] for place in self._places[number]]
                 with shard.serving():
                     shard.apply([push.origin(number)], gradients, push.groups, pusher)
@@ -348,13 +349,13 @@ class InlineHost(Host):
         yield from ()
 
     def _helped(self, worker: int) -> bool:
-        """Whether the worker's turn has come; applies a round that is complete first."""
+        """Whether the worker may begin; applies a complete round first."""
         self.help()
         return self._admission.has_turn(worker)
 
 
 class ProcessHost(Host):
-    """Servers isolate the parameters from the workers; with host `overlap` a worker computes while its push is applied.
+    """Server processes apply pushes. With host `overlap` a worker computes while its push is applied.
 
     A worker's replica is a version in shared memory, as under the inline host: a pull copies nothing.
     """
@@ -391,21 +392,21 @@ class ProcessHost(Host):
     def flush(self, worker: int) -> Steps[None]:
         if self._rule.gathers or self._settled(worker):
             return
-        asked = self._now()
+        began = self._now()
         what = f"worker {worker} waits for the server processes"
         yield Wait(lambda: self._settled(worker), self._deadline_s, lambda: what)
-        self._waited(worker, asked)
+        self._waited(worker, began)
 
     def await_turn(self, worker: int) -> Steps[None]:
-        asked = self._now()
+        began = self._now()
         yield from self._admission.await_turn(worker)
-        self._waited(worker, asked)
+        self._waited(worker, began)
 
     def help(self) -> None:
-        """Nothing to do: the servers close and apply rounds."""
+        """No-op: the servers close and apply rounds."""
 
     def _contributed(self) -> None:
-        """Nothing to do, as for `help`."""
+        """No-op: the servers close and apply rounds."""
 
     def complete(self) -> Steps[None]:
         yield Wait(self._is_complete, self._deadline_s, lambda: "the last pushes wait for the servers")
@@ -419,7 +420,7 @@ class ProcessHost(Host):
         return all(shard.applied(worker) >= shard.counters.pushed[worker] for shard in self._shards)
 
     def _hand_in(self, push: Push) -> None:
-        """Each shard's part when it is there: its server applies that while the next is on its way."""
+        """Write each shard's part when it is there; its server applies it while the next arrives."""
         self._fill(push.worker, push)
         for number in self.section.order:
             self._arrive(number)
@@ -429,11 +430,11 @@ class ProcessHost(Host):
         self._control.event.wake()
 
     def _await_round(self, worker: int) -> Steps[None]:
-        asked, what = self._now(), f"worker {worker} waits for the servers to apply a round"
+        began, what = self._now(), f"worker {worker} waits for the servers to apply a round"
         yield Wait(lambda: not self._admission.round().closed, self._deadline_s, lambda: what)
-        self._waited(worker, asked)
+        self._waited(worker, began)
 
 
 def make_host(section: OptimizerPartition) -> Host:
-    """The host that the settings ask for."""
+    """The host that the settings name."""
     return ProcessHost(section) if section.control.settings.has_servers else InlineHost(section)

@@ -21,8 +21,8 @@ from scalebook.training.engine.trace import ShardTrace
 
 
 def applied(optimizer: Optimizer, settings: Settings, workers: int) -> Optimizer:
-    """What makes the updates: the worker's optimizer, or where it makes local steps an outer one, over the same
-    parameters."""
+    """The optimizer that makes the updates: the worker's, or an outer one over the same parameters if workers make
+    local steps."""
     local = settings.local
     if not local.steps:
         return optimizer
@@ -32,23 +32,23 @@ def applied(optimizer: Optimizer, settings: Settings, workers: int) -> Optimizer
 
 
 def all_applied(optimizers: Sequence[Optimizer], settings: Settings, workers: int) -> list[Optimizer]:
-    """Of each optimizer."""
+    """`applied` of each optimizer."""
     return [applied(optimizer, settings, workers) for optimizer in optimizers]
 
 
 class OptimizerPartition:
-    """The parts that hosts and servers work with. `first_shard` is the shard that this process begins with."""
+    """What hosts and servers work with. `first_shard`: the shard that this process begins with."""
 
     forgets: ClassVar[bool] = True
-    """Whether the log of a table's rows may forget what somebody still holds."""
+    """Whether the log of a table's rows may drop rows that somebody still needs."""
     times_workers: ClassVar[bool] = True
-    """Whether what a worker needs for itself is measured here."""
+    """Whether workers' own times are measured here."""
 
     def __init__(
         self, number: int, plan: PartitionPlan, memory: Tensor, control: Control, optimizer: Optimizer,
         first_shard: int, deadline_s: float, row_memory: Tensor | None = None, device: Device | None = None,
     ) -> None:  # fmt: skip
-        """`device`: that of the worker, by default the one that the parameters lie on."""
+        """`device`: the worker's, by default the one that the parameters lie on."""
         settings, counters = control.settings, control.sections[number]
         self.number, self.plan, self.counters, self.optimizer = number, plan, counters, optimizer
         self.device = device_of(parameters_of(optimizer)) if device is None else device
@@ -88,7 +88,7 @@ class OptimizerPartition:
 def plan_sections(
     run: SharedRun, optimizers: Sequence[Optimizer], capacity: Capacity = OF_PROCESSES
 ) -> list[PartitionPlan]:
-    """Plan the memory of all optimizers, one behind the other."""
+    """Plan the memory of all optimizers, one after the other."""
     if not 1 <= len(optimizers) <= SECTIONS:
         raise ValueError(f"model: configure_optimizers returned {len(optimizers)} optimizers. Return 1 to {SECTIONS}.")
     plans: list[PartitionPlan] = []
@@ -100,7 +100,7 @@ def plan_sections(
 
 
 def allocate(run: SharedRun, plans: Sequence[PartitionPlan]) -> None:
-    """Take the memory that was planned; by one process. Too little is an OSError."""
+    """Allocate the planned memory; in one process. OSError if there is too little."""
     run.memory.allocate(plans[-1].end)
     run.row_memory.reserve(plans[-1].rows_end)
 
@@ -109,8 +109,8 @@ def make_sections(
     run: SharedRun, plans: Sequence[PartitionPlan], optimizers: Sequence[Optimizer], first_shard: int,
     deadline_s: float, device: Device | None = None, kind: type[OptimizerPartition] = OptimizerPartition,
 ) -> list[OptimizerPartition]:  # fmt: skip
-    """All sections of this process, over the run's memory. `first_shard`: the shard to begin with. `device`: as
-    `OptimizerPartition` takes it."""
+    """All partitions of this process, over the run's memory. `first_shard`: the shard to begin with. `device`: as in
+    `OptimizerPartition`."""
     memory = run.memory.map()
     row_memory = run.row_memory.map() if plans[-1].rows_end else None
     for counters in run.control.sections[: len(plans)]:
@@ -125,7 +125,7 @@ def make_sections(
 
 
 def register(sections: Sequence[OptimizerPartition], memory: Tensor) -> None:
-    """Let the device of this process copy from and to `memory`, which these sections lie in."""
+    """Let the device of this process copy from and to `memory`, which these partitions lie in."""
     device = next((section.device for section in sections if not section.device.is_host), None)
     if device is not None:
         registered = device.register(memory)

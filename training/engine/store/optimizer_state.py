@@ -1,8 +1,8 @@
-"""An optimizer's state in shared memory, twice: the state of the newest version, and that of the one being made.
+"""An optimizer's state in shared memory, twice: that of the newest version, and that of the version being made.
 
-The first step of a parameter makes its state privately, as in plain training; it is then moved into its slot and marked
-present, and the optimizers of the other processes find it there. What an optimizer replaces instead of updating
-in place, and Python numbers, are copied back after every step. All methods are called by who is `Shard.applying`.
+The first step of a parameter makes its state privately, as in plain training. It is then moved into its slot and marked
+present, and the optimizers of the other processes find it there. Values that an optimizer replaces instead of updating
+in place, and Python numbers, are copied back after every step. Call all methods under `Shard.applying`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ _LENGTH: Final = 8  # bytes
 
 
 class StepNotes:
-    """Those of one shard in one process, whose optimizer is `optimizer`; `flats`: the memory of its versions."""
+    """The notes of one shard in one process. `flats`: the memory of its versions."""
 
     def __init__(self, optimizer: Optimizer, plan: ShardPlan, flats: Sequence[Tensor]) -> None:
         self._optimizer, self._attributes = optimizer, plan.noted.attributes
@@ -35,13 +35,13 @@ class StepNotes:
         self._given: list[dict[str, Any]] = []
 
     def text(self, buffer: int) -> bytes:
-        """What the version in this buffer has."""
+        """The notes of the version in this buffer."""
         room = self._rooms[buffer]
         length = int.from_bytes(room[:_LENGTH], "little")
         return bytes(room[_LENGTH : _LENGTH + length])
 
     def load_version(self, buffer: int) -> None:
-        """Let the optimizer have what the version in this buffer has."""
+        """Load the notes of the version in this buffer into the optimizer."""
         if (text := self.text(buffer)) == self._text:
             return
         noted = read(text)
@@ -53,7 +53,7 @@ class StepNotes:
         self._text = text
 
     def load_groups(self, groups: Groups, base: int) -> None:
-        """Before a step: these hyper-parameters, of a worker that has seen version `base`."""
+        """Before a step: load the hyper-parameters of a worker that has seen version `base`."""
         self._text = b""
         for own, given, since in zip(self._optimizer.param_groups, groups, self._since, strict=True):
             for key, value in given.items():
@@ -62,7 +62,7 @@ class StepNotes:
         self._given = [dict(group) for group in self._optimizer.param_groups]
 
     def write(self, buffer: int, version: int) -> None:
-        """After a step: what it has made of all this becomes part of `version`, which lies in this buffer."""
+        """After a step: store what it changed as part of `version`, in this buffer."""
         groups = self._optimizer.param_groups
         for own, given, since in zip(groups, self._given or groups, self._since, strict=True):
             for key, value in own.items():
@@ -71,8 +71,8 @@ class StepNotes:
         self._put(buffer)
 
     def set_initial(self, buffer: int, version: int, groups: Groups | None = None, of: Optimizer | None = None) -> None:
-        """The optimizer as it is, or with what these groups have, and with the attributes `of` another, is what
-        `version` has, the first of a run."""
+        """Set the notes of `version`, the first of a run: of the optimizer as it is, or with these `groups`, and with
+        the attributes of the optimizer `of`."""
         if of is not None:
             vars(self._optimizer).update({name: vars(of)[name] for name in self._attributes & vars(of).keys()})
         for number, own in enumerate(self._optimizer.param_groups):
@@ -98,7 +98,7 @@ class StepNotes:
 
 
 def refuse_changes(optimizer: Optimizer, given: Sequence[Mapping[str, Any]]) -> None:
-    """TypeError where a step has changed a param group of an optimizer of which nothing is noted."""
+    """TypeError if a step has changed a param group although nothing is noted of this optimizer."""
     for own, was in zip(optimizer.param_groups, given, strict=True):
         if len(own) != len(was) or any(
             own[key] is not value and _differs(own, key, value) for key, value in was.items()
@@ -107,7 +107,7 @@ def refuse_changes(optimizer: Optimizer, given: Sequence[Mapping[str, Any]]) -> 
 
 
 def new_state_error(optimizer: Optimizer) -> TypeError:
-    """Of what its first steps did not show."""
+    """The error for changes that the trial steps did not show."""
     return TypeError(
         f"optimizer: {type(optimizer).__name__} added to its param groups after its first steps, "
         "which a parameter server cannot follow. Use another optimizer, or strategy ddp."
@@ -115,7 +115,7 @@ def new_state_error(optimizer: Optimizer) -> TypeError:
 
 
 def _differs(group: Mapping[str, Any], key: str, value: Any) -> bool:
-    """Whether the entry is another than `value`; of tensors, whether it is another object."""
+    """Whether the entry differs from `value`; for tensors, whether it is another object."""
     if key not in group:
         return True
     was = group[key]
@@ -163,7 +163,8 @@ class SharedState:
                 holes.setdefault((entry.parameter, entry.name), []).append(slot)
         parameters = parameters_of(optimizer)
         self._formed = [
-            StructuredEntry(parameters[at], name, form, holes.get((at, name), [])) for at, name, form in plan.forms
+            StructuredEntry(parameters[place], name, form, holes.get((place, name), []))
+            for place, name, form in plan.forms
         ]
         self._slots = [(parameters[number], slots) for number, slots in self.by_place.items()]
 
@@ -172,8 +173,8 @@ class SharedState:
         return self._bytes[which]
 
     def begin_step(self, newest: int, has_copy: bool = True) -> int:
-        """Before a step: copy the newest state, and give the copy to the optimizer; returns which of the two it is. Not
-        `has_copy`: of the copy nothing is there yet but what the optimizer has state of."""
+        """Before a step: copy the newest state, and give the copy to the optimizer; returns which of the two it is.
+        Without `has_copy` only the entries that the optimizer has state of are there."""
         if self.is_empty:
             return 0
         other = 1 - newest
@@ -186,7 +187,7 @@ class SharedState:
         return other
 
     def present(self, which: int) -> list[bool]:
-        """Of each entry, whether state `which` has it."""
+        """For each entry, whether state `which` has it."""
         flags = self._present[which]
         return [] if flags is None else flags.tolist()
 
@@ -210,7 +211,7 @@ class SharedState:
             self._read_formed(formed, which, present)
 
     def _read_formed(self, formed: StructuredEntry, which: int, present: Tensor) -> None:
-        """A constant comes with the rest of its parameter's state."""
+        """Read a structured value. Constants come with the rest of the parameter's state."""
         if formed.slots and present[formed.slots[0].index]:
             self._optimizer.state[formed.parameter][formed.name] = filled(
                 formed.form, [slot.memory[which] for slot in formed.slots]
@@ -219,7 +220,7 @@ class SharedState:
             state.setdefault(formed.name, filled(formed.form, []))
 
     def write(self, which: int) -> None:
-        """After a step: put into state `which` what the optimizer has not changed there itself."""
+        """After a step: copy into state `which` what the optimizer has not changed there itself."""
         present, states = self._present[which], self._optimizer.state
         if present is None:
             return
@@ -257,7 +258,7 @@ class SharedState:
             state[formed.name] = filled(form, [slot.memory[which] for slot in formed.slots])
 
     def replace(self, state: Mapping[int, Any]) -> None:
-        """Take the whole state by place of parameter (`state` of a state dict), as after a checkpoint; into state 0."""
+        """Load the whole state by place of parameter (`state` of a state dict), as from a checkpoint, into state 0."""
         for part in self._bytes:
             part.zero_()
         for _, slots in self._slots:

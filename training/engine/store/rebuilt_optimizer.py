@@ -1,4 +1,4 @@
-"""The user's optimizer, made again on other tensors, and what it keeps between steps."""
+"""The user's optimizer, rebuilt on other tensors, and what it keeps between steps."""
 
 import copy
 import inspect
@@ -16,7 +16,7 @@ from scalebook.training.engine.store.table_optimizer import is_row_state, is_tab
 
 
 class UnfitError(ValueError):
-    """An optimizer that a parameter server cannot follow."""
+    """An optimizer that the parameter server does not support."""
 
 
 def parameters_of(optimizer: Optimizer) -> list[Parameter]:
@@ -25,7 +25,7 @@ def parameters_of(optimizer: Optimizer) -> list[Parameter]:
 
 
 def packed(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Param groups as in a state dict: the places of their parameters instead of these."""
+    """Param groups as in a state dict, with the places of the parameters."""
     groups_, place = [], 0
     for group in groups:
         count = len(group["params"])
@@ -35,29 +35,28 @@ def packed(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def rebuild(optimizer: Optimizer, parameters: Sequence[Parameter], chosen: Sequence[int] | None = None) -> Optimizer:
-    """The same optimizer, its arguments and state included, on other parameters in the order of `parameters_of`.
+    """The same optimizer, with its arguments and state, on other parameters in the order of `parameters_of`.
 
-    `chosen` are the places of those that `parameters` stand for, increasing; None: all. Groups that lose every
-    parameter are left out (`groups_of` says which stay). Not by the constructor, whose arguments need not be its
-    defaults (AdamW), but by copying the object with the old parameters exchanged for the new ones. A scheduler's
-    wrapper around `step` is left behind. What it keeps for each row of a sparse table is not copied: it is cut to as
-    few rows as the new one has, or the same.
+    `chosen`: the places that `parameters` stand for, increasing; None: all. Groups that lose every parameter are left
+    out (`groups_of` says which stay). The object is copied with its parameters exchanged; the constructor is not
+    called, since its arguments need not be its defaults (AdamW). A scheduler's wrapper around `step` is left behind.
+    Row-wise state of a sparse table is not copied: it is cut to the rows of the new table, or shared.
     """
     old = parameters_of(optimizer)
     places = range(len(old)) if chosen is None else chosen
-    given = dict(zip(places, parameters, strict=True))
-    memo: dict[int, Any] = {id(p): given.get(place, p) for place, p in enumerate(old)}
-    kept = {id(old[place]) for place in places}
-    tables = {id(old[place]): new for place, new in given.items() if is_table(old[place])}
+    replacements = dict(zip(places, parameters, strict=True))
+    memo: dict[int, Any] = {id(p): replacements.get(place, p) for place, p in enumerate(old)}
+    chosen_ids = {id(old[place]) for place in places}
+    tables = {id(old[place]): new for place, new in replacements.items() if is_table(old[place])}
     for table in tables.values():
         mark_table(table)
     made: Optimizer = object.__new__(type(optimizer))
     for name, value in vars(optimizer).items():
         if name == "param_groups":
-            groups = [{**group, "params": [p for p in group["params"] if id(p) in kept]} for group in value]
+            groups = [{**group, "params": [p for p in group["params"] if id(p) in chosen_ids]} for group in value]
             value = [group for group in groups if group["params"]]
         elif name == "state":
-            value = {p: s for p, s in value.items() if id(p) in kept or not isinstance(p, Tensor)}
+            value = {p: s for p, s in value.items() if id(p) in chosen_ids or not isinstance(p, Tensor)}
             value = defaultdict(dict, value)
             for p in [p for p in value if id(p) in tables]:
                 value[p] = state_for(p, tables[id(p)], value[p])
@@ -71,8 +70,8 @@ def rebuild(optimizer: Optimizer, parameters: Sequence[Parameter], chosen: Seque
 def step(optimizer: Optimizer, call: Callable[..., Any] | None = None, closure: bool = False) -> None:
     """One step with the gradients that the parameters have; by `call` instead of `optimizer.step`.
 
-    A `step` that demands a closure, or takes one where `closure` asks for that, is given one that has been evaluated
-    already. ValueError when it evaluates that twice, or looks at the loss, which is not known where the step is made.
+    A `step` that requires a closure, or accepts one if `closure` is set, gets one that has been evaluated already.
+    ValueError if it evaluates it twice, or reads the loss, which is not known where the step is made.
     """
     call = call or optimizer.step
     of = _closure_of(type(optimizer).step)
@@ -91,18 +90,18 @@ def step(optimizer: Optimizer, call: Callable[..., Any] | None = None, closure: 
     try:
         call(closure=evaluated)  # type: ignore[arg-type]  # torch says that it returns a float
     except _LookedAt as error:
-        raise unfit(optimizer, "it looks at the loss, or evaluates it several times a step") from error
+        raise unfit(optimizer, "it reads the loss, or evaluates it several times a step") from error
 
 
 def has_modes(optimizer: Optimizer) -> bool:
-    """Whether it has one for training and one for validation, between which it swaps the weights in place, as
+    """Whether it has a mode for training and one for validation, and swaps the weights in place between them, as
     schedule-free optimizers do."""
     return callable(getattr(optimizer, "train", None)) and callable(getattr(optimizer, "eval", None))
 
 
 def train(optimizer: Optimizer) -> Optimizer:
-    """The same optimizer, in the mode for training if it has modes: its step demands that, and whoever trains will have
-    chosen it by then."""
+    """The same optimizer in its training mode, if it has modes: its step requires that, and training code has set it by
+    then."""
     if has_modes(optimizer):
         optimizer.train()  # type: ignore[attr-defined]
     return optimizer
@@ -110,16 +109,17 @@ def train(optimizer: Optimizer) -> Optimizer:
 
 @cache
 def _closure_of(step_: Callable[..., Any]) -> inspect.Parameter | None:
-    """The parameter of a class's `step`. To look takes as long as the step of a small model."""
+    """The closure parameter of a class's `step`. Cached, since the lookup takes as long as the step of a small
+    model."""
     return inspect.signature(step_).parameters.get("closure")
 
 
 class _LookedAt(Exception):  # a sign for `step`
-    """Somebody computes with a loss that is not known."""
+    """Code reads a loss that is not known."""
 
 
 class _Unknown(Tensor):
-    """A loss that may be passed on, but not looked at."""
+    """A loss that may be passed on, but not read."""
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -137,7 +137,7 @@ def groups_of(optimizer: Optimizer, chosen: Sequence[int]) -> list[int]:
 
 
 def unfit(optimizer: Optimizer, reason: str) -> UnfitError:
-    """The error that refuses it by name."""
+    """The error that refuses this optimizer by name."""
     return UnfitError(
         f"optimizer: {type(optimizer).__name__} does not work with a parameter server: {reason}. "
         "Use another optimizer, for instance torch.optim.SGD or torch.optim.Adam, or strategy ddp."

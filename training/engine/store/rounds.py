@@ -1,9 +1,9 @@
 """Rounds: several gradients, averaged, make one update. For the rules that gather (sync, softsync).
 
 A worker writes its gradient into a slot, then registers it. When a round has the gradients that the rule needs it is
-closed; then everybody who is there (waiting workers, or the server processes) applies it, each one shard after the
-other, beginning with a different one: the averaging is shared as in a reduce-scatter. Since the gradients stay where
-they are until all shards are done, whoever dies is replaced by any other.
+closed. Then every process that is there (waiting workers, or the server processes) applies it, one shard after the
+other, each beginning with a different one: this shares the averaging as a reduce-scatter does. The gradients stay where
+they are until all shards are done, so any process can replace one that dies.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from scalebook.training.engine.store.table_optimizer import dense_parts
 
 
 class Rounds:
-    """One optimizer's rounds, in one process. `first_shard` is the shard that this process begins with."""
+    """One optimizer's rounds, in one process. `first_shard`: the shard that this process begins with."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Rounds:
         settings = admission.control.settings
         self._most, self._sums = settings.most(admission.control.workers), settings.local.keeps
         self._shared = len(shards) > 1 or settings.has_servers
-        """Whether anybody but who closes a round has a part in applying it (else only in place of the dead)."""
+        """Whether other processes take part in applying a round; else they do so only in place of a dead one."""
 
     # --- a worker's part -----------------------------------------------------------------------------------------
 
@@ -54,9 +54,9 @@ class Rounds:
             return free
 
     def register(self, worker: int, slot: int, base_version: int) -> Verdict | None:
-        """Make a slot part of the round, unless the rule drops it.
+        """Add a slot to the round, unless the rule drops it.
 
-        None while the last round is closed and not yet applied everywhere: ask again afterwards.
+        None while the last round is closed and not yet applied everywhere: call again afterwards.
         """
         with self._admission.locked():
             if self._close():  # a round never gets more gradients than it needs
@@ -71,7 +71,7 @@ class Rounds:
         return verdict
 
     def close(self) -> bool:
-        """Close the round if it is complete: also after a death or an end, which may complete it. True when closed."""
+        """Close the round if it is complete, which a death or an end may also make it. True when closed."""
         round_ = self._admission.round()
         if round_.closed or not round_.gathered:
             return round_.closed  # without the lock: whoever registers a gradient asks again
@@ -91,13 +91,13 @@ class Rounds:
         return True
 
     def _needed(self) -> int:
-        """Gradients that the rule needs at this moment; the caller holds the admission lock."""
+        """Gradients that the rule needs now; the caller holds the admission lock."""
         return self._admission.rule.needed(self._admission.view())
 
     # --- applying ------------------------------------------------------------------------------------------------
 
     def commit(self, mine: Sequence[int] | None = None) -> None:
-        """Apply a closed round to the shards in `mine` (all: None) that have not got it yet; nothing when none is.
+        """Apply a closed round to the shards in `mine` (None: all) that do not have it yet; no-op if none is closed.
 
         When the last shard has it the next round begins.
         """
@@ -113,8 +113,8 @@ class Rounds:
     def _apply(self, number: int, version: int, slots: Sequence[int], whole: Callable[[], Average] | None) -> None:
         """Apply the round that makes version `version` + 1 to shard `number`, unless that has been done.
 
-        `whole`, where gradients are clipped by their norm, computes the average over all shards. It may be called only
-        after this shard is known to lack the round: while any shard lacks it nobody writes to the slots, afterwards
+        `whole` computes the average over all shards, if gradients are clipped by their norm. Call it only after
+        checking that this shard lacks the round: while any shard lacks it nobody writes to the slots, afterwards
         somebody may.
         """
         shard = self._shards[number]
@@ -139,8 +139,8 @@ class Rounds:
 
     @torch.no_grad()
     def average(self, slots: Sequence[int], shards: Sequence[int] | range) -> Average:
-        """As `Slots.average` has it, of the parameters of these shards, clipped as the settings say. Where workers keep
-        their parameters (`Local.keeps`) it is the sum."""
+        """`Slots.average` of the parameters of these shards, clipped as the settings say; the sum instead of the mean
+        if workers keep their parameters (`Local.keeps`)."""
         places = [place for number in shards for place in self._shards[number].plan.parameters]
         average = self._slots.average(slots, places, is_sum=self._sums)
         if self._clip is not None:
@@ -151,7 +151,7 @@ class Rounds:
 def clip_(clip: Clip, gradients: Sequence[Tensor | None]) -> None:
     """Clip the gradients in place; the same values as torch's clip_grad_norm_ and clip_grad_value_.
 
-    Of a sparse one, duplicates summed, its rows: the others are 0.
+    A sparse gradient counts by its rows, duplicates summed; the other rows are 0.
     """
     present = dense_parts(gradients)
     if clip.kind == "value":

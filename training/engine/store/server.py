@@ -1,4 +1,4 @@
-"""The body of a server process: applies what workers hand in, to one shard of every optimizer."""
+"""The body of a server process: applies what workers push, to one shard of every optimizer."""
 
 from collections.abc import Sequence
 
@@ -14,8 +14,8 @@ from scalebook.training.engine.store.table_optimizer import mark_tables
 class Server:
     """Server number `number`; ends when no worker will push any more and nothing is left to apply.
 
-    Everything it knows lies in shared memory, and an update is published by one store. So a server started again in
-    the place of a dead one goes on where that one was: nothing is lost, and nothing applied twice.
+    All its data lies in shared memory, and one store publishes an update. So a server that replaces a dead one goes on
+    where that one stopped: nothing is lost, and nothing is applied twice.
     """
 
     def __init__(self, number: int, control: Control, sections: list[OptimizerPartition], deadline_s: float) -> None:
@@ -67,7 +67,7 @@ class Server:
         return True
 
     def _pending(self, section: OptimizerPartition) -> int | None:
-        """A worker whose push lies ready for this shard."""
+        """A worker whose push is ready for this shard."""
         shard, workers = section.shards[self.number], self._control.workers
         for offset in range(workers):
             worker = (self._next + offset) % workers
@@ -79,7 +79,7 @@ class Server:
 def serve(
     run: SharedRun, server: int, deadline_s: float, optimizers: Sequence[Optimizer], model: Module | None = None
 ) -> None:
-    """The body of server process `server`, with the same optimizers as the workers: returns when they have finished."""
+    """The body of server process `server`, with the same optimizers as the workers; returns when they have finished."""
     if model is not None:
         mark_tables(model)
     control = run.control

@@ -1,9 +1,9 @@
 """One shard in one process: versions of its parameters, the state of its optimizer, and how the next version is made.
 
-A published version is never changed. An update writes parameters and state beside the newest ones, and then one store
-names them the newest; so a process that dies in the middle of an update leaves everything as it was before. Workers
-hold the version that they use. A buffer may be written to if nobody holds its version, or only the worker whose push is
-being applied. A worker may take a version while an update is made: it takes the newest, to which nobody writes.
+A published version never changes. An update writes parameters and state beside the newest ones, and then one store
+makes them the newest; so a process that dies in the middle of an update leaves everything as it was. Workers pin the
+version that they use. A buffer may be overwritten if nobody has pinned its version, or only the worker whose push is
+being applied. A worker may pull during an update: it takes the newest version, to which nobody writes.
 """
 
 import math
@@ -42,8 +42,8 @@ from scalebook.training.engine.trace import Origin, ShardTrace
 
 
 class PushMeter:
-    """By worker, in memory that all processes see. `views`: the shard's parameters by buffer; `drift`: whether it is
-    measured; `now`: the run's clock, s. Written by who is `Shard.applying`."""
+    """Measures pushes by worker, in shared memory. `views`: the shard's parameters by buffer. `drift`: whether it is
+    measured. `now`: the run's clock, s. Call it under `Shard.applying`."""
 
     def __init__(
         self,
@@ -56,16 +56,16 @@ class PushMeter:
         self._counters, self._views, self._tables, self._measures_drift, self._now = counters, views, tables, drift, now
 
     def duplicate(self, origin: Origin) -> None:
-        """It came a second time."""
+        """Count a gradient that came a second time."""
         self._counters.meters[origin.worker * METER + DUPLICATES] += 1
 
     def drifts(self, newest: int, origins: Sequence[Origin]) -> list[float]:
-        """Before an update: ||w - w_base|| of each gradient, Euclidean, over the shard; empty where not measured.
-        `newest`: the buffer that has the newest version."""
+        """Before an update: ||w - w_base|| of each gradient, Euclidean, over the shard; empty if not measured.
+        `newest`: the buffer of the newest version."""
         return [self._drift(newest, origin) for origin in origins] if self._measures_drift else []
 
     def applied(self, version: int, origins: Sequence[Origin], drifts: Sequence[float]) -> None:
-        """These gradients have been applied to `version`."""
+        """Count gradients that have been applied to `version`."""
         meters, gauges, time_s = self._counters.meters, self._counters.gauges, self._now()
         for origin in origins:
             row = origin.worker * METER
@@ -88,8 +88,7 @@ _STATE_BIT = 1 << 16
 
 
 class Newest(NamedTuple):
-    """The newest version: its number, which buffer has its parameters, and which of the two states (0 or 1) belongs to
-    it."""
+    """The newest version: its number, the buffer of its parameters, and which of the two states (0 or 1) is its own."""
 
     version: int
     buffer: int
@@ -97,16 +96,15 @@ class Newest(NamedTuple):
 
     @classmethod
     def of(cls, packed: int) -> "Newest":
-        """As `ShardCounters.newest` has it."""
+        """Unpack `ShardCounters.newest`."""
         return cls(packed >> 17, packed & (_STATE_BIT - 1), 1 if packed & _STATE_BIT else 0)
 
 
 class Shard:
     """The versions and the optimizer state of one shard.
 
-    `memory`: the run's shared memory (uint8); `row_memory`: that for rows, where there are sparse tables. `optimizer`:
-    the worker's, of which a copy is made; it stays as it is. `deadline_s`: of each wait for a lock. `now`: the run's
-    clock, s.
+    `memory`: the run's shared memory (uint8). `row_memory`: that for rows, if there are sparse tables. `optimizer`: the
+    worker's, which is copied and stays as it is. `deadline_s`: of each wait for a lock. `now`: the run's clock, s.
     """
 
     def __init__(
@@ -122,10 +120,10 @@ class Shard:
         row_memory: Tensor | None = None,
         forgets: bool = True,
     ) -> None:
-        """`forgets`: as `OptimizerPartition` has it."""
+        """`forgets`: as in `OptimizerPartition`."""
         self.plan, self.counters = plan, counters
         self.applying = HeldLock(counters.apply_lock, deadline_s)
-        """The apply lock, under which alone `apply` may be called and the optimizer's state be read."""
+        """The apply lock; needed to call `apply` and to read the optimizer's state."""
         self._versions = HeldLock(
             counters.version_lock, deadline_s
         )  # for microseconds: nobody else takes a version, chooses, publishes
@@ -137,7 +135,7 @@ class Shard:
         self._parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         self._state = SharedState(self.optimizer, plan, memory)
         self.notes = StepNotes(self.optimizer, plan, self.flats) if plan.notes.fields else None
-        """What its steps change beside the state of parameters, if anything."""
+        """What the optimizer's steps change beside the state of parameters, if anything."""
         self._blocks = BlockSteps.of(self.optimizer, plan, self._state, self.views)
         self._is_torchs = type(self.optimizer).__module__.startswith("torch.optim.")
         self.served_s = 0.0
@@ -153,7 +151,7 @@ class Shard:
     # --- versions ------------------------------------------------------------------------------------------------
 
     def newest(self) -> Newest:
-        """The version that is published now; needs no lock."""
+        """The published version; needs no lock."""
         return Newest.of(self.counters.newest[0])
 
     @property
@@ -162,7 +160,7 @@ class Shard:
         return int(self.counters.newest[0] >> 17)
 
     def pin(self, worker: int) -> Newest:
-        """Make the newest version the one that `worker` uses; does not wait for an update under way."""
+        """Pin the newest version for `worker`, without waiting for an update under way."""
         with self._versions:
             newest = self.newest()
             self.counters.held[worker] = newest.buffer
@@ -171,29 +169,29 @@ class Shard:
         return newest
 
     def release(self, worker: int) -> None:
-        """The worker will read no rows as of the version that it holds."""
+        """The worker will read no more rows as of the version that it has pinned."""
         self.counters.bases[worker] = -1
 
     def read(self, place: int, rows: Tensor, version: int) -> Tensor:
-        """Rows (int64 [n], different, increasing) of the table at this place of the whole optimizer, as of a version
-        that somebody holds."""
+        """Rows (int64 [n], different, increasing) of the table at this place of the whole optimizer, as of a pinned
+        version."""
         assert self.tables is not None
         return self.tables.read(self.tables.at[self.plan.parameters.index(place)], rows, version)
 
     def unpin(self, worker: int) -> None:
-        """It uses none any more, until it holds one again."""
+        """Unpin the worker's version."""
         with self._versions:
             self.counters.held[worker] = -1
 
     def applied(self, worker: int) -> int:
-        """The last push of `worker` that is part of the newest version; needs no lock."""
+        """The last push of `worker` in the newest version; needs no lock."""
         buffer = self.counters.newest[0] & (_STATE_BIT - 1)
         return int(self.counters.applied[buffer * self._workers + worker])
 
     def _free(self, newest: int, pusher: int | None) -> int:
-        """The number of a buffer that may be written to: one that only `pusher` holds, else one that nobody does.
+        """The number of a buffer that may be overwritten: one that only `pusher` has pinned, else one that nobody has.
 
-        In this order since `pusher` has just read its own, which is in its core's cache.
+        In this order, since `pusher` has just read its own, which is in its core's cache.
         """
         with self._versions:
             held = self.counters.held.tolist()
@@ -206,7 +204,7 @@ class Shard:
         raise AssertionError("every buffer is held")
 
     def publish(self, version: int, buffer: int, state: int) -> None:
-        """Let what lies in this buffer and in this state be the newest version, by one store."""
+        """Make this buffer and state the newest version, by one store."""
         self.counters.newest[0] = version << 17 | state << 16 | buffer
 
     # --- updates -------------------------------------------------------------------------------------------------
@@ -219,11 +217,12 @@ class Shard:
         groups: Groups,
         pusher: int | None = None,
     ) -> bool:
-        """With `applying`: make the next version by a step with `gradients` and these hyper-parameters, publish it.
+        """Make the next version by a step with `gradients` and these hyper-parameters, and publish it; under
+        `applying`.
 
-        `origins`: whose gradients are averaged in it. `pusher`: a worker that has no use any more for the version it
-        holds, so that the next one may be written over it; it then holds that. False, and nothing is done, for a push
-        that was applied before.
+        `origins`: whose gradients it averages. `pusher`: a worker that no longer needs its pinned version, whose buffer
+        may be overwritten; it then has the new version pinned. False, with no effect, for a push that was applied
+        before.
         """
         newest = self.newest()
         if self.tables is not None:
@@ -295,8 +294,8 @@ class Shard:
             parameter.grad = None
 
     def _take(self, source: int, groups: Groups, base: int) -> list[dict[str, Any]]:
-        """Have these hyper-parameters for the next step, of a worker that has seen version `base`. The param groups as
-        they are then, where nothing is noted of what a step may change there."""
+        """Load the hyper-parameters for the next step, from a worker that has seen version `base`. Returns the param
+        groups, if nothing is noted of what a step may change in them."""
         if self.notes is not None:
             self.notes.load_version(source)
             self.notes.load_groups(groups, base)
@@ -346,7 +345,7 @@ class Shard:
 
     @contextmanager
     def serving(self, gradients: int = 1) -> Iterator[None]:
-        """With `applying`: while so many gradients are applied."""
+        """Measures the time in which so many gradients are applied; under `applying`."""
         began = self._now()
         yield
         if seconds := self._now() - began:
@@ -373,8 +372,8 @@ class Shard:
         self.publish(0, 0, 0)
 
     def optimizer_state(self) -> dict[Any, Any]:
-        """The optimizer's state of the newest version by place of the parameter in the whole optimizer, what belongs to
-        none by its own key; copied, but for what has a row for each row of a table. With `applying`."""
+        """The optimizer's state of the newest version by place of the parameter in the whole optimizer; what belongs to
+        no parameter keeps its own key. Copied, except row-wise state of tables. Under `applying`."""
         newest = self.newest()
         if self.tables is not None:
             self.tables.recover(newest.version)
@@ -385,15 +384,15 @@ class Shard:
         if self.tables is not None:
             for place in self.tables.at:
                 state.get(place, {}).update(self.tables.state(place) if state.get(place) else {})
-        return {self.plan.parameters[at] if isinstance(at, int) else at: value for at, value in state.items()}
+        return {self.plan.parameters[key] if isinstance(key, int) else key: value for key, value in state.items()}
 
     def content(self, newest: Newest) -> tuple[Tensor, Tensor]:
-        """The bytes (uint8) of a version and of its state, where they lie."""
+        """The bytes (uint8) of a version and of its state, without a copy."""
         return self.flats[newest.buffer], self._state.memory(newest.state)
 
     def restore(self, version: int, state: Mapping[Any, Any], groups: Groups | None = None) -> None:
-        """Go on from a version with this state, by place in the whole optimizer, and with what steps have changed in
-        these groups of the whole optimizer; before the run's first update."""
+        """Resume from a version with this state, by place in the whole optimizer, and with these groups of the whole
+        optimizer for what steps have changed in them; before the run's first update."""
         places = {whole: place for place, whole in enumerate(self.plan.parameters)}
         newest = self.newest()
         mine = {
@@ -425,5 +424,5 @@ def _is_plain(group: Mapping[str, Any]) -> bool:
 
 
 def _damped(groups: Groups, factor: float) -> Groups:
-    """The groups with their learning rates multiplied by what a damping makes of staleness."""
+    """The groups with their learning rates multiplied by the damping's factor."""
     return groups if factor == 1.0 else [{**group, "lr": group["lr"] * factor} for group in groups]

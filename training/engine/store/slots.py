@@ -29,7 +29,7 @@ class Average(NamedTuple):
 
 
 class Slots:
-    """The slots of one optimizer. A slot is written by one worker and read when it is registered or pushed."""
+    """The slots of one optimizer. One worker writes a slot; others read it when it is registered or pushed."""
 
     def __init__(
         self, plan: PartitionPlan, memory: Tensor, control: Control, section: int, row_memory: Tensor | None = None
@@ -61,7 +61,8 @@ class Slots:
         valid: bool,
         is_carried: bool = False,
     ) -> None:
-        """Fill a slot; `origins`: one for each shard, of the same push. `is_carried`: another writes the gradients."""
+        """Fill a slot. `origins`: one for each shard, of the same push. `is_carried`: a `Carrier` writes the
+        gradients."""
         self._note(slot, origins, valid)
         if not is_carried:
             self._put(slot, gradients)
@@ -103,13 +104,14 @@ class Slots:
         room[: len(packed)] = torch.frombuffer(bytearray(packed), dtype=torch.uint8)
 
     def gather(self, slot: int, first: bool) -> None:
-        """A slot has become part of the round, as its first or after others: it stays as it is until the next."""
+        """The slot has joined the round, as its `first` or later; it stays unchanged until the next round."""
 
     def average(self, slots: Sequence[int], places: Sequence[int], is_sum: bool = False) -> Average:
-        """The mean of the valid gradients in `slots`, summed in this order, with the hyper-parameters of the last; one
-        that a slot lacks counts as 0. `is_sum`: not divided.
+        """The mean of the valid gradients in `slots`, summed in this order, with the hyper-parameters of the last; a
+        gradient that a slot lacks counts as 0. `is_sum`: the sum instead.
 
-        One entry for each parameter of the optimizer; None at other `places`, and where no slot has one.
+        One entry for each parameter of the optimizer; None at places other than `places`, and where no slot has a
+        gradient.
         """
         filled = [self.read(slot) for slot in slots]
         valid = [slot for slot in filled if slot.valid]
@@ -120,7 +122,7 @@ class Slots:
         return Average(gradients, filled[-1].groups)
 
     def read(self, slot: int) -> FilledSlot:
-        """The gradients in a slot, as views into shared memory, each of its parameter's shape and type."""
+        """The gradients in a slot, as views into shared memory, in each parameter's shape and type."""
         present = self._flags[slot].tolist()
         gradients = [g if here else None for g, here in zip(self._gradients[slot], present, strict=True)]
         for place, table in self._table_at.items():
@@ -128,7 +130,7 @@ class Slots:
         return FilledSlot(gradients, self._groups(slot), bool(self._counters.valid[slot]))
 
     def origin(self, slot: int, shard: int) -> Origin:
-        """Where a slot's gradient comes from, as one shard sees it."""
+        """The origin of a slot's gradient at one shard."""
         counters, index = self._counters, slot * self._shards + shard
         return Origin(
             counters.owner[slot],

@@ -1,4 +1,5 @@
-"""What an optimizer keeps between steps, found by trying some on copies; and which optimizers cannot be followed."""
+"""Finds what an optimizer keeps between steps, by trial steps on copies, and refuses optimizers that are not
+supported."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,14 +36,14 @@ _CONSTANT: Final = (bool, int, float, str, type(None), torch.dtype, torch.device
 
 @dataclass(frozen=True)
 class Hole:
-    """Where in a form a tensor belongs, and which."""
+    """Where a tensor belongs in a form, and which tensor."""
 
     number: int
 
 
 def cut_out(value: Any) -> tuple[Any, list[Tensor]]:
-    """A value as its form, which has holes where its tensors were, and these in order. TypeError, naming the type, for
-    what is no tensor, no constant, and no list, tuple or dict of them."""
+    """Split a value into a form, which has holes instead of tensors, and these tensors in order. TypeError, naming the
+    type, for anything but tensors, constants, and lists, tuples or dicts of them."""
     tensors: list[Tensor] = []
     return _cut_out(value, tensors), tensors
 
@@ -61,7 +62,7 @@ def _cut_out(value: Any, tensors: list[Tensor]) -> Any:
 
 
 def filled(form: Any, tensors: Sequence[Tensor]) -> Any:
-    """The inverse of `cut_out`, with containers of its own."""
+    """The inverse of `cut_out`, with new containers."""
     if isinstance(form, Hole):
         return tensors[form.number]
     if type(form) is dict:
@@ -78,8 +79,8 @@ NUMBERS: Final[Mapping[type, torch.dtype]] = {bool: torch.int64, int: torch.int6
 
 @dataclass(frozen=True)
 class StateEntry:
-    """What an optimizer keeps for a parameter: a tensor, or a Python number when `number` names its type. `hole`: which
-    tensor of a value that has a form (`FoundState.forms`); None: the value itself."""
+    """One entry that an optimizer keeps for a parameter: a tensor, or a Python number whose type is `number`. `hole`:
+    which tensor of a structured value (`FoundState.forms`); None: the value itself."""
 
     parameter: int
     name: str
@@ -89,8 +90,8 @@ class StateEntry:
 
 
 class FoundState(NamedTuple):
-    """What an optimizer keeps: tensors and numbers; the forms of other values, by parameter and name; and what is to be
-    noted beside the state of its parameters."""
+    """What an optimizer keeps: tensors and numbers; the forms of other values, by parameter and name; and what is noted
+    beside the state of its parameters."""
 
     entries: list[StateEntry]
     forms: dict[tuple[int, str], Any]
@@ -98,16 +99,16 @@ class FoundState(NamedTuple):
 
 
 def discover(optimizer: Optimizer) -> FoundState:
-    """What the optimizer will keep, found by a few steps on copies; random numbers are left alone.
+    """Find what the optimizer will keep, by a few steps on copies, without changing the random numbers.
 
-    ValueError, naming the optimizer and what to do, for one whose state cannot live beside the parameters: it needs
-    to evaluate the loss again, keeps tensors that belong to no parameter, or state that changes its shape.
+    ValueError, naming the optimizer and the remedy, if its state cannot be shared: it evaluates the loss again, keeps
+    tensors that belong to no parameter, or changes the shape of its state.
 
-    A few parameters at a time where they are many, so that the copies take little memory.
+    Many parameters are tried a few at a time, so that the copies take little memory.
     """
     own = vars(optimizer)
     if not {"state", "param_groups"} <= own.keys() or any(isinstance(value, Optimizer) for value in own.values()):
-        raise unfit(optimizer, "it wraps another optimizer, whose state is not its own")
+        raise unfit(optimizer, "it wraps another optimizer, which keeps the state")
     entries: list[StateEntry] = []
     forms: dict[tuple[int, str], Any] = {}
     noted: list[NotedParts] = []
@@ -118,10 +119,10 @@ def discover(optimizer: Optimizer) -> FoundState:
         chunk.append(place)
         size += 0 if is_table(parameter) else parameter.numel() * parameter.element_size()
         if size >= AT_A_TIME or place == len(parameters) - 1:
-            found = _discover(optimizer, chunk)
-            entries += [replace(kept, parameter=chunk[kept.parameter]) for kept in found.entries]
-            forms |= {(chunk[number], name): form for (number, name), form in found.forms.items()}
-            noted.append(found.noted)
+            discovered = _discover(optimizer, chunk)
+            entries += [replace(entry, parameter=chunk[entry.parameter]) for entry in discovered.entries]
+            forms |= {(chunk[number], name): form for (number, name), form in discovered.forms.items()}
+            noted.append(discovered.noted)
             chunk, size = [], 0
     return FoundState(entries, forms, NotedParts.of(noted))
 
@@ -145,10 +146,10 @@ def _discover(optimizer: Optimizer, places: Sequence[int]) -> FoundState:
         except Exception as error:
             raise unfit(optimizer, f"a step on CPU with dense gradients fails ({error})") from error
     last, forms = _kept(tried, copies)
-    shapes = {(kept.parameter, kept.name, kept.hole): kept.example.shape for kept in last}
-    for kept in first:
-        if shapes.get((kept.parameter, kept.name, kept.hole)) != kept.example.shape:
-            raise unfit(optimizer, f"the shape of its state {kept.name!r} changes")
+    shapes = {(entry.parameter, entry.name, entry.hole): entry.example.shape for entry in last}
+    for entry in first:
+        if shapes.get((entry.parameter, entry.name, entry.hole)) != entry.example.shape:
+            raise unfit(optimizer, f"the shape of its state {entry.name!r} changes")
     for key, form in forms.items():
         if first_forms.get(key, form) not in (form, None):
             raise unfit(optimizer, f"its state {key[1]!r} is a {type(form).__name__} that changes")
@@ -158,7 +159,7 @@ def _discover(optimizer: Optimizer, places: Sequence[int]) -> FoundState:
 
 
 def _noted(optimizer: Optimizer, tried: Optimizer, before: ChangedEntries) -> NotedParts:
-    """What the steps of the trial have changed beside the state of parameters."""
+    """What the trial steps have changed beside the state of parameters."""
     groups, names = before.changed()
     attributes = [name for name in names if is_scalar(vars(tried)[name])]
     if others := set(names) - set(attributes):
@@ -174,10 +175,10 @@ def _noted(optimizer: Optimizer, tried: Optimizer, before: ChangedEntries) -> No
 
 
 def refuse_coupling(optimizer: Optimizer, shards: Sequence[Sequence[int]]) -> None:
-    """ValueError when separate optimizers for `shards` do not do exactly what one optimizer does.
+    """ValueError unless separate optimizers for `shards` do exactly what one optimizer does.
 
-    Found by steps with random gradients on copies. True for optimizers that look at one parameter at a time, layer-wise
-    ones (LARS, LAMB) included; not for those that take a norm over all layers.
+    Found by steps with random gradients on copies. Optimizers that look at one parameter at a time pass, layer-wise
+    ones (LARS, LAMB) too; those that take a norm over all layers do not.
     """
     if len(shards) < 2:
         return
@@ -206,16 +207,16 @@ def refuse_coupling(optimizer: Optimizer, shards: Sequence[Sequence[int]]) -> No
 
 
 def _notes_alike(optimizer: Optimizer, whole: Optimizer, part: Optimizer, cut: Sequence[int]) -> bool:
-    """Whether a part has in its param groups, and in the state of no parameter, what the whole has there: an estimate
-    over all layers may be too small yet to show in the weights."""
+    """Whether a part has the same param groups and global state as the whole: an estimate over all layers may still be
+    too small to show in the weights."""
     of_whole = [whole.param_groups[number] for number in groups_of(optimizer, cut)]
     alike = [images(mine) == images(other) for mine, other in zip(part.param_groups, of_whole, strict=True)]
     return all(alike) and images(unowned_state(part)) == images(unowned_state(whole))
 
 
-def refuse_own_rate(optimizer: Optimizer, found: FoundState) -> None:
-    """ValueError, beside a damping that multiplies learning rates, for one whose steps change them."""
-    if any(key == "lr" for _, key in found.noted.keys):
+def refuse_own_rate(optimizer: Optimizer, discovered: FoundState) -> None:
+    """ValueError, for a damping that multiplies learning rates, if the optimizer's own steps change them."""
+    if any(key == "lr" for _, key in discovered.noted.keys):
         raise ValueError(
             "trainer.strategy.init_args.damping: multiplies learning rates, and the steps of "
             f"{type(optimizer).__name__} change them. Write none, or use another optimizer."

@@ -1,4 +1,4 @@
-"""What `optimizer.state` shows in a worker while it trains: the state in shared memory, copied when asked for."""
+"""What `optimizer.state` shows in a worker during training: the state in shared memory, copied on access."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -11,9 +11,9 @@ State = dict[str, Any]
 
 
 class OptimizerStateView(defaultdict[Tensor, State]):
-    """Takes the place of `optimizer.state`, to be read: `read` gives the newest state, `version` says when it changes.
+    """Replaces `optimizer.state`, read-only: `read` gives the newest state, `version` says when it changes.
 
-    A copy or pickle of it is a plain state. What is written into it does not reach the run.
+    A copy or pickle of it is a plain state. Writes into it do not reach the run.
     """
 
     def __init__(self, read: Callable[[], Mapping[Tensor, State]], version: Callable[[], object]) -> None:
@@ -27,13 +27,13 @@ class OptimizerStateView(defaultdict[Tensor, State]):
         return self._of is not None
 
     def forget(self) -> None:
-        """Give up what was copied."""
+        """Drop the copy."""
         if self._of is not None:
             super().clear()
             self._of = None
 
     def plain(self) -> defaultdict[Tensor, State]:
-        """What it shows now."""
+        """The present state as a plain dict."""
         self._renew()
         return defaultdict(dict, super().items())
 
@@ -81,12 +81,12 @@ class OptimizerStateView(defaultdict[Tensor, State]):
 
 
 class StateSwap:
-    """Lets an optimizer show, in the place of its own state, that of the run in which it is: from `show` to `hide`."""
+    """Makes an optimizer show the run's state instead of its own, from `show` to `hide`."""
 
     def __init__(
         self, optimizer: Optimizer, read: Callable[[], Mapping[Tensor, State]], version: Callable[[], object]
     ) -> None:
-        """`read` and `version` as `OptimizerStateView` takes them."""
+        """`read` and `version`: as in `OptimizerStateView`."""
         self.optimizer, self._shown = optimizer, OptimizerStateView(read, version)
 
     @property
@@ -95,28 +95,29 @@ class StateSwap:
 
     @property
     def is_untouched(self) -> bool:
-        """Whether what the optimizer has is as it is in the run: shown, and nobody can have written into a copy."""
+        """Whether the optimizer's state equals the run's: it is shown, and nobody can have written into a copy."""
         return self.is_on and not self._shown.is_read
 
     def show(self) -> None:
-        """Let the optimizer show the run's state, to be read; while training."""
+        """Show the run's state in the optimizer, read-only; during training."""
         self._shown.forget()
         self.optimizer.state = self._shown
 
     def hide(self, keeps: bool = True) -> None:
-        """Undo `show`: the optimizer `keeps` what it has shown last, or has no state."""
+        """Undo `show`: the optimizer `keeps` the state shown last, or has none."""
         if self.is_on:
             self.optimizer.state = self._shown.plain() if keeps else defaultdict(dict)
         self._shown.forget()
 
     def forget(self) -> None:
-        """What was shown is that of another version."""
+        """The shown state belongs to an older version; drop it."""
         self._shown.forget()
 
 
 def copied(state: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Each tensor by itself: a deep copy of a view has the whole storage in it, here all of the run's memory."""
-    return {key: _copied(kept) for key, kept in state.items()}
+    """Copies of the tensors, each with storage of its own: a deep copy of a view would copy the whole storage, here all
+    of the run's memory."""
+    return {key: _copied(value) for key, value in state.items()}
 
 
 def _copied(value: Any) -> Any:

@@ -37,7 +37,7 @@ ADDRESSES: Final = 2**40  # bytes of address space that a log may have; it takes
 class TablePlan:
     """A sparse table: its parameter's place in the optimizer and `index` in the shard, and its rows.
 
-    `columns`: the weight, then for each entry of `state` as much; from byte `at` of the run's memory.
+    `columns`: the weight, then each entry of `state`, of the same shape; from byte `at` of the run's memory.
     """
 
     place: int
@@ -55,16 +55,16 @@ class TablePlan:
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """One shard: which parameters and groups of its optimizer, the layout of one version, and of its state.
+    """One shard: its parameters and groups of the optimizer, the layout of one version, and of its state.
 
-    Behind the parameters a version has `notes`: what is `noted` of its optimizer. `forms`: of state that is neither a
-    tensor nor a number, by parameter and name. `state` has the optimizer's slots, then a flag for each slot, then what
-    delay compensation keeps. The versions begin at byte `versions_at`, the two states at `state_at`. Where codecs have
-    error feedback, each of the `keepers`, which are the workers, keeps `kept` numbers (fp32), twice: the last ones, and
-    those of the push under way.
+    After the parameters a version has `notes`: what is `noted` of its optimizer. `forms`: of state that is neither a
+    tensor nor a number, by parameter and name. The state has the optimizer's slots, then a flag for each slot, then
+    what delay compensation keeps. The versions begin at byte `versions_at`, the two states at `state_at`. With error
+    feedback each of the `keepers`, which are the workers, keeps `kept` numbers (fp32) twice: the last residual, and
+    that of the push under way.
 
-    In versions and state `tables` have no rows: they lie behind all that, once. `log` is the layout of a record of
-    their rows, of which there are `records` from byte `log_at` of the memory for rows on.
+    `tables` have no rows in versions and state: they come after all that, once. `log` is the layout of one record of
+    their rows; `records` of these lie from byte `log_at` of the memory for rows on.
     """
 
     parameters: tuple[int, ...]
@@ -93,7 +93,7 @@ class ShardPlan:
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of one of the two states; 0 where nothing is kept."""
+        """Bytes of one of the two states; 0 if nothing is kept."""
         return self.squares.nbytes
 
     @property
@@ -130,20 +130,20 @@ class ShardPlan:
         return memory[start : start + self.state_bytes]
 
     def kept_memory(self, memory: Tensor, worker: int, which: int) -> Tensor:
-        """What a worker keeps from one push to the next, fp32 [kept]: 0 or 1 of the two."""
+        """A worker's residual, fp32 [kept]: 0 or 1 of the two."""
         start = self.kept_at + (2 * worker + which) * self._kept_bytes
         return memory[start : start + 4 * self.kept].view(torch.float32)
 
 
 @dataclass(frozen=True)
 class PartitionPlan:
-    """One optimizer: its shards, and the slots where gradients lie that are gathered or wait for a server.
+    """One optimizer: its shards, and the slots for gradients that are gathered or wait for a server.
 
-    `gradients` is the layout of one slot's gradients, all shards, in the order of the optimizer's parameters; behind
-    them a flag for each (uint8, 1: there is one), and the hyper-parameters: their length (int64) and JSON.
+    `gradients` is the layout of one slot's gradients, all shards, in the order of the optimizer's parameters. After
+    them come a flag for each (uint8, 1: present), and the hyper-parameters: their length (int64) and JSON.
 
-    The gradient of a table has no part in it. `rows` is the layout of those of one slot, in the memory for rows: how
-    many there are of each table, then for each table their numbers and values, as many as it has.
+    Gradients of tables are elsewhere: `rows` is the layout of those of one slot, in the memory for rows: how many rows
+    of each table, then for each table their numbers and values, with room for all of its rows.
     """
 
     shards: tuple[ShardPlan, ...]
@@ -161,12 +161,12 @@ class PartitionPlan:
 
     @property
     def tables(self) -> list[TablePlan]:
-        """Of all shards."""
+        """The tables of all shards."""
         return [table for shard in self.shards for table in shard.tables]
 
     @property
     def rows_end(self) -> int:
-        """Where the memory for rows ends."""
+        """The end of the memory for rows."""
         return self.rows_at + self.slots * self.rows.nbytes
 
     def slot_memory(self, memory: Tensor, slot: int) -> Tensor:
@@ -176,14 +176,14 @@ class PartitionPlan:
 
 
 class Capacity:
-    """What memory is planned for; this is the memory that worker processes share."""
+    """How much memory is planned: here, for memory shared by worker processes."""
 
     def buffers(self, settings: Settings, workers: int) -> int:
         """Versions of a shard."""
         return settings.buffers(workers)
 
     def slots(self, settings: Settings, workers: int, has_tables: bool) -> int:
-        """Gradients at a time; `has_tables`: some are sparse."""
+        """Gradients at a time. `has_tables`: some are sparse."""
         return settings.slots(workers)
 
 
@@ -198,13 +198,13 @@ def plan_section(
     rows_start: int = 0,
     capacity: Capacity = OF_PROCESSES,
 ) -> PartitionPlan:
-    """Plan the memory of one optimizer from byte `start`, in that for rows from `rows_start`; refuses optimizers as
-    `discover` and `refuse_coupling` do."""
+    """Plan the memory of one optimizer from byte `start`, and from `rows_start` in the memory for rows. Refuses
+    optimizers as `discover` and `refuse_coupling` do."""
     refuse_optimizer(optimizer)
-    found = discover(optimizer)
-    entries = found.entries
+    discovered = discover(optimizer)
+    entries = discovered.entries
     if settings.damping.scales:
-        refuse_own_rate(optimizer, found)
+        refuse_own_rate(optimizer, discovered)
     parameters = [(str(place), p.detach()) for place, p in enumerate(parameters_of(optimizer))]
     tables = {place for place, p in enumerate(parameters_of(optimizer)) if is_table(p)}
     if tables:
@@ -222,7 +222,7 @@ def plan_section(
     shards = []
     for places in cuts:
         buffers = capacity.buffers(settings, workers)
-        shard = _plan_shard(optimizer, [parameters[i] for i in places], found, settings, workers, start, buffers)
+        shard = _plan_shard(optimizer, [parameters[i] for i in places], discovered, settings, workers, start, buffers)
         shard = _with_tables(shard, {i: whole[i] for i in places if i in tables}, entries, rows_start)
         shards.append(shard)
         start, rows_start = shard.end, shard.log_at + RowLog.size(shard.log, shard.records)
@@ -241,15 +241,15 @@ def _with_tables(
 ) -> ShardPlan:
     """The plan with these tables, by place in the optimizer."""
     planned: list[TablePlan] = []
-    at = plan.tables_at
+    offset = plan.tables_at
     for place, weight in tables.items():
         state = tuple(e for e in entries if e.parameter == place and _has_rows(e))
         empty = torch.empty(weight.shape, dtype=weight.dtype, device="meta")
         of_state = [(e.name, torch.empty(weight.shape, dtype=e.example.dtype, device="meta")) for e in state]
         columns = lay_out([("weight", empty), *of_state])
-        at = -(-at // mmap.PAGESIZE) * mmap.PAGESIZE
-        planned.append(TablePlan(place, plan.parameters.index(place), len(weight), state, columns, at))
-        at += columns.nbytes
+        offset = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
+        planned.append(TablePlan(place, plan.parameters.index(place), len(weight), state, columns, offset))
+        offset += columns.nbytes
     if not planned:
         return replace(plan, log_at=rows_start)
     log = _record([(table, 1 + len(table.state)) for table in planned])
@@ -258,7 +258,7 @@ def _with_tables(
 
 
 def _record(tables: Sequence[tuple[TablePlan, int]]) -> Layout:
-    """For each table room for all of its rows: their numbers, and the first of its columns, so many."""
+    """The layout of a record with room for all rows of each table: their numbers, and that many of its columns."""
     fields = [("counts", torch.empty(len(tables), dtype=torch.int64, device="meta"))]
     for table, columns in tables:
         fields.append(("rows", torch.empty(table.rows, dtype=torch.int64, device="meta")))
@@ -271,14 +271,14 @@ def _record(tables: Sequence[tuple[TablePlan, int]]) -> Layout:
 
 
 def _has_rows(entry: StateEntry) -> bool:
-    """Whether what is kept for a table has a row for each of its rows."""
+    """Whether an entry of a table's state has a row for each of the table's rows."""
     return entry.number is None and entry.example.dim() > 1
 
 
 def _plan_shard(
     optimizer: Optimizer,
     parameters: Sequence[tuple[str, Tensor]],
-    found: FoundState,
+    discovered: FoundState,
     settings: Settings,
     workers: int,
     start: int,
@@ -286,26 +286,28 @@ def _plan_shard(
 ) -> ShardPlan:
     places = tuple(int(name) for name, _ in parameters)
     tables = {place for place, p in enumerate(parameters_of(optimizer)) if is_table(p)}
-    mine = tuple(
+    entries = tuple(
         replace(k, parameter=places.index(k.parameter), example=_without_rows(k, k.parameter in tables))
-        for k in found.entries
+        for k in discovered.entries
         if k.parameter in places
     )
-    names = list(dict.fromkeys(k.name for k in mine))  # one array of all parameters behind the other
-    mine = tuple(sorted(mine, key=lambda k: names.index(k.name)))
+    names = list(dict.fromkeys(k.name for k in entries))  # one array of all parameters behind the other
+    entries = tuple(sorted(entries, key=lambda k: names.index(k.name)))
     adaptive = settings.keeps_squares
-    slots = lay_out([(_called(k), k.example) for k in mine])
-    flags = lay_out([("present", torch.zeros(len(mine), dtype=torch.uint8))] if mine else [], start=slots.nbytes)
+    slots = lay_out([(_called(k), k.example) for k in entries])
+    flags = lay_out([("present", torch.zeros(len(entries), dtype=torch.uint8))] if entries else [], start=slots.nbytes)
     squares = lay_out([(name, p) for name, p in parameters] if adaptive else [], start=flags.nbytes)
     start = -(-start // ALIGNMENT) * ALIGNMENT
     groups = tuple(groups_of(optimizer, places))
-    kept = settings.push_codec.kept([tuple(p.shape) for _, p in parameters])
+    residual = settings.push_codec.kept([tuple(p.shape) for _, p in parameters])
     version = lay_out(list(parameters))
-    room = [("notes", torch.zeros(found.noted.room, dtype=torch.uint8))] if found.noted.room else []
-    forms = tuple((places.index(at), name, form) for (at, name), form in found.forms.items() if at in places)
+    room = [("notes", torch.zeros(discovered.noted.room, dtype=torch.uint8))] if discovered.noted.room else []
+    forms = tuple(
+        (places.index(index), name, form) for (index, name), form in discovered.forms.items() if index in places
+    )
     return ShardPlan(
-        places, groups, version, slots, flags, squares, mine, start, buffers, kept, workers if kept else 0,
-        notes=lay_out(room, start=version.nbytes), noted=found.noted, forms=forms,
+        places, groups, version, slots, flags, squares, entries, start, buffers, residual, workers if residual else 0,
+        notes=lay_out(room, start=version.nbytes), noted=discovered.noted, forms=forms,
     )  # fmt: skip
 
 
@@ -315,12 +317,13 @@ def _called(entry: StateEntry) -> str:
 
 
 def _without_rows(entry: StateEntry, of_table: bool) -> Tensor:
-    """What stands for state in the versions of it: a table's row-wise state lies elsewhere."""
+    """The example of a state entry in the plan of a version: empty for row-wise state of a table, which lies
+    elsewhere."""
     return entry.example[:0] if of_table and _has_rows(entry) else entry.example
 
 
 def digest(plans: Sequence[PartitionPlan], settings: Settings) -> int:
-    """A number that differs, all but surely, between different plans; fits an int64."""
+    """A number (int64) that almost surely differs between different plans."""
     layouts = [
         [
             (s.version, s.slots, s.parameters, [replace(t, at=0) for t in s.tables], s.notes, sorted(s.noted.keys))

@@ -1,7 +1,7 @@
-"""Sparse tables: parameters whose gradients hold the rows of a batch alone, and what an optimizer does with rows.
+"""Sparse tables: parameters whose gradients hold only the rows of a batch, and how an optimizer steps on rows.
 
-A table is the weight of an `nn.Embedding` or `nn.EmbeddingBag` with `sparse=True`. It says so itself, so that workers,
-servers and a replay plan alike.
+A table is the weight of an `nn.Embedding` or `nn.EmbeddingBag` with `sparse=True`. The parameter is marked, so that
+workers, servers and a replay plan alike.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from scalebook.training.engine.rules.table_conflicts import unfit_for_rows, writ
 
 _MARK: Final = "_scalebook_table"
 FEW_ROWS: Final = 2
-"""Rows of what stands for a table where an optimizer is tried."""
+"""Rows of the small table on which an optimizer is tried."""
 
 
 def mark_tables(model: nn.Module) -> None:
-    """Before the optimizers are planned with: find the model's tables. ValueError for one that cannot be shared."""
+    """Mark the model's tables, before the optimizers are planned. ValueError for one that cannot be shared."""
     for name, module in model.named_modules():
         if not isinstance(module, nn.Embedding | nn.EmbeddingBag) or not module.sparse:
             continue
@@ -35,17 +35,17 @@ def mark_tables(model: nn.Module) -> None:
 
 
 def is_table(parameter: Tensor) -> bool:
-    """Whether `mark_tables` has found it."""
+    """Whether `mark_tables` has marked it."""
     return bool(getattr(parameter, _MARK, False))
 
 
 def mark_table(parameter: Tensor) -> None:
-    """Say of a parameter that stands for a table that it is one."""
+    """Mark a parameter that stands for a table."""
     setattr(parameter, _MARK, True)
 
 
 def refuse_optimizer(optimizer: Optimizer) -> None:
-    """ValueError, with the remedy, for an optimizer that does not step row by row over the tables that it has."""
+    """ValueError, with the remedy, for an optimizer that does not step row by row over its tables."""
     kind = type(optimizer)
     is_torchs = kind.__module__.startswith("torch.optim.")
     name = kind.__name__ if is_torchs else f"{kind.__module__}.{kind.__qualname__}"
@@ -59,7 +59,7 @@ def refuse_optimizer(optimizer: Optimizer) -> None:
 
 
 def rows_of(indices: Tensor, values: Tensor, rows: int) -> Tensor:
-    """A sparse gradient [rows, ...] of these different rows, increasing: int64 [n] and [n, ...]."""
+    """A sparse gradient [rows, ...] of these different, increasing rows: int64 [n] and [n, ...]."""
     size = (rows, *values.shape[1:])
     return torch.sparse_coo_tensor(indices[None], values, size, is_coalesced=True, check_invariants=False)
 
@@ -70,7 +70,7 @@ def compact(values: Tensor) -> Tensor:
 
 
 def trial(parameter: Tensor) -> Tensor:
-    """A copy on the CPU to try an optimizer on; of a table few rows."""
+    """A copy on the CPU to try an optimizer on; a table is cut to a few rows."""
     part = parameter.detach()[:FEW_ROWS] if is_table(parameter) else parameter.detach()
     return part.to("cpu", copy=True)
 
@@ -81,9 +81,9 @@ def trial_gradient(parameter: Tensor, values: Tensor) -> Tensor:
 
 
 def state_for(old: Tensor, new: Tensor, state: dict[str, Any]) -> dict[str, Any]:
-    """An optimizer's state of the table `old` for one with fewer rows, or for another view of as many.
+    """An optimizer's state of the table `old`, for one with fewer rows or for another view of it.
 
-    What has a row for each row is cut, or the same memory: tables are large.
+    Row-wise state is cut, or shares its memory: tables are large.
     """
     return {
         name: (value[: len(new)].clone() if len(new) < len(old) else value) if is_row_state(value, old) else value
@@ -97,5 +97,5 @@ def is_row_state(value: object, table: Tensor) -> bool:
 
 
 def dense_parts(gradients: Sequence[Tensor | None]) -> list[Tensor]:
-    """The numbers of the gradients that there are, in the same memory; of a sparse one its rows'."""
+    """The values of the gradients that are not None, without a copy; of a sparse one those of its rows."""
     return [g._values() if g.is_sparse else g for g in gradients if g is not None]

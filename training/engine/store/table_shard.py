@@ -1,8 +1,8 @@
 """The sparse tables of one shard in one process: each lies once in shared memory, and updates change rows in place.
 
-What a step changes are the rows of its gradient. They are gathered, with the rows of the optimizer's state, into small
-tensors, on which the optimizer makes its step as on any other; the results are written back. Before that the shard's
-log (`memory/row_log.py`) has what was there, for those who hold older versions, and in case the process dies.
+A step changes the rows of its gradient. They are gathered, with the rows of the optimizer's state, into small tensors,
+on which the optimizer steps as on any other; the results are written back. Before that the shard's log
+(`memory/row_log.py`) stores the old rows, for workers that hold older versions, and in case the process dies.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,13 +20,13 @@ from scalebook.training.engine.store.store_layout import ShardPlan, TablePlan
 from scalebook.training.engine.store.table_optimizer import compact, rows_of
 
 LOGGED_SHARE: Final = 8
-"""Rows kept for older versions are at most this part of a shard's tables, where there is another process to wait for:
-who holds a version for longer reads newer rows."""
+"""At most this part of a shard's tables is kept as old rows, if other processes hold versions: a worker that holds a
+version for longer reads newer rows."""
 LOGGED_LEAST: Final = 16 * 2**20  # bytes, however small the tables
 
 
 class _Changed(NamedTuple):
-    """Rows that are about to be written: of which table, which, and their new values by column."""
+    """Rows about to be written: of which table, which rows, and their new values by column."""
 
     table: int
     rows: Tensor
@@ -34,8 +34,8 @@ class _Changed(NamedTuple):
 
 
 class Tables:
-    """`parameters`: the shard's optimizer's, of which those of tables are empty between two steps. `row_memory`: the
-    run's memory (uint8) for rows. `forgetful`: the log may forget what somebody still holds."""
+    """`parameters`: the shard's optimizer's; those of tables are empty between two steps. `row_memory`: the run's
+    memory (uint8) for rows. `forgetful`: the log may drop rows that somebody still needs."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Tables:
         self.at = {table.index: number for number, table in enumerate(plan.tables)}
         """The number of a table by the index of its parameter in the shard."""
         self.columns = [_columns(table, memory) for table in plan.tables]
-        """Of each table its weight and the row-wise state, whole, in shared memory of storages of their own."""
+        """The weight and the row-wise state of each table, whole, in shared memory, each with a storage of its own."""
         size = RowLog.size(plan.log, plan.records)
         part = row_memory[plan.log_at : plan.log_at + size]
         self._log = RowLog(counters.log, part, plan.log, plan.records, [len(c) for c in self.columns], forgetful)
@@ -70,7 +70,7 @@ class Tables:
         if gradient is None:
             return
         rows = gradient._indices()[0]
-        taken = [kept.clone() for kept in self._laid(number, rows)]
+        taken = [column.clone() for column in self._laid(number, rows)]
         parameter.data = taken[0]
         parameter.grad = compact(gradient._values())
         state = self._optimizer.state.get(parameter)
@@ -80,8 +80,8 @@ class Tables:
         self._changed.append(_Changed(number, rows, taken))
 
     def collect(self) -> None:
-        """After the optimizer's step: what it has made of the rows. Its parameters and state are empty again."""
-        for at, (number, rows, taken) in enumerate(self._changed):
+        """After the optimizer's step: take the new rows, and empty its parameters and state again."""
+        for index, (number, rows, taken) in enumerate(self._changed):
             parameter, plan = self._parameters[self.plans[number].index], self.plans[number]
             state = self._optimizer.state.get(parameter, {})
             after = [parameter.data]
@@ -89,7 +89,7 @@ class Tables:
                 after.append(state.get(entry.name, before))
                 if entry.name in state:
                     state[entry.name] = after[-1][:0]
-            self._changed[at] = _Changed(number, rows, after)
+            self._changed[index] = _Changed(number, rows, after)
             parameter.grad, parameter.data = None, parameter.data[:0]
 
     def subtract(self, index: int, gradient: Tensor | None, rate: float) -> None:
@@ -101,7 +101,7 @@ class Tables:
         self._changed.append(_Changed(number, rows, [torch.add(weight, gradient._values(), alpha=-rate)]))
 
     def write(self, version: int) -> None:
-        """Change the rows: this update makes `version`. It is published by the caller, then `close`."""
+        """Write the rows: this update makes `version`. The caller publishes it, then calls `close`."""
         counts = [0] * len(self.plans)
         for changed in self._changed:
             counts[changed.table] = len(changed.rows)
@@ -117,7 +117,7 @@ class Tables:
         self._log.close()
 
     def recover(self, newest: int) -> None:
-        """Take back an update in which a process has died; nothing where there is none. `newest` is published."""
+        """Take back an update in which a process has died, if there is one. `newest` is the published version."""
         torn = self._log.torn(newest)
         self._changed = []
         if torn is None:
@@ -130,19 +130,19 @@ class Tables:
         self._log.take_back(torn)
 
     def _laid(self, number: int, rows: Tensor) -> list[Tensor]:
-        """Rows by column, as they lie in the log by now."""
+        """Copies of rows, by column, in the log."""
         numbers, *before = self._log.room(number, len(rows))
         numbers.copy_(rows)
-        for column, kept in zip(self.columns[number], before, strict=True):
-            torch.index_select(column, 0, rows, out=kept)
+        for column, logged in zip(self.columns[number], before, strict=True):
+            torch.index_select(column, 0, rows, out=logged)
         return before
 
     # --- reading -------------------------------------------------------------------------------------------------
 
     def read(self, number: int, rows: Tensor, version: int) -> Tensor:
-        """Rows (int64 [n], different, increasing) of a table's weight as of a version held: [n, ...]. Needs no lock.
+        """Rows (int64 [n], different, increasing) of a table's weight as of a pinned version: [n, ...]. Needs no lock.
 
-        Newer ones where the log has forgotten what came after that version.
+        Newer rows if the log has dropped what came after that version.
         """
         weight = self.columns[number][0]
         while True:
@@ -155,7 +155,7 @@ class Tables:
                 return values
 
     def unchanged_since(self, version: int) -> int | None:
-        """Where the tables, as they lie there, are those of `version`: a number, the same as long as they are."""
+        """A number that stays the same as long as the tables are those of `version`; None if they are not."""
         return self._log.unchanged_since(version)
 
     def _undo(self, number: int, rows: Tensor, values: Tensor, oldest: int, newest: int) -> None:
@@ -167,8 +167,8 @@ class Tables:
         if not len(hits):
             return
         first = torch.full((len(rows),), len(numbers)).scatter_reduce_(0, places[hits], hits, "amin")
-        found = (first < len(numbers)).nonzero()[:, 0]
-        values[found] = torch.cat([record[1] for record in records])[first[found]]
+        changed = (first < len(numbers)).nonzero()[:, 0]
+        values[changed] = torch.cat([record[1] for record in records])[first[changed]]
 
     def since(self, version: int, number: int) -> Tensor:
         """The rows of a table that updates after `version` have changed, as far as the log knows."""
@@ -177,7 +177,7 @@ class Tables:
         return torch.unique(torch.cat(changed)) if changed else torch.empty(0, dtype=torch.int64)
 
     def moved(self, version: int) -> float:
-        """||w - w_base||, Euclidean, over the tables; with the apply lock."""
+        """||w - w_base||, Euclidean, over the tables; under the apply lock."""
         norms = [torch.zeros(())]
         for number, columns in enumerate(self.columns):
             rows = self.since(version, number)
@@ -186,7 +186,7 @@ class Tables:
 
     @contextmanager
     def as_of(self, version: int) -> Iterator[None]:
-        """Meanwhile the tables are those of an older version, in place; only where nobody else reads them."""
+        """Within the context the tables are those of an older version, in place; only if nobody else reads them."""
         changed = [self.since(version, number) for number in range(len(self.plans))]
         now = [columns[0][rows] for columns, rows in zip(self.columns, changed, strict=True)]
         then = [self.read(number, rows, version) for number, rows in enumerate(changed)]
@@ -203,15 +203,15 @@ class Tables:
         return self.columns[self.at[index]][0]
 
     def initialise(self, given: Mapping[int, Tensor], state: Mapping[int, Mapping[str, Any]]) -> None:
-        """Before the first update: whole tables, and the row-wise state that an optimizer has for them, both by
-        the index of the parameter."""
+        """Before the first update: set whole tables, and the row-wise state that an optimizer has for them, both by the
+        index of the parameter."""
         for index, weight in given.items():
             self.weight(index).copy_(weight)
         self.load_state(state)
         self._log.start_at(0)
 
     def load_state(self, state: Mapping[int, Mapping[str, Any]]) -> None:
-        """The row-wise state by the index of the parameter; zeros where there is none."""
+        """Set the row-wise state by the index of the parameter; zeros if there is none."""
         for table, columns in zip(self.plans, self.columns, strict=True):
             of_table = state.get(table.index, {})
             for entry, column in zip(table.state, columns[1:], strict=True):
@@ -222,7 +222,7 @@ class Tables:
                     column.copy_(given)
 
     def start_at(self, version: int) -> None:
-        """This is the first version."""
+        """Set the first version."""
         self._log.start_at(version)
 
     def state(self, index: int) -> dict[str, Tensor]:
@@ -232,13 +232,13 @@ class Tables:
         return dict(zip(names, self.columns[number][1:], strict=True))
 
     def without_rows(self, index: int, state: Mapping[str, Any]) -> dict[str, Any]:
-        """A parameter's state with no rows of what has a row for each of the table's."""
+        """A parameter's state with row-wise entries cut to no rows."""
         names = {entry.name for entry in self.plans[self.at[index]].state}
         return {name: value[:0].clone() if name in names else value for name, value in state.items()}
 
 
 def rows_compensated(tables: Tables, index: int, gradient: Tensor, version: int) -> tuple[Tensor, Tensor]:
-    """The rows of a gradient as they are now, and as they were in `version`: what it was computed from."""
+    """The rows of a gradient now, and as of `version`, which it was computed from."""
     rows, number = gradient._indices()[0], tables.at[index]
     return tables.columns[number][0][rows], tables.read(number, rows, version)
 
@@ -254,7 +254,7 @@ def _columns(table: TablePlan, memory: Tensor) -> list[Tensor]:
 
 
 def _own_storage(view: Tensor) -> Tensor:
-    """The same memory as a tensor that `torch.save` writes no more of."""
+    """The same memory as a tensor with a storage of its own, so that `torch.save` writes no more."""
     if not view.numel():
         return view
     flat = view.view(-1).view(torch.uint8).numpy().data

@@ -27,7 +27,7 @@ from scalebook.training.engine.worker_clock import Steps
 
 
 def written_error(worker: int, names: Sequence[str], moment: str) -> WrittenError:
-    """The error that names these parameters."""
+    """The error for writes into these parameters."""
     some = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
     return WrittenError(
         f"model: worker {worker} wrote into {some} {moment}. Parameters come from the parameter server, so "
@@ -38,14 +38,14 @@ def written_error(worker: int, names: Sequence[str], moment: str) -> WrittenErro
 
 
 WARM_UP: Final = 20
-"""A worker's first gradients, which take up to ten times as long, are not noted."""
+"""A worker's first gradients, which are not measured: they take up to ten times as long."""
 
 
 class OwnTime:
-    """Notes, in `Control.own`, what passes between the ends of two pushes for the first optimizer, but for waiting and
-    for applying gradients, its own or others'.
+    """Adds to `Control.own` the time between the ends of two pushes, for the first optimizer, without waiting and
+    without applying gradients, its own or others'.
 
-    Not where the worker was interrupted in between (a validation, a checkpoint, a rest).
+    Intervals with an interruption (a validation, a checkpoint, a rest) are left out.
     """
 
     def __init__(self, worker: int, section: OptimizerPartition) -> None:
@@ -55,7 +55,7 @@ class OwnTime:
         self._pushes = 0
 
     def pushed(self) -> None:
-        """A push is over, its pull too."""
+        """A push is over, including its pull."""
         if not self._is_noted:
             return
         control, last = self._control, self._last
@@ -66,14 +66,14 @@ class OwnTime:
             control.own[self._worker].add(self._last - last)
 
     def interrupted(self) -> None:
-        """What comes before the next push is more than a gradient."""
+        """The present interval contains more than a gradient; leave it out."""
         self._last = None
 
 
 class GradientSum:
     """The usable gradients since the last push, and the hyper-parameters of the last of them.
 
-    `gradients`: by parameter, in memory of their own. `valid`: whether there are any.
+    `gradients`: their sum by parameter, in memory of its own. `valid`: whether there are any.
     """
 
     def __init__(self, n_push: int) -> None:
@@ -84,17 +84,18 @@ class GradientSum:
 
     @property
     def is_full(self) -> bool:
-        """Whether it is to be pushed now."""
+        """Whether it must be pushed now."""
         return self._count == self._every
 
     @property
     def is_left(self) -> bool:
-        """Whether there is something to push that will not become full any more."""
+        """Whether there is a part of a sum left to push at the end."""
         return 0 < self._count < self._every and self.valid
 
     @torch.no_grad()
     def add(self, gradients: Sequence[Tensor | None], groups: Groups, valid: bool) -> None:
-        """One more; the first after a full one begins anew. One that is not `valid` counts, and adds nothing."""
+        """Add a gradient; after a full sum a new one begins. A gradient that is not `valid` counts, and adds
+        nothing."""
         if self._count in (0, self._every):
             self.gradients, self.valid, self._count = [None] * len(gradients), False, 0
         self._count += 1
@@ -107,20 +108,20 @@ class GradientSum:
                     self.gradients[place] = gradient.clone() if total is None else total.add_(gradient)
 
     def clear(self) -> None:
-        """It has been pushed."""
+        """Start again after a push."""
         self._count = 0
 
 
 COMPARED: Final = 4
-"""How often, first of all, a replica in memory of its own is compared in full: what is written into it through `.data`,
-in place, leaves no other trace."""
+"""How many times, at first, a replica in memory of its own is compared in full: in-place writes through `.data` leave
+no other trace."""
 
 
 @dataclass
 class PendingPush:
-    """A push from beginning to end. `gradients`: as they are handed in, clipped and summed; `usable`: whether this
-    worker's own last gradient is. `started`, `waited`: seconds on the run's clock when it began, and waited until
-    then. `is_sent`: whether it sets out at all, or is only added to what will."""
+    """A push from beginning to end. `gradients`: as handed in, clipped and summed. `usable`: whether this worker's last
+    gradient is valid. `started`, `waited`: seconds on the run's clock at its start, and seconds waited until then.
+    `is_sent`: whether it is sent now, or only added to a sum."""
 
     gradients: list[Tensor | None]
     groups: Groups
@@ -134,8 +135,8 @@ class PendingPush:
 class Client:
     """One worker's end of one optimizer. Between two calls nothing changes the replica.
 
-    With `downpour` (Dean et al. 2012, algorithm 7.1) the worker makes plain SGD steps on its
-    own replica in between, and pushes the sum of its gradients.
+    With `downpour` (Dean et al. 2012, algorithm 7.1) the worker makes plain SGD steps on its own replica in between,
+    and pushes the sum of its gradients.
     """
 
     def __init__(self, control: Control, worker: int, host: Host, replica: Replica, optimizer: Optimizer) -> None:
@@ -163,7 +164,7 @@ class Client:
 
     @property
     def version(self) -> int:
-        """Updates contained in the replica's parameters; of the oldest shard, where shards differ."""
+        """Updates contained in the replica; of the oldest shard, if shards differ."""
         return min(base.version for base in self.bases)
 
     @property
@@ -173,15 +174,15 @@ class Client:
 
     @property
     def steps(self) -> int:
-        """What learning rates are scheduled by."""
+        """The step count that learning rate schedules use."""
         return self.version
 
     def groups(self) -> list[dict[str, Any]]:
-        """The param groups as a state dict has them."""
+        """The param groups as in a state dict."""
         return packed(self.optimizer.param_groups)
 
     def name_parameters(self, names: Mapping[int, str]) -> None:
-        """What errors call them: names by the id of the parameter."""
+        """Set the names that errors use, by the id of the parameter."""
         pairs = zip(self.names, self.replica.parameters, strict=True)
         self.names = [names.get(id(parameter), name) for name, parameter in pairs]
 
@@ -198,15 +199,15 @@ class Client:
         yield from self._pull_steps()
 
     def push(self, valid: bool = True) -> PushResult:
-        """Hand in the gradients with the optimizer's present hyper-parameters, wait for the rule, pull.
+        """Push the gradients with the optimizer's present hyper-parameters, wait for the rule, pull.
 
-        `valid` False: the gradients are not to be applied (infinite under a loss scaler, say); the rule counts the push
+        `valid` False: the gradients must not be applied (infinite under a loss scaler, say); the rule counts the push
         all the same. TimeoutError when nothing happens for the deadline; WrittenError as in `check_foreign_writes`.
         """
         return self._clock.play(self.push_steps(valid))
 
     def completed(self, pushed: PushResult) -> PushResult:
-        """The same: a process of its own has waited for all there is to know."""
+        """Returns `pushed`: a worker process has waited for the whole result."""
         return pushed
 
     def push_steps(self, valid: bool = True) -> Steps[PushResult]:
@@ -226,7 +227,7 @@ class Client:
         return (yield from self._send_steps(PendingPush(gradients, groups, valid, usable, started, waited, is_sent)))
 
     def _send_steps(self, push: PendingPush) -> Steps[PushResult]:
-        """Hand in what is to be sent, wait for the rule, and let the replica become what follows."""
+        """Send the push, wait for the rule, and bring the replica up to date."""
         verdict, staleness = Verdict.ADMIT, 0
         if push.is_sent:
             verdict, staleness = yield from self.hand_in(push.gradients, push.groups, push.valid)
@@ -242,17 +243,17 @@ class Client:
         return PushResult(self.version, verdict is Verdict.ADMIT, staleness, is_last, push.is_sent)
 
     def _arrive_steps(self, push: PendingPush) -> Steps[None]:
-        """What the replica becomes after a push."""
+        """Bring the replica up to date after a push."""
         if self._steps % self._n_fetch == 0:
             yield from self._pull_steps()
         elif push.usable:
             self.replica.step(self.optimizer.param_groups)
 
     def push_rest_steps(self) -> Steps[bool]:
-        """At the end, push the sum that has been begun (`downpour`), with the hyper-parameters of its last gradient.
+        """At the end, push the part of a sum that is left (`downpour`), with the hyper-parameters of its last gradient.
 
-        As Lightning steps in the last batch, however few it has accumulated by then. False: the budget of updates
-        does not allow it.
+        Lightning steps after the last batch in the same way, however few it has accumulated. False if the budget of
+        updates does not allow it.
         """
         if not self._sum.is_left:
             return True
@@ -265,9 +266,9 @@ class Client:
         return verdict is not Verdict.END
 
     def check_foreign_writes(self, moment: str, thorough: bool = False) -> None:
-        """Before the replica is left for another version. `WrittenError` where somebody has written into it since the
-        last pull, which says at which `moment`; but for the rounding of an optimizer that swaps weights for a
-        validation, and back. ValueError where param groups have been added to the optimizer."""
+        """Call before the replica is replaced by another version. `WrittenError`, naming the `moment`, if somebody has
+        written into it since the last pull. Allowed is the rounding of an optimizer that swaps weights for a
+        validation, and back. ValueError if param groups have been added to the optimizer."""
         self.check_groups()
         self._to_compare -= 1
         written = self.replica.written(thorough or self._to_compare >= 0)
@@ -276,7 +277,7 @@ class Client:
         self.replica.unfreeze()
 
     def check_groups(self) -> None:
-        """ValueError where param groups have been added, for which memory was not laid out."""
+        """ValueError if param groups have been added, for which no memory was planned."""
         if len(self.optimizer.param_groups) != self._groups:
             raise ValueError(
                 "optimizer: a param group was added during training. Add all groups in configure_optimizers and freeze "
@@ -284,18 +285,18 @@ class Client:
             )
 
     def refused(self, places: Sequence[int], moment: str) -> WrittenError:
-        """The error that names these parameters."""
+        """The error for writes into the parameters at these places."""
         return written_error(self._worker, [self.names[place] for place in places], moment)
 
     def adopt(self, places: Sequence[int]) -> None:
-        """Before training: put what was written into these parameters into the first version."""
+        """Before training: copy what was written into these parameters to the first version."""
         if places:
             self.replica.adopt(places)
 
     def pull(self, moment: str = "between two pulls") -> int:
-        """Make the replica the newest version; returns it (of the oldest shard, where they differ).
+        """Make the replica the newest version; returns it (of the oldest shard, if they differ).
 
-        What was written into it before: as in `check_foreign_writes`.
+        Checks for writes before that: see `check_foreign_writes`.
         """
         self.check_foreign_writes(moment, thorough=True)
         self._own.interrupted()
@@ -308,7 +309,7 @@ class Client:
         return self.version
 
     def pin_newest(self) -> None:
-        """Have the newest version as the one that the next push is computed from; the replica stays as it is."""
+        """Pin the newest version as the base of the next push; the replica stays as it is."""
         self.state.go_on()
         self.replica.arrive()
         self.bases = self.host.pull(self._worker)
@@ -325,13 +326,13 @@ class Client:
         self._count_taken(self.replica.load_versions(self.bases, whole))
 
     def _count_taken(self, sizes: Sequence[int]) -> None:
-        at = self._worker * METER + PULLED
+        offset = self._worker * METER + PULLED
         for shard, size in zip(self.host.section.shards, sizes, strict=True):
-            shard.counters.meters[at] += size
+            shard.counters.meters[offset] += size
         self._taken, self.reads.taken = sum(sizes) + self.reads.taken, 0
 
     def _gradients(self) -> list[Tensor | None]:
-        """Those of sparse tables with their duplicates summed."""
+        """The gradients; those of sparse tables with their duplicates summed."""
         gradients = self.host.collect(self.replica.gradients())
         for place, gradient in enumerate(gradients):
             if gradient is None or gradient.is_sparse is (place in self.replica.tables):
@@ -348,24 +349,24 @@ class Client:
 
     @property
     def pushed_groups(self) -> Groups:
-        """The hyper-parameters that its pushes travel with, as they are now."""
+        """The present hyper-parameters that a push travels with."""
         return self.notes.untouched_left_out(self.optimizer.param_groups)
 
     def give_state(self) -> None:
-        """Before training: what somebody has put into the optimizer's state and groups is the first version's."""
+        """Before training: copy the state and groups that were put into the optimizer to the first version."""
         state = self.state.initial_state()  # loaded by whoever loaded weights, or the constructor's own
         if state or self.notes.is_touched:
             for shard in self.host.section.shards:
                 shard.restore(shard.version, state or shard.optimizer_state(), self.groups())
 
     def local_state(self) -> LocalState | None:
-        """Of the snapshot while there is one; None where the worker makes no steps of its own."""
+        """Local state of the snapshot while there is one; None if the worker makes no local steps."""
         return None
 
     def snapshot(self, renew: bool = True) -> tuple[int, dict[str, Any]]:
-        """Version and optimizer state dict of this moment; the replica has its parameters, in memory of its own.
+        """Version and optimizer state dict at this moment; the replica has the parameters, in memory of its own.
 
-        With several shards the one that others are pushing may be part of some of them already, not of all.
+        With several shards, a push of another worker that is under way may be part of some of them, not of all.
         """
         self._own.interrupted()
         self.replica.arrive()
@@ -384,13 +385,13 @@ class Client:
         return self.version, {"state": state, "param_groups": self.groups()}
 
     def hand_in(self, gradients: list[Tensor | None], groups: Groups, valid: bool) -> Steps[Outcome]:
-        """A push and nothing else: neither a turn nor newer parameters follow."""
+        """Push only: no wait for the rule and no pull."""
         way = self.host.send(self._worker, self._seq + 1, gradients, valid)
         yield from self._clock.sends(self._worker, sum(way.sizes) if valid else 0)
         return (yield from self.deliver(way, groups, valid))
 
     def deliver(self, way: EncodedPush, groups: Groups, valid: bool) -> Steps[Outcome]:
-        """The rest of `hand_in`, when it has travelled."""
+        """The rest of `hand_in`, after the transfer."""
         gradients = self.host.receive(way)
         self._seq += 1
         self._counters.begun[self._worker] = self._seq

@@ -1,7 +1,8 @@
-"""Who takes which batch of which epoch: every batch once, whatever the workers' speed, and again only after a death.
+"""Which worker takes which batch of which epoch: every batch once, whatever the workers' speed, and again only after a
+death.
 
-A claim is a promise to push the batch's gradient. It is kept in the shared row of the worker that made it until the
-worker says `mark_done`, so that what a dead worker had promised is known and handed out again.
+A claim is a promise to push the batch's gradient. It stays in the shared row of the worker that made it until the
+worker calls `mark_done`, so that the claims of a dead worker are known and handed out again.
 """
 
 import mmap
@@ -21,11 +22,11 @@ _LOG_HEADER: Final = _LIST + 2 * MOST_WRITES
 
 
 class RedoLog:
-    """`size` int64 counters, zero at first, changed by groups of writes of which all happen or none.
+    """`size` int64 counters, zero at first, changed by groups of writes that happen all or not at all.
 
-    The writes are listed, a last value says that the list is complete, then they are carried out. A process killed
-    before that has changed nothing; after it, the next one to take the lock carries the list out again, which does
-    no harm. Made before the fork, in anonymous memory; waiting for the lock ends in `LockTimeout` after `deadline_s`.
+    The writes are listed, a last value marks the list as complete, then they are carried out. A process killed before
+    that mark has changed nothing. After it, the next process that takes the lock carries the list out again, which is
+    harmless. Made before the fork, in anonymous memory; waiting for the lock ends in `LockTimeout` after `deadline_s`.
     """
 
     def __init__(self, size: int, deadline_s: float) -> None:
@@ -38,7 +39,7 @@ class RedoLog:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Be the only one to read and commit. Not re-entrant."""
+        """Hold the lock, which reading and committing need. Not re-entrant."""
         self._lock.acquire(self._deadline_s)
         try:
             if self._listed[_COUNT]:
@@ -63,9 +64,9 @@ class RedoLog:
 
 
 CLAIMS: Final = 4096
-"""Claims of one worker that may be waiting for their push: batches prefetched or accumulated."""
+"""Most claims of one worker that wait for their push: batches prefetched or accumulated."""
 EPOCHS: Final = 1024
-"""How many epochs the fastest worker may be ahead before what is left of the oldest one is forgotten."""
+"""How many epochs the fastest worker may be ahead before the rest of the oldest epoch is forgotten."""
 # int64 counters of the header
 _NEWEST: Final = 0  # 1 + the newest epoch that a worker has begun
 _HEADER: Final = 8
@@ -95,11 +96,11 @@ class Claim(NamedTuple):
 
 
 class Cursor(Uncopied):
-    """The position in the data that all workers share. Made before the fork; anonymous memory, nothing is left behind.
+    """The position in the data, shared by all workers. Made before the fork, in anonymous memory.
 
     An epoch has `batches` batches. With `turns`, batch i belongs to worker i % workers. Without, each worker owns one
-    (batch w is worker w's, so that nobody, however slow, has an empty epoch) and the others go to who comes first.
-    What a dead worker had claimed and what it owned is open to all.
+    (batch w is worker w's, so that no worker, however slow, has an empty epoch), and the others are first come, first
+    served. Batches that a dead worker had claimed or owned are open to all.
 
     A process may be killed anywhere in here: each call happens wholly or not at all (`RedoLog`).
     """
@@ -114,26 +115,31 @@ class Cursor(Uncopied):
     # --- what a worker does ----------------------------------------------------------------------------------------
 
     def enter_epoch(self, worker: int, epoch: int, batches: int, turns: bool) -> bool:
-        """The worker enters an epoch. Doing so again changes nothing; an earlier epoch than before is over for it.
+        """The worker enters an epoch; calling it again changes nothing. Earlier epochs are over for it.
 
-        False, and it has not: it owns none of the batches, and who owns some has not come there yet. Who has nothing
-        to compute would run ahead of all the others, until the ring forgets the epochs that these are in.
+        False, and it has not entered: it owns none of the batches, and an owner has not come there yet. A worker with
+        nothing to compute would run ahead of the others, until the ring forgets their epochs.
 
         ValueError when another worker has begun this epoch with another number of batches.
         """
-        at, row = self._epoch_at(epoch), self._row(worker)
+        offset, row = self._epoch_at(epoch), self._row(worker)
         with self._locked():
-            tag, writes = self._counters[at + _TAG], [(row + _EPOCH, epoch + 1)]
-            if tag == epoch + 1 and self._counters[at + _BATCHES] != batches:
+            tag, writes = self._counters[offset + _TAG], [(row + _EPOCH, epoch + 1)]
+            if tag == epoch + 1 and self._counters[offset + _BATCHES] != batches:
                 raise ValueError(
                     f"data: epoch {epoch} has {batches} batches in worker {worker} but "
-                    f"{self._counters[at + _BATCHES]} in another. Let its length depend on the epoch alone."
+                    f"{self._counters[offset + _BATCHES]} in another. Let its length depend on the epoch alone."
                 )
             if worker >= batches and epoch >= self._counters[_NEWEST] and self._anybody_lives(batches):
                 return False
             if tag < epoch + 1:
                 pool = batches if turns else min(self.workers, batches)
-                writes += [(at + _TAG, epoch + 1), (at + _BATCHES, batches), (at + _NEXT, pool), (at + _TURNS, turns)]
+                writes += [
+                    (offset + _TAG, epoch + 1),
+                    (offset + _BATCHES, batches),
+                    (offset + _NEXT, pool),
+                    (offset + _TURNS, turns),
+                ]
             if self._counters[row + _SHARE_EPOCH] < epoch:
                 writes += [(row + _SHARE_EPOCH, epoch), (row + _SHARE_STEP, 0)]
             writes.append((_NEWEST, max(self._counters[_NEWEST], epoch + 1)))
@@ -141,10 +147,10 @@ class Cursor(Uncopied):
             return True
 
     def claim_batch(self, worker: int) -> Claim | None:
-        """The next batch for this worker: of its epoch, or of an earlier one if a dead worker left it undone.
+        """The next batch for this worker: of its epoch, or of an earlier one that a dead worker left unfinished.
 
-        First what was claimed by the dead, then the worker's own share, then shares of the dead, then the pool. None:
-        nothing is left now, though a later death can bring something back (`outstanding`).
+        In this order: claims of dead workers, the worker's own share, shares of dead workers, the pool. None: nothing
+        is left now, though a later death can bring something back (`outstanding`).
         """
         row = self._row(worker)
         with self._locked():
@@ -166,8 +172,7 @@ class Cursor(Uncopied):
 
     def outstanding(self, besides: Collection[int] = ()) -> int:
         """Batches that living workers other than `besides` have claimed and not done, plus 1 for each of these workers
-        that has not come to the end of its own share: while this is not 0, a death can bring batches back.
-        """
+        that has not finished its own share. While this is not 0, a death can bring batches back."""
         with self._locked():
             newest, total = self._counters[_NEWEST] - 1, 0
             for other in range(self.workers):
@@ -179,7 +184,7 @@ class Cursor(Uncopied):
             return total
 
     def progress(self) -> int:
-        """A number that grows whenever a worker claims or pushes: what a deadline on waiting for others looks at."""
+        """A number that grows whenever a worker claims or pushes; deadlines of waits for other workers use it."""
         return sum(
             self._counters[self._row(worker) + counter]
             for worker in range(self.workers)
@@ -189,13 +194,13 @@ class Cursor(Uncopied):
     # --- what the monitor does -------------------------------------------------------------------------------------
 
     def mark_dead(self, worker: int) -> None:
-        """The worker has died, or claims no more: what it has claimed and not done, and its share, is open to all."""
+        """The worker has died, or claims no more: its unfinished claims and its share are open to all."""
         row = self._row(worker)
         with self._locked():
             self._commit([(row + _GONE, 1), (row + _HANDED, self._counters[row + _DONE])])
 
     def rejoin(self, worker: int) -> None:
-        """A new process takes a dead worker's place: what nobody has taken of its share meanwhile is its own again."""
+        """A new process replaces a dead worker: what nobody has taken of its share meanwhile is its own again."""
         row = self._row(worker)
         with self._locked():
             self._commit([(row + _GONE, 0), (row + _EPOCH, 0), (row + _HANDED, self._counters[row + _DONE])])
@@ -203,9 +208,9 @@ class Cursor(Uncopied):
     # --- checkpoints -----------------------------------------------------------------------------------------------
 
     def state(self) -> dict[int, list[tuple[int, int]]]:
-        """What is not done: by epoch, in order, ranges [start, stop) of batches; none for an epoch that is over.
+        """What is not done: by epoch, in order, ranges [start, stop) of batches; none for a finished epoch.
 
-        Epochs that no worker has begun are absent, and so are those before the slowest worker's if nothing is left.
+        Epochs that no worker has begun are absent, and so are finished ones before the slowest worker's.
         """
         with self._locked():
             rows = [self._row(worker) for worker in range(self.workers)]
@@ -225,7 +230,7 @@ class Cursor(Uncopied):
     # --- under the lock --------------------------------------------------------------------------------------------
 
     def _promise(self, row: int, claim: Claim) -> list[Write]:
-        """Append to the worker's claims; the first of those that an earlier process left there makes room."""
+        """Append to the worker's claims; the first claim that an earlier process left there makes room."""
         done, handed, taken = (self._counters[row + counter] for counter in (_DONE, _HANDED, _TAKEN))
         if taken - done >= CLAIMS:
             raise ValueError(
@@ -240,7 +245,7 @@ class Cursor(Uncopied):
         ]
 
     def _returned(self, worker: int, epoch: int) -> tuple[Claim, list[Write]] | None:
-        """A batch of this epoch or an earlier one that a process claimed which is dead now."""
+        """A batch of this epoch or an earlier one, claimed by a process that is dead now."""
         mine = self._row(worker)
         for other in (worker, *range(self.workers)):
             row = self._row(other)
@@ -249,15 +254,15 @@ class Cursor(Uncopied):
                 claim = self._slot(row, number)
                 if claim.epoch > epoch:
                     continue
-                hole, at = self._slot_at(row, number), self._counters[self._slot_at(row, number)]
+                hole, packed = self._slot_at(row, number), self._counters[self._slot_at(row, number)]
                 if row == mine:  # it is in the right row already; let it change places with the first
                     first_at = self._slot_at(row, first)
-                    return claim, [(hole, self._counters[first_at]), (first_at, at), (row + _HANDED, first + 1)]
+                    return claim, [(hole, self._counters[first_at]), (first_at, packed), (row + _HANDED, first + 1)]
                 return claim, [(hole, self._counters[self._slot_at(row, end - 1)]), (row + _TAKEN, end - 1)]
         return None
 
     def _owned(self, worker: int, epoch: int) -> tuple[Claim, list[Write]] | None:
-        """The next batch of the worker's own share, else of a dead one's, up to this epoch."""
+        """The next batch of the worker's own share, else of a dead worker's, up to this epoch."""
         dead = [other for other in range(self.workers) if self._counters[self._row(other) + _GONE] and other != worker]
         for owner in (worker, *dead):
             claimed = self._share(owner, epoch)
@@ -268,37 +273,37 @@ class Cursor(Uncopied):
         return None
 
     def _pooled(self, epoch: int) -> tuple[Claim, list[Write]] | None:
-        at = self._epoch_at(epoch)
-        batch = self._counters[at + _NEXT]
-        if self._counters[at + _TAG] != epoch + 1 or batch >= self._counters[at + _BATCHES]:
+        offset = self._epoch_at(epoch)
+        batch = self._counters[offset + _NEXT]
+        if self._counters[offset + _TAG] != epoch + 1 or batch >= self._counters[offset + _BATCHES]:
             return None
-        return Claim(epoch, batch), [(at + _NEXT, batch + 1)]
+        return Claim(epoch, batch), [(offset + _NEXT, batch + 1)]
 
     def _share(self, owner: int, epoch: int) -> tuple[Claim, int] | None:
         """The next batch of the owner's share, up to this epoch, and its number in the share of its epoch."""
         row = self._row(owner)
-        at, step = self._counters[row + _SHARE_EPOCH], self._counters[row + _SHARE_STEP]
-        if at <= epoch - EPOCHS:
-            at, step = epoch - EPOCHS + 1, 0
-        while at <= epoch:
-            if step < self._share_size(owner, at):
-                return Claim(at, owner + step * self.workers), step
-            at, step = at + 1, 0
+        share_epoch, step = self._counters[row + _SHARE_EPOCH], self._counters[row + _SHARE_STEP]
+        if share_epoch <= epoch - EPOCHS:
+            share_epoch, step = epoch - EPOCHS + 1, 0
+        while share_epoch <= epoch:
+            if step < self._share_size(owner, share_epoch):
+                return Claim(share_epoch, owner + step * self.workers), step
+            share_epoch, step = share_epoch + 1, 0
         return None
 
     def _anybody_lives(self, below: int) -> bool:
         return not all(self._counters[self._row(worker) + _GONE] for worker in range(below))
 
     def _share_size(self, owner: int, epoch: int) -> int:
-        at = self._epoch_at(epoch)
-        if self._counters[at + _TAG] != epoch + 1:
+        offset = self._epoch_at(epoch)
+        if self._counters[offset + _TAG] != epoch + 1:
             return 0
-        mine = -(-(self._counters[at + _BATCHES] - owner) // self.workers)
-        return max(0, mine if self._counters[at + _TURNS] else min(1, mine))
+        owned = -(-(self._counters[offset + _BATCHES] - owner) // self.workers)
+        return max(0, owned if self._counters[offset + _TURNS] else min(1, owned))
 
     def _not_claimed(self, epoch: int, pool: bool) -> set[int]:
-        at = self._epoch_at(epoch)
-        left = set(range(self._counters[at + _NEXT], self._counters[at + _BATCHES])) if pool else set()
+        offset = self._epoch_at(epoch)
+        left = set(range(self._counters[offset + _NEXT], self._counters[offset + _BATCHES])) if pool else set()
         for owner in range(self.workers):
             share_epoch, step = (self._counters[self._row(owner) + counter] for counter in (_SHARE_EPOCH, _SHARE_STEP))
             if share_epoch <= epoch:

@@ -1,4 +1,4 @@
-"""What steps change in an optimizer's param groups, as one worker's optimizer shows it."""
+"""Entries of param groups that steps change, as one worker's optimizer shows them."""
 
 from collections.abc import Sequence, Set
 from typing import Any
@@ -12,8 +12,8 @@ from scalebook.training.engine.store.shard import Newest
 
 
 class GroupView:
-    """Entries of `optimizer`'s groups that are the shards': what somebody writes there (a schedule, a callback) travels
-    with the worker's next push, and counts as in a plain optimizer; what nobody has touched does not travel."""
+    """Shows the shards' entries in `optimizer`'s groups. What a schedule or a callback writes there travels with the
+    worker's next push, and counts as in a plain optimizer; unchanged entries do not travel."""
 
     def __init__(self, section: OptimizerPartition, optimizer: Optimizer) -> None:
         self._shards = [(number, shard) for number, shard in enumerate(section.shards) if shard.notes is not None]
@@ -22,7 +22,7 @@ class GroupView:
         self._texts: dict[int, bytes] = {}  # by number of the shard
 
     def load_version(self, versions: Sequence[Newest], anew: bool = False) -> None:
-        """Those of versions held. What somebody has written there and not pushed yet stays, unless `anew`."""
+        """Show the entries of the versions held. Writes that have not been pushed stay, unless `anew`."""
         for number, shard in self._shards:
             assert shard.notes is not None
             text = shard.notes.text(versions[number].buffer)
@@ -32,13 +32,13 @@ class GroupView:
             noted = read(text)
             vars(self._optimizer).update(noted.attributes)
             for place, entries in zip(shard.plan.groups, noted.groups, strict=True):
-                group, shown = self._optimizer.param_groups[place], self._shown.setdefault(place, {})
+                group, values = self._optimizer.param_groups[place], self._shown.setdefault(place, {})
                 for key, note in entries.items():
-                    if anew or key not in shown or group.get(key) is shown[key]:
-                        group[key] = shown[key] = note.value
+                    if anew or key not in values or group.get(key) is values[key]:
+                        group[key] = values[key] = note.value
 
     def newest(self) -> list[dict[str, Any]]:
-        """By group, what the newest version has; where one process simulates all workers."""
+        """By group, the entries of the newest version; for the simulator."""
         changed: list[dict[str, Any]] = [{} for _ in self._optimizer.param_groups]
         for _, shard in self._shards:
             assert shard.notes is not None
@@ -49,18 +49,18 @@ class GroupView:
         return changed
 
     def untouched_left_out(self, groups: Groups) -> Groups:
-        """The groups, without what is shown there and nobody has touched."""
+        """The groups without shown entries that nobody has changed."""
         if not self._shown:
             return groups
         return [
-            {key: value for key, value in group.items() if key not in shown or value is not shown[key]}
-            for group, shown in ((group, self._shown.get(number, {})) for number, group in enumerate(groups))
+            {key: value for key, value in group.items() if key not in values or value is not values[key]}
+            for group, values in ((group, self._shown.get(number, {})) for number, group in enumerate(groups))
         ]
 
     def pushed(self, groups: Groups) -> None:
-        """These have been handed in: what they have is not written by somebody any more."""
-        for number, shown in self._shown.items():
-            shown.update({key: groups[number][key] for key in shown.keys() & groups[number].keys()})
+        """These groups have been pushed: their values no longer count as written."""
+        for number, values in self._shown.items():
+            values.update({key: groups[number][key] for key in values.keys() & groups[number].keys()})
 
     @property
     def keys(self) -> list[Set[str]]:
@@ -69,8 +69,10 @@ class GroupView:
 
     @property
     def is_touched(self) -> bool:
-        """Whether somebody has written what has not been pushed."""
+        """Whether an entry was written and not pushed."""
         groups = self._optimizer.param_groups
         return any(
-            groups[of].get(key) is not value for of, shown in self._shown.items() for key, value in shown.items()
+            groups[number].get(key) is not value
+            for number, values in self._shown.items()
+            for key, value in values.items()
         )

@@ -1,4 +1,4 @@
-"""How a worker joins: plans, shared memory, first parameters, clients."""
+"""How a worker joins: memory plans, shared memory, first parameters, clients."""
 
 import ctypes
 from collections.abc import Callable, Sequence
@@ -35,15 +35,18 @@ from scalebook.training.engine.worker.worker_end import MemoryNeed
 from scalebook.training.engine.worker_clock import Steps
 
 DECODING: Final = 4
-"""Copies of the parameters that a worker keeps to take them in frames: what it knows, and scratch memory, 3 at most."""
+"""Copies of the parameters that a worker keeps to decode frames: the known values, and scratch memory, 3 at most."""
 
 
 def need(
     plans: Sequence[PartitionPlan], optimizers: Sequence[Optimizer], control: Control, in_turn: bool = False
 ) -> MemoryNeed:
-    """Of all workers' `optimizers`, planned so. Where a GPU computes each worker's gradients are gathered there, and
-    land in memory of their own unless slots take them, rounded where the device rounds them; its parameters are a copy
-    on the GPU. `in_turn`: one process has all workers, and lands each one's gradients before the next computes."""
+    """Bytes that the run takes, with all workers' `optimizers` planned so.
+
+    If a GPU computes, each worker's gradients are gathered there, and land in memory of their own unless slots take
+    them, rounded if the device rounds them; its parameters are a copy on the GPU. `in_turn`: one process has all
+    workers, and each one's gradients land before the next computes.
+    """
     settings, workers = control.settings, control.workers
     shards = [shard for plan in plans for shard in plan.shards]
     size, state = sum(shard.version_bytes for shard in shards), sum(shard.state_bytes for shard in shards)
@@ -68,8 +71,8 @@ def need(
 
 
 def _carried(plans: Sequence[PartitionPlan], control: Control, in_turn: bool) -> int:
-    """Bytes of one worker's gradients as they are gathered on the GPU, and where they land: 16 bits a number where the
-    device rounds them (`Host.carry`). In fp16 as they are besides, for those beyond its range."""
+    """Bytes of one worker's gradients as gathered on the GPU, and where they land: 16 bits a number if the device
+    rounds them (`Host.carry`). With fp16 the raw ones are there too, for values beyond its range."""
     codec = control.settings.push_codec
     whole = sum(plan.gradients.nbytes for plan in plans)
     halves = None if in_turn or any(plan.rows.nbytes for plan in plans) else rounded_to(codec)
@@ -80,8 +83,8 @@ def _carried(plans: Sequence[PartitionPlan], control: Control, in_turn: bool) ->
 
 
 def _state_bytes(optimizer: Optimizer) -> int:
-    """What it will keep where a worker makes steps by it. 0 for one of which that cannot be found by trying, whose
-    state belongs to no parameter or changes its shape."""
+    """Bytes of the optimizer's state if a worker steps with it. 0 if trial steps cannot find it: state that belongs to
+    no parameter, or changes its shape."""
     try:
         return sum(entry.example.nbytes for entry in discover(optimizer).entries)
     except ValueError:
@@ -90,8 +93,8 @@ def _state_bytes(optimizer: Optimizer) -> int:
 
 @dataclass
 class ProcessShared:
-    """What the workers of one process have in common: `plans`, `sections` and `lending`, which the first to join fills,
-    and of what kind its parts are, by default those of a process that is one worker. `in_turn`: as `need` has it."""
+    """What the workers of one process share: `plans`, `sections` and `lending`, which the first to join fills, and the
+    classes of its parts, by default those of a process with one worker. `in_turn`: as in `need`."""
 
     capacity: Capacity = OF_PROCESSES
     section: type[OptimizerPartition] = OptimizerPartition
@@ -107,16 +110,16 @@ def join(
     run: SharedRun,
     membership: Membership,
     optimizers: Sequence[Optimizer],
-    announce: Callable[[MemoryNeed], None] = lambda told: None,
+    announce: Callable[[MemoryNeed], None] = lambda _: None,
     model: Module | None = None,
     device: Device | None = None,
 ) -> Joined:
     """Become a worker: called once in every worker, in parallel, with the same model and optimizers.
 
     The first parameters are those of worker 0. From here on the parameters of the optimizers are the clients' replicas,
-    and the optimizers themselves only lend their param groups. A worker started again joins the run under way.
-    `announce` is told by worker 0 what the run needs, before it takes it, and may raise. `model`: whose embeddings with
-    sparse gradients are shared by rows. `device`: by default the one that the parameters lie on.
+    and the optimizers only provide their param groups. A restarted worker joins the run under way. Worker 0 calls
+    `announce` with the memory that the run needs, before it is taken; it may raise. `model`: its embeddings with sparse
+    gradients are shared by rows. `device`: by default the one that the parameters lie on.
     """
     if model is not None:
         mark_tables(model)
@@ -130,13 +133,13 @@ def join_steps(
     run: SharedRun,
     membership: Membership,
     optimizers: Sequence[Optimizer],
-    announce: Callable[[MemoryNeed], None] = lambda told: None,
+    announce: Callable[[MemoryNeed], None] = lambda _: None,
     common: ProcessShared | None = None,
     stands_in: bool = False,
     device: Device | None = None,
 ) -> Steps[Joined]:
-    """The steps of `join`. Workers of one process pass the same `common`: they work with the same shards in its memory,
-    each with parameters of its own. `stands_in`: as `make_client` takes it."""
+    """The steps of `join`. Workers of one process pass the same `common`: they share its shards and have parameters of
+    their own. `stands_in`: as in `make_client`."""
     shared = ProcessShared() if common is None else common
     control, worker, late = run.control, membership.worker, membership.joins_late
     if not shared.plans:
@@ -189,7 +192,7 @@ def make_client(
     late: bool,
     stands_in: bool = False,
 ) -> Client:
-    """`stands_in`: it pushes what another process has made, so it makes no steps and decodes nothing itself."""
+    """`stands_in`: it pushes gradients of another process, so it makes no steps and decodes nothing itself."""
     control = section.control
     if control.settings.local.steps and not stands_in:
         own = LocalClient(control, worker, host, LocalReplica(section, parameters, worker), optimizer)
@@ -203,8 +206,8 @@ def make_client(
 
 
 def _give_back() -> None:
-    """To the system, what this process has freed: the model's first parameters, the trials of `discover`. GNU's malloc
-    keeps it, and a training with larger blocks may never use it."""
+    """Return freed memory to the system: the model's first parameters, the trials of `discover`. GNU's malloc keeps it,
+    and training with larger blocks may never use it."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -17,9 +17,10 @@ from scalebook.training.engine.worker_clock import Steps
 
 @dataclass(frozen=True)
 class Joined:
-    """One worker's parts, ready for training; one client for each optimizer, in order.
+    """One worker's clients, one for each optimizer, in order.
 
-    What may have to wait is there twice: as a call, and as its steps for who has several workers (`worker_clock.py`).
+    A method that may wait exists twice: as a call, and as its steps for a process with several workers
+    (`worker_clock.py`).
     """
 
     run: SharedRun
@@ -30,20 +31,21 @@ class Joined:
 
     @property
     def versions(self) -> list[int]:
-        """Of each optimizer, in this worker's replica."""
+        """The version of each optimizer in this worker's replica."""
         return [client.version for client in self.clients]
 
     def name_parameters(self, named: Iterable[tuple[str, Tensor]]) -> None:
-        """What messages call them; those that are not among `named` by their numbers."""
+        """Set the names that messages use; parameters that are not in `named` keep their numbers."""
         names = {id(parameter): name for name, parameter in named}
         for client in self.clients:
             client.name_parameters(names)
 
     def start(self) -> None:
-        """Once, before `begin`: what has been written into the parameters since `join` is part of the first version.
+        """Once, before `begin`: what has been written into the parameters since `join` becomes part of the first
+        version.
 
-        Worker 0's counts, and others that have written must have written the same (`WrittenError`). All wait for each
-        other. A worker that comes late has the newest version instead.
+        Worker 0's writes count, and other workers must have written the same (`WrittenError`). All wait for each other.
+        A late worker gets the newest version instead.
         """
         self.run.control.clock.play(self.start_steps())
 
@@ -68,13 +70,12 @@ class Joined:
         self.show_state()
 
     def show_state(self) -> None:
-        """Let the optimizers show the run's state, to be read: from `start` on, or after `restore`."""
+        """Show the run's state in the optimizers, read-only; after `start` or `restore`."""
         for client in self.clients:
             client.state.show()
 
     def check_foreign_writes(self, moment: str, thorough: bool = True) -> None:
-        """Before a snapshot or a pull: what somebody has written into the parameters
-        (`Client.check_foreign_writes`)."""
+        """Before a snapshot or a pull: check for writes into the parameters (`Client.check_foreign_writes`)."""
         for client in self.clients:
             client.check_foreign_writes(moment, thorough)
 
@@ -94,13 +95,13 @@ class Joined:
             yield from client.begin_steps()
 
     def pull(self, moment: str = "between two pulls") -> None:
-        """Make the replicas as new as can be; `moment` as in `check_foreign_writes`."""
+        """Make the replicas the newest version; `moment` as in `check_foreign_writes`."""
         self.check_foreign_writes(moment)
         for client in self.clients:
             client.pull(moment)
 
     def rest(self) -> None:
-        """This worker has nothing to compute at present: rules no longer count on it, until `begin`."""
+        """This worker has nothing to compute at present: rules do not count on it until `begin`."""
         self.run.control.clock.play(self.rest_steps())
 
     def rest_steps(self) -> Steps[None]:
@@ -108,7 +109,7 @@ class Joined:
         yield from self._leave(RESTING, NO_DATA)
 
     def push_rest(self) -> bool:
-        """Push what has been summed and not pushed; False where the budget of updates does not allow it."""
+        """Push the part of a sum that is left; False if the budget of updates does not allow it."""
         return self.run.control.clock.play(self.push_rest_steps())
 
     def push_rest_steps(self) -> Steps[bool]:
@@ -119,7 +120,7 @@ class Joined:
         return is_allowed
 
     def finish(self) -> None:
-        """This worker will not push any more, but for what is left of a sum."""
+        """This worker will not push any more, apart from the rest of a sum."""
         self.run.control.clock.play(self.finish_steps())
 
     def finish_steps(self) -> Steps[None]:
@@ -128,7 +129,7 @@ class Joined:
         yield from self._leave(FINISHED)
 
     def wait_for_others(self) -> None:
-        """After `finish`: wait until all living workers have finished and all that they pushed has been applied."""
+        """After `finish`: wait until all living workers have finished and all their pushes have been applied."""
         self.run.control.clock.play(self.wait_for_others_steps())
 
     def wait_for_others_steps(self) -> Steps[None]:
@@ -148,19 +149,19 @@ class Joined:
             client.host.help()
 
     def snapshot(self, renew: bool = True) -> Snapshot:
-        """The state of this moment; the replica has its parameters, in private memory until the next push or pull.
+        """The state at this moment; the replica has its parameters, in private memory until the next push or pull.
 
-        Not `renew`: the replica stays as it is, with what has been written into it, since nobody trains yet.
+        With `renew` False the replica stays as it is, including writes, since nobody trains yet.
         """
         taken = [client.snapshot(renew) for client in self.clients]
         local = [state for client in self.clients if (state := client.local_state()) is not None]
         return Snapshot([version for version, _ in taken], [state for _, state in taken], local)
 
     def residuals(self) -> Residuals:
-        """By optimizer, worker and shard; empty where nothing is kept."""
+        """By optimizer, worker and shard; empty without error feedback."""
         every, coded = range(self.run.control.workers), [client.host.section.coded for client in self.clients]
-        kept = [[one.residuals(worker) for worker in every] if one is not None else [] for one in coded]
-        return kept if any(shards for workers in kept for shards in workers) else []
+        residuals = [[pushes.residuals(worker) for worker in every] if pushes is not None else [] for pushes in coded]
+        return residuals if any(shards for workers in residuals for shards in workers) else []
 
     def restore(
         self,
@@ -169,14 +170,14 @@ class Joined:
         residuals: Residuals = (),
         steps: Sequence[int] = (),
     ) -> None:
-        """Go on from these versions and optimizer state dicts; by one worker, before the run's first update."""
+        """Resume from these versions and optimizer state dicts; by one worker, before the run's first update."""
         for client, made in zip(self.clients, steps, strict=False):
             for worker in range(self.run.control.workers):
                 client.host.section.counters.steps[worker] = made
         for client, workers in zip(self.clients, residuals, strict=False):
-            for worker, kept in enumerate(workers[: self.run.control.workers]):
+            for worker, shard_residuals in enumerate(workers[: self.run.control.workers]):
                 if client.host.section.coded is not None:
-                    client.host.section.coded.restore(worker, kept)
+                    client.host.section.coded.restore(worker, shard_residuals)
         for client, version, state in zip(self.clients, versions, states, strict=True):
             section = client.host.section
             section.counters.admission[0], section.counters.admission[1] = version << 32, version
@@ -185,7 +186,7 @@ class Joined:
             client.host.publish_initial()
 
     def detach(self) -> None:
-        """Give every parameter memory of its own again; the clients are of no use afterwards."""
+        """Give every parameter memory of its own again; the clients cannot be used afterwards."""
         for readers in self.readers:
             readers.restore_modules()
         for client in self.clients:

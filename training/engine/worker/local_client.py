@@ -1,4 +1,4 @@
-"""The end of a worker that makes steps by itself, and pushes what they have led to (`local:`)."""
+"""The end of a worker that makes local steps, and pushes how far they have moved it (`local:`)."""
 
 import math
 from collections.abc import Sequence
@@ -28,15 +28,15 @@ from scalebook.training.engine.worker_clock import Steps
 
 
 class LocalReplica(Replica):
-    """In memory of its own. Its base are the versions held: those taken last, or `rebase`ed at since; where a codec
-    carries them, what was decoded."""
+    """A replica in memory of its own. Its base is the versions held: those taken last, or by `rebase` since; with a
+    codec, their decoded values."""
 
     def __init__(self, section: OptimizerPartition, parameters: Sequence[Parameter], worker: int) -> None:
         super().__init__(section, parameters, own=True, worker=worker)
         self._aside: list[Tensor] = []  # its own values, while it shows others
 
     def rebase(self, versions: Sequence[Newest]) -> Sequence[int]:
-        """Have these versions as the base without becoming them; returns bytes as `take`."""
+        """Make these versions the base without loading them; returns bytes as `load_versions` does."""
         self._held = list(versions)
         if self._pulls is not None:
             self.arrive()  # frames are decoded to where copies begin
@@ -47,13 +47,13 @@ class LocalReplica(Replica):
         return self._sizes if not self.frozen else [self._bytes_of(shard, self.frozen) for shard in self._shards]
 
     def stepped(self) -> None:
-        """The worker has made a step of its own."""
+        """The worker has made a local step."""
         self._stepped = True
         self._watch()
 
     @torch.no_grad()
     def gone(self) -> list[Tensor | None]:
-        """How far it is from the base back: base - parameters, on the CPU; None for what is this worker's alone."""
+        """base - parameters, on the CPU; None for parameters that are this worker's alone."""
         return [
             None if place in self.frozen else self._base(place) - parameter.detach().to("cpu")
             for place, parameter in enumerate(self.parameters)
@@ -61,7 +61,7 @@ class LocalReplica(Replica):
 
     @torch.no_grad()
     def moved(self) -> float:
-        """||parameters - base|| / ||base||, Euclidean, over all that are shared; infinite where the base is 0."""
+        """||parameters - base|| / ||base||, Euclidean, over all shared parameters; infinite if the base is 0."""
         pairs = [(gone, self._base(place)) for place, gone in enumerate(self.gone()) if gone is not None]
         way, size = (torch.stack([one.float().norm() for one in of]).norm() for of in zip(*pairs, strict=True))
         return float(way / size) if size else math.inf if way else 0.0
@@ -76,7 +76,7 @@ class LocalReplica(Replica):
 
     @torch.no_grad()
     def show_versions(self, versions: Sequence[Newest]) -> None:
-        """Until `show_own`, have the values of these versions, which nobody writes to while this copies them."""
+        """Load the values of these versions until `show_own`; nobody writes to them while they are copied."""
         self.arrive()
         if not self._aside:
             self._aside = [parameter.detach().clone() for parameter in self.parameters]
@@ -101,10 +101,11 @@ class LocalReplica(Replica):
 
 class LocalClient(Client):
     """Each push is a step of the worker's own optimizer on its replica, in memory of its own. When `Local.is_due` says
-    so the way from the base, which are the parameters pulled last, travels as a gradient would, with the outer
+    so, the distance to the base, which is the parameters pulled last, is sent like a gradient, with the outer
     optimizer's hyper-parameters, and the worker goes on from the newest parameters.
 
-    One that `keeps` its parameters pulls the newest beside them instead, and pushes the force between the two.
+    A worker that `keeps` its parameters pulls the newest beside them instead, and pushes the elastic force between the
+    two.
     """
 
     def __init__(self, control: Control, worker: int, host: Host, replica: LocalReplica, optimizer: Optimizer) -> None:
@@ -121,11 +122,11 @@ class LocalClient(Client):
     @property
     @override
     def steps(self) -> int:
-        """The worker's own, so far. One that comes late begins with the number of who has made most."""
+        """The worker's own steps so far. A late worker begins with the largest count of any worker."""
         return int(self._counters.steps[self._worker])
 
     def go_on_at(self, steps: int) -> None:
-        """Before the first step: count on from here."""
+        """Before the first step: set the count."""
         self._counters.steps[self._worker] = steps
 
     @override
@@ -138,8 +139,8 @@ class LocalClient(Client):
         self._trains = True
 
     def _fall_in(self) -> None:
-        """A worker that comes late counts on with who has made most steps, and pushes when they do: they may wait for
-        its push where it would wait for their next step (`sync_dist`)."""
+        """Give a late worker the largest step count, so that it pushes when the others do: they may wait for its push
+        while it waits for their next step (`sync_dist`)."""
         others = [worker for worker in self._control.living() if worker != self._worker]
         if others:
             self.go_on_at(max(self._counters.steps[worker] for worker in others))
@@ -160,7 +161,7 @@ class LocalClient(Client):
 
     @override
     def push_rest_steps(self) -> Steps[bool]:
-        """At the end, push what the last steps have led to. False: the budget of updates does not allow it."""
+        """At the end, push how far the last steps have moved. False if the budget of updates does not allow it."""
         if not self._since:
             return True
         started, waited = self._now(), self._waited()
@@ -172,9 +173,9 @@ class LocalClient(Client):
 
     @override
     def pull(self, moment: str = "between two pulls") -> int:
-        """Make the replica the newest version, unless it has steps of its own that nobody else has.
+        """Make the replica the newest version, unless it has local steps that have not been pushed.
 
-        Returns its version. What was written into it before: as in `settle`.
+        Returns its version. Checks for writes before that: see `check_foreign_writes`.
         """
         self._own.interrupted()
         self.check_foreign_writes(moment, thorough=True)
@@ -188,7 +189,7 @@ class LocalClient(Client):
 
     @override
     def snapshot(self, renew: bool = True) -> tuple[int, dict[str, Any]]:
-        """Version of this moment, and the state dict of the worker's own optimizer. The replica has the parameters of
+        """Version at this moment, and the state dict of the worker's own optimizer. The replica has the parameters of
         the shards until the next pull; then it has its own again."""
         self._own.interrupted()
         self.host.fetch_full()
@@ -229,8 +230,8 @@ class LocalClient(Client):
         self._mine.stepped()
 
     def _pseudo_gradient_steps(self) -> Steps[list[Tensor | None]]:
-        """What is pushed in place of a gradient: the base minus the worker's parameters. A worker that keeps its
-        parameters pushes its share of that (EASGD's elastic force), and moves itself as far towards the newest."""
+        """The pseudo-gradient: the base minus the worker's parameters. A worker that keeps its parameters pushes its
+        share of that (EASGD's elastic force), and moves itself as far towards the newest."""
         if self._local.keeps:  # the force is from the newest
             yield from self.host.await_turn(self._worker)
             self.pin_newest()
@@ -246,7 +247,7 @@ class LocalClient(Client):
         return gone
 
     def _has_own(self) -> bool:
-        """Whether it would lose something if it took the newest parameters."""
+        """Whether it would lose local steps by taking the newest parameters."""
         return self._since > 0 or (self._trains and self._local.keeps)
 
     def _show_own(self) -> None:

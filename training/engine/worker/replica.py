@@ -1,4 +1,4 @@
-"""A worker's copy of the parameters: on a CPU the newest version itself, elsewhere a copy of it."""
+"""A worker's copy of the parameters: on a CPU the newest version itself, else a copy of it."""
 
 from collections.abc import Sequence, Set
 
@@ -16,8 +16,8 @@ from scalebook.training.engine.store.table_shard import Tables
 
 
 class SharedTables:
-    """Of one optimizer in one worker. A table has no versions: what somebody computes with are rows as of the version
-    held (`TableReads`)."""
+    """The sparse tables of one optimizer in one worker. They have no versions: workers compute with rows as of the
+    version held (`TableReads`)."""
 
     def __init__(self, shards: Sequence[Shard], parameters: Sequence[Parameter], lending: CowMapping | None) -> None:
         self._shards, self._parameters, self._lending = shards, parameters, lending
@@ -28,7 +28,7 @@ class SharedTables:
         self._seen: list[tuple[int, int]] = []
 
     def lent(self, place: int) -> Tensor:
-        """The table at this place; what is written into it stays in this process."""
+        """The table at this place, copy-on-write: writes stay in this process."""
         if self._lending is None:
             return self.weight(place)
         shard, index = self._place[place]
@@ -36,28 +36,28 @@ class SharedTables:
         return self._lending.views(plan.columns, plan.at)[0]
 
     def weight(self, place: int) -> Tensor:
-        """The one that all share."""
+        """The table that all workers share."""
         shard, index = self._place[place]
         return _tables(shard).weight(index)
 
     def watch(self, frozen: Set[int]) -> None:
-        """What is written from here on is to be found."""
+        """Start to watch for writes."""
         self._seen = self._marks(frozen)
 
     def marked(self, frozen: Set[int]) -> list[int]:
-        """Places of those into which somebody has written by name, or in whose place is another tensor."""
+        """Places of tables that were written into by name, or replaced by another tensor."""
         marks = zip(sorted(self.places - frozen), self._marks(frozen), self._seen, strict=True)
         return [place for place, now, before in marks if now != before]
 
     def written(self) -> list[int]:
-        """Places of those whose lent memory has been written into, also through `.data`."""
+        """Places of tables whose lent memory was written into, also through `.data`."""
         if self._lending is None:
             return []
         tables = [table for shard in self._shards for table in shard.plan.tables]
         return [table.place for table in tables if 0 in self._lending.written(table.columns, table.at)]
 
     def drop(self) -> None:
-        """Whatever was written into lent memory."""
+        """Discard writes into lent memory."""
         if self._lending is not None:
             for shard in self._shards:
                 for table in shard.plan.tables:
@@ -76,13 +76,13 @@ def _tables(shard: Shard) -> Tables:
 class Replica:
     """The parameters of one optimizer in one worker; `load_versions` makes them those of held versions.
 
-    `lent`: on a CPU the parameters are views into the versions that this worker holds, so that taking one copies
-    nothing; the parameters change their storage with it, and what is written into them stays in this process
-    (`CowMapping`). Otherwise (on a GPU, and when the worker itself steps between two pulls) they lie in memory of their
-    own, and a take is a copy, which a device makes by itself (`memory/device.py`): a version is held until it is over.
+    `lent`: on a CPU the parameters are views into the versions that this worker holds, so nothing is copied; the
+    parameters change their storage with the version, and writes into them stay in this process (`CowMapping`).
+    Otherwise (on a GPU, or with local steps) they lie in memory of their own and are copied, asynchronously by a device
+    (`memory/device.py`); a version is held until its copy is complete.
 
-    A parameter that does not require a gradient when training begins is the worker's own, as buffers are: nobody
-    updates it but whoever moves it by hand (a target network). It joins the others once it requires one.
+    A parameter that does not require a gradient when training begins belongs to the worker alone, as buffers do: no
+    update changes it, only code that writes into it (a target network). It is shared once it requires a gradient.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Replica:
         }
         self._tables = SharedTables(self._shards, self.parameters, self._lending)
         self.tables = self._tables.places
-        """Places of the sparse tables. Their parameters are always those of now, and read row by row."""
+        """Places of the sparse tables. Their parameters are always the present ones, and read row by row."""
         self._sizes = [self._bytes_of(shard, frozenset()) for shard in self._shards]
         self._images = [] if self.lent else [self._image(shard) for shard in self._shards]
         self._own = {
@@ -122,10 +122,10 @@ class Replica:
         self._watch()
 
     def load_versions(self, versions: Sequence[Newest], whole: bool = False) -> Sequence[int]:
-        """Become these versions, one for each shard, which the worker holds. What was written before is gone.
+        """Load these versions, one for each shard, which the worker holds. Earlier writes are lost.
 
-        Returns the bytes that were taken, by copy, lent or in frames, by shard. Where a codec carries them it becomes
-        what is decoded, unless it is to have the versions `whole`, as with the first.
+        Returns the bytes taken by shard, whether copied, lent or in frames. With a codec the replica gets the decoded
+        values, unless `whole` asks for the versions themselves, as at first.
         """
         if self._touched:
             self._drop()
@@ -160,8 +160,8 @@ class Replica:
                 self.parameters[place].data = view if self.lent else self._own[place]
 
     def arrive(self) -> None:
-        """Wait until what was taken last is there: nobody reads the versions held any more, to copy them. Before others
-        are held; a push need not, since its gradients come after that."""
+        """Wait until the last load is complete and nobody reads the versions held any more. Needed before others are
+        held; a push need not wait, since its gradients come after the copy."""
         self._device.wait(self._flying)
 
     def _decode(self, pulls: CodedPulls, versions: Sequence[Newest]) -> Sequence[int]:
@@ -178,8 +178,8 @@ class Replica:
         return sizes
 
     def seen(self, versions: Sequence[Newest]) -> dict[int, Tensor]:
-        """By place, the parameters of these versions, one for each shard, to be looked at: lent, or copies. Nothing is
-        taken, and what is this worker's own alone is not among them."""
+        """By place, the parameters of these versions, one for each shard, to read: lent, or copies. Nothing is loaded,
+        and parameters that are this worker's alone are left out."""
         self._open(versions)
         by_place = {}
         for number, (shard, newest) in enumerate(zip(self._shards, versions, strict=True)):
@@ -190,7 +190,7 @@ class Replica:
         return by_place
 
     def open(self) -> None:
-        """Its parameters are shown to whoever computes, where one process simulates all workers."""
+        """For the simulator: user code may write into the parameters from now on."""
         self._open(self._held)
 
     def _open(self, versions: Sequence[Newest]) -> None:
@@ -201,10 +201,10 @@ class Replica:
     # --- what others write into the parameters -------------------------------------------------------------------
 
     def written(self, thorough: bool = False) -> list[int]:
-        """Places of the parameters that differ from the versions held: somebody has written into them.
+        """Places of the parameters that differ from the versions held, since somebody has written into them.
 
-        On a CPU all that was written is found. In memory of the replica's own what was written through `.data` in place
-        shows only when `thorough`, which compares everything; and where the worker steps itself, not after a step.
+        On a CPU every write is found. In memory of the replica's own, in-place writes through `.data` are found only
+        when `thorough`, which compares everything; with local steps not after a step.
         """
         if not self._held:
             return []
@@ -214,8 +214,8 @@ class Replica:
             differing += [place for place, a, b in zip(self._places, pointers, self._pointers, strict=True) if a != b]
         if self._lending is not None:
             for number, shard in enumerate(self._shards):
-                at = shard.plan.version_at(self._held[number].buffer)
-                fields = self._lending.written(shard.plan.version, at)
+                offset = shard.plan.version_at(self._held[number].buffer)
+                fields = self._lending.written(shard.plan.version, offset)
                 self._touched |= bool(fields)
                 differing += [place for i in fields if (place := shard.plan.parameters[i]) not in self.frozen]
             differing += self._written_tables(thorough)
@@ -231,7 +231,7 @@ class Replica:
         return self._tables.marked(self.frozen) + in_place
 
     def adopt(self, places: Sequence[int]) -> None:
-        """Write these parameters into the versions held, which nobody else may be using."""
+        """Copy these parameters into the versions held, which nobody else may be using."""
         self.arrive()
         values = {p: self.parameters[p].detach() for p in places}
         values = {place: value if place in self.tables else value.clone() for place, value in values.items()}
@@ -247,18 +247,18 @@ class Replica:
         self.load_versions(self._held, whole=True)
 
     def unfreeze(self) -> None:
-        """Let those that require a gradient by now be shared from the next take on."""
+        """Share parameters that require a gradient by now, from the next load on."""
         if self.frozen:
             self.frozen = {place for place in self.frozen if not self._is_thawed(place)}
 
     def discard(self) -> None:
-        """Be the versions held again, whatever was written."""
+        """Restore the versions held, whatever was written."""
         self._touched = True
         self.load_versions(self._held, whole=True)
 
     @torch.no_grad()
     def step(self, groups: Groups) -> None:
-        """The worker makes a plain SGD step of its own."""
+        """Make a plain SGD step on this replica."""
         for group in groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
@@ -300,7 +300,7 @@ class Replica:
         return not same
 
     def is_rounded(self, place: int) -> bool:
-        """Whether what was written is what was there, but for rounding."""
+        """Whether a write changed a parameter by no more than rounding."""
         self.arrive()
         return rounded(self.parameters[place].detach(), self._published(place))
 
@@ -312,14 +312,14 @@ class Replica:
         self._touched = False
 
     def privatise(self) -> None:
-        """Give the parameters memory of their own until the next take, so that they may be written to."""
+        """Give the parameters memory of their own until the next load, so that they may be written to."""
         if self.lent and self._lending is None:
             for place in self._places:
                 self.parameters[place].data = self.parameters[place].data.clone()
             self._watch()
 
     def detach(self) -> None:
-        """Give every parameter memory for good that nobody else writes to."""
+        """Give every parameter memory of its own for good."""
         self.arrive()
         if self._lending is not None:  # it is lent, privately, and this worker's hold on the version stays
             self._lending.close()
@@ -330,11 +330,11 @@ class Replica:
     # --- gradients and memory ------------------------------------------------------------------------------------
 
     def await_gradients(self) -> None:
-        """Wait until the backward pass is over: a GPU computes while Python goes on."""
+        """Wait for the backward pass: a GPU computes while Python goes on."""
         self._device.wait(self._device.record())
 
     def gradients(self) -> list[Tensor | None]:
-        """The gradients, where they were computed, None where there is none."""
+        """The gradients, where they were computed; None if there is none."""
         return [parameter.grad for parameter in self.parameters]
 
     def _bytes_of(self, shard: Shard, without: Set[int]) -> int:
@@ -345,7 +345,7 @@ class Replica:
         )
 
     def _lent_views(self, number: int) -> list[list[Tensor]]:
-        """The views that are lent, of each buffer of one shard."""
+        """The lent views of each buffer of one shard."""
         shard = self._shards[number]
         if self._lending is None:
             return shard.views
@@ -363,8 +363,8 @@ class Replica:
         views: dict[int, Tensor] = {}
         for shard, (memory, _) in zip(self._shards, self._known, strict=True):
             views.update(zip(shard.plan.parameters, shard.plan.version.views(memory), strict=True))
-        known = [views[place] for place in range(len(self.parameters))]
-        return CodedPulls(section.plan, settings.pull_codec, worker, known)
+        pulled = [views[place] for place in range(len(self.parameters))]
+        return CodedPulls(section.plan, settings.pull_codec, worker, pulled)
 
     def _image(self, shard: Shard) -> Image:
         places = [self.parameters[place].device for place in shard.plan.parameters]

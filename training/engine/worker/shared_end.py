@@ -19,7 +19,7 @@ PARTS: Final[dict[Part, int]] = {"compute": COMPUTE, "data": DATA}
 
 
 class SharedEnd:
-    """A `WorkerEnd`; made in the worker's process, of what was made before the fork."""
+    """A `WorkerEnd` over shared memory; made in the worker's process, from what was made before the fork."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class SharedEnd:
         return join(self._run, self._membership, optimizers, announce, model)
 
     def join_for(self, optimizers: Sequence[Optimizer], announce: Callable[[MemoryNeed], None]) -> Joined:
-        """`join` in the name of a worker in another process, which computes, and tells what this is to hand in."""
+        """`join` for a worker in another process, which computes the gradients that this one pushes."""
         return self._run.control.clock.play(
             join_steps(self._run, self._membership, optimizers, announce, stands_in=True)
         )

@@ -1,4 +1,4 @@
-"""What a worker shares with the others beside parameters: parts of its end (`end.py`, which has what holds for all)."""
+"""What a worker shares with the others beside parameters: parts of its end (`worker_end.py` has what holds for all)."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
@@ -12,9 +12,10 @@ from scalebook.training.engine.worker.cursor import Claim
 
 
 class DataCursor(Protocol):
-    """Which batch of which epoch is whose: each once, and again only after a death. Short calls, which take a lock.
+    """Which worker takes which batch of which epoch: each once, and again only after a death. Short calls, which take a
+    lock.
 
-    `worker`: the one that asks. A claim is a promise to push the batch's gradient, kept until `mark_done`.
+    `worker`: the one that calls. A claim is a promise to push the batch's gradient, kept until `mark_done`.
     """
 
     @property
@@ -22,7 +23,7 @@ class DataCursor(Protocol):
 
     def enter_epoch(self, worker: int, epoch: int, batches: int, turns: bool) -> bool:
         """The worker enters an epoch of so many batches; with `turns` batch i belongs to worker i % workers. False: not
-        yet, since it owns none of them and who does has not come there. ValueError when another worker has begun it
+        yet, since it owns none of them and an owner has not come there. ValueError when another worker has begun it
         with another number of batches."""
 
     def claim_batch(self, worker: int) -> Claim | None:
@@ -32,59 +33,60 @@ class DataCursor(Protocol):
         """The gradients of its oldest `count` claims have been pushed."""
 
     def outstanding(self, besides: Collection[int] = ()) -> int:
-        """Not 0: the death of a worker other than `besides` can bring batches back."""
+        """Batches claimed but not pushed, and unfinished shares, of workers other than `besides`: if not 0, a death can
+        bring batches back."""
 
     def progress(self) -> int:
-        """A number that grows whenever a worker claims or pushes: what a deadline on waiting for others looks at."""
+        """A number that grows whenever a worker claims or pushes; deadlines of waits for other workers use it."""
 
     def mark_dead(self, worker: int) -> None:
-        """The worker claims no more: what it has claimed and not done, and its share, is open to all."""
+        """The worker claims no more: its unfinished claims and its share are open to all."""
 
     def rejoin(self, worker: int) -> None:
-        """A dead worker is there again: what nobody has taken of its share meanwhile is its own."""
+        """A dead worker is back: what nobody has taken of its share meanwhile is its own."""
 
     def state(self) -> dict[int, list[tuple[int, int]]]:
         """What is not done: by epoch, in order, ranges [start, stop) of batches."""
 
 
 class Work(Protocol):
-    """What virtual workers compute on, said by whoever has the data. Nothing here blocks."""
+    """Which batches simulated workers compute on; the owner of the data implements it. Nothing here blocks."""
 
     def claim_batch(self, worker: int) -> bool:
-        """Whether there is a batch for this worker now; if so it is the worker's, who begins its gradient."""
+        """Whether there is a batch for this worker now; if so the worker has taken it and begins its gradient."""
 
     def mark_pushed(self, worker: int) -> None:
-        """The gradient of the batch that it took is pushed."""
+        """The gradient of the batch that it took has been pushed."""
 
     def may_come_back(self, worker: int) -> bool:
-        """Nothing is left now: whether somebody else's death can bring it something."""
+        """After nothing is left: whether another worker's death can bring it a batch."""
 
     def lost(self, worker: int) -> None:
-        """It has died: what it took, and what was set aside for it, is open to all."""
+        """The worker has died: what it took, and what was reserved for it, is open to all."""
 
     def returns(self, worker: int) -> None:
-        """It is there again."""
+        """The worker is back."""
 
 
 class RandomStream(ABC):
-    """Random numbers of a process, of which each virtual worker has its own. A state is plain: numbers, texts, bytes,
+    """Random numbers of a process, of which each simulated worker has its own. A state is plain: numbers, texts, bytes,
     tensors, tuples of them."""
 
     @abstractmethod
     def seeded(self, seed: int) -> Any:
-        """The state with this seed. Nothing is drawn or changed."""
+        """The state with this seed, without drawing or changing anything."""
 
     @abstractmethod
     def state(self) -> Any:
-        """The state of now."""
+        """The present state."""
 
     @abstractmethod
     def load(self, state: Any) -> None:
-        """Go on from a state, after `state` has been asked if anybody may have drawn."""
+        """Continue from a state. Call `state` first if a number may have been drawn since."""
 
 
 class Signals(Protocol):
-    """What the workers tell each other beside parameters. Nothing here blocks."""
+    """Signals between workers. Nothing here blocks."""
 
     @property
     def stop(self) -> bool:
@@ -94,52 +96,53 @@ class Signals(Protocol):
         """Tell every worker to end after its present step."""
 
     def mark_begun(self) -> None:
-        """Tell that all have come to the start of training."""
+        """Note that all workers have come to the start of training."""
 
     def note_checkpoint(self, path: str | Path) -> None:
-        """By worker 0: the newest checkpoint, so that somebody else can name it when worker 0 is dead."""
+        """Called by worker 0: remember the newest checkpoint, so that others can name it when worker 0 is dead."""
 
     def add_plateau_step(self, step: PlateauStep) -> None:
-        """By worker 0. RuntimeError when there is no room for more."""
+        """Called by worker 0. RuntimeError when there is no room for more."""
 
     def plateau_steps(self, since: int) -> list[PlateauStep]:
-        """All that were added, from number `since` on."""
+        """All steps from number `since` on."""
 
 
 class MessageExchange(Protocol):
-    """Where workers exchange letters; each call blocks until all that must come are there."""
+    """Lets workers exchange messages; each call blocks until all that must come are there."""
 
     def set_phase(self, phase: Phase) -> None:
-        """Say how far this worker is; who is waited for depends on it."""
+        """Set how far this worker is; this decides who is waited for."""
 
     def pass_by(self, place: int) -> None:
-        """Say that this worker comes to no meeting at this boundary any more, nor at an earlier one."""
+        """Say that this worker makes no more calls at this boundary or an earlier one."""
 
     def gather_before_training(self, letter: bytes, what: str) -> dict[int, bytes]:
-        """Before training: every worker's letter at this call, by worker; also for who joins late."""
+        """Before training: every worker's message at this call, by worker; also for a late worker."""
 
     def all_gather(self, place: int, letter: bytes, what: str, meanwhile: Callable[[], None]) -> dict[int, bytes]:
-        """While training: the letters of those who have come to this place, by worker, the same for all of them.
+        """During training: the messages of the workers that have come to this place, by worker, the same for all of
+        them.
 
         `meanwhile` is called whenever something happens in the run.
         """
 
     def streams_differ(self, digest: int) -> bool:
-        """Whether the workers' streams begin with different batches; `digest` (not 0) is of this worker's."""
+        """Whether the workers' data begin with different batches; `digest` (not 0) is of this worker's."""
 
 
 class Rows(Protocol):
-    """A row of bytes for each worker, which it writes and all read, each number whole. What `publish` was told of,
-    others see once they `fetch` there. A part is of bytes [start, stop)."""
+    """A row of bytes for each worker, which that worker writes and all read, each number atomically. What a worker
+    passes to `publish`, others see after `fetch`. A part is bytes [start, stop)."""
 
     def allocate(self, row_bytes: int) -> None:
-        """By worker 0, before `join`, after which anybody maps them. Memory is taken as it is written."""
+        """Called by worker 0 before `join`; the others call `map` after it. Memory is taken as it is written."""
 
     def map(self, row_bytes: int) -> Tensor:
         """All rows, uint8 [workers, row_bytes] on the CPU, zeros at first."""
 
     def publish(self, parts: Sequence[tuple[int, int]]) -> None:
-        """Let the others see these parts of this worker's row, the last one last."""
+        """Publish these parts of this worker's row, the last one last."""
 
     def fetch(self, parts: Sequence[tuple[int, int, int]]) -> None:
-        """See these parts, each of a worker's row, as they are now."""
+        """Fetch these parts, each of a worker's row, as they are now."""

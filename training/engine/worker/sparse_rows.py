@@ -1,6 +1,6 @@
 """Embeddings that read their table row by row: the rows that a batch needs are fetched when its input is there.
 
-Where nobody has updated the table since the version that is held, they are read where they lie: nothing is gathered.
+If no update has changed the table since the version held, they are read in place, without a copy.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,19 +20,18 @@ Fetch = Callable[[Tensor], Tensor]
 
 
 class LocalTables(Protocol):
-    """How tables may be read where they lie, by place."""
+    """Whether tables may be read in place."""
 
     def unchanged(self, place: int) -> int | None:
-        """A number that is the same as long as a table, as it lies there, is that of the version held; None: it is
-        not."""
+        """A number that stays the same as long as the table in place is that of the version held; None if it is not."""
 
     def count(self, place: int, rows: int) -> None:
-        """So many different rows were read there."""
+        """Count so many different rows as read."""
 
 
 class RowSource(Uncopied):
-    """Where an embedding's rows come from; a copy of the embedding reads its own weight. `lying`: of several processes;
-    None where rows are always fetched."""
+    """Where an embedding's rows come from; a copy of the embedding reads its own weight. `lying`: how to read in place;
+    None if rows are always fetched."""
 
     def __init__(self, place: int, rows: Callable[[int, Tensor], Tensor], lying: LocalTables | None) -> None:
         self._place, self._rows, self._lying = place, rows, lying
@@ -42,8 +41,8 @@ class RowSource(Uncopied):
         return self._rows(self._place, rows)
 
     def read(self, forward: Callable[..., Tensor], input: Tensor, *others: Tensor | None) -> Tensor | None:
-        """What `forward` makes of the table where it lies; None where others have written there since, or do so
-        meanwhile."""
+        """The result of `forward` on the table in place; None if others have written there since the version held, or
+        do so meanwhile."""
         if self._lying is None or (unchanged := self._lying.unchanged(self._place)) is None:
             return None
         made = forward(input, *others)
@@ -76,20 +75,21 @@ class _ByRows:
     padding_idx: int | None
 
     def _fetched(self, source: RowSource, input: Tensor) -> tuple[Tensor, Tensor, int | None]:
-        """The rows that `input` names, where each of it is among them, and where the padding is: behind them if it is
-        not there, since torch sums by another kernel, to other last bits, where there is no padding at all."""
+        """The rows that `input` names, the index of each input in them, and the index of the padding. That is after the
+        rows if it does not occur, since torch sums by another kernel, with other last bits, if there is no padding at
+        all."""
         rows, places = torch.unique(input, return_inverse=True)
         padding, pad = None, False
         if self.padding_idx is not None:
-            found = (rows == self.padding_idx).nonzero()
-            pad = not len(found)
-            padding = len(rows) if pad else int(found[0])
+            hits = (rows == self.padding_idx).nonzero()
+            pad = not len(hits)
+            padding = len(rows) if pad else int(hits[0])
         local: Tensor = _Rows.apply(self.weight, rows.long(), source.fetch, pad)  # type: ignore[no-untyped-call]
         return local, places, padding
 
 
 class EmbeddingByRows(_ByRows, nn.Embedding):
-    """What an `nn.Embedding` is while its table is shared."""
+    """An `nn.Embedding` while its table is shared."""
 
     def forward(self, input: Tensor) -> Tensor:
         source: RowSource | None = vars(self).get("row_source")
@@ -102,7 +102,7 @@ class EmbeddingByRows(_ByRows, nn.Embedding):
 
 
 class EmbeddingBagByRows(_ByRows, nn.EmbeddingBag):
-    """What an `nn.EmbeddingBag` is while its table is shared."""
+    """An `nn.EmbeddingBag` while its table is shared."""
 
     def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
         source: RowSource | None = vars(self).get("row_source")
@@ -118,7 +118,7 @@ class EmbeddingBagByRows(_ByRows, nn.EmbeddingBag):
 
 
 class RowReaders:
-    """The embeddings of a model that read rows, until `restore_modules`. `sources`: by the id of the table's
+    """Makes a model's sparse embeddings read rows, until `restore_modules`. `sources`: by the id of the table's
     parameter."""
 
     def __init__(self, model: nn.Module, sources: Mapping[int, RowSource]) -> None:
@@ -135,7 +135,7 @@ class RowReaders:
             module.__class__ = _by_rows(type(module))
 
     def restore_modules(self) -> None:
-        """They are what they were."""
+        """Restore the modules."""
         for module, kind in zip(self._modules, self._kinds, strict=True):
             vars(module).pop("row_source", None)
             module.__class__ = kind
@@ -150,11 +150,11 @@ def _by_rows(kind: type[nn.Module]) -> type[Any]:
 def sources_of(
     parameters: list[Parameter], rows: Callable[[int, Tensor], Tensor], lying: LocalTables | None = None
 ) -> dict[int, RowSource]:
-    """`rows(place, rows)` for each table among `parameters`, by its id."""
+    """The `RowSource` of each table among `parameters`, by its id; it calls `rows(place, rows)`."""
     return {id(p): RowSource(place, rows, lying) for place, p in enumerate(parameters) if is_table(p)}
 
 
 def different(numbers: Tensor) -> int:
-    """How many of these (integers, at least none) differ; a sixth of what `torch.unique` takes."""
+    """How many different values there are (integers); takes a sixth of the time of `torch.unique`."""
     ordered = np.sort(numbers.detach().numpy(), axis=None)
     return int(np.count_nonzero(ordered[1:] != ordered[:-1])) + bool(len(ordered))

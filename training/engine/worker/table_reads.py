@@ -12,7 +12,7 @@ from scalebook.training.engine.worker.replica import Replica
 
 
 class TableReads:
-    """Of one optimizer. `bases`: tells the versions held, by shard."""
+    """The reads of one optimizer's tables. `bases`: returns the versions held, by shard."""
 
     def __init__(
         self, worker: int, section: OptimizerPartition, replica: Replica, bases: Callable[[], Sequence[Newest]]
@@ -21,7 +21,7 @@ class TableReads:
         self._row_bytes = {t.place: ROW_NUMBER + t.row_bytes for s in section.shards for t in s.plan.tables}
         self._tables = {t.place: (n, s.tables) for n, s in enumerate(section.shards) if s.tables for t in s.plan.tables}
         self.taken = 0
-        """Bytes since the last pull of all else; on a virtual link they travel with the next."""
+        """Bytes read since the last pull; on a virtual link they travel with the next."""
 
     def rows(self, place: int, rows: Tensor, newest: bool = False) -> Tensor:
         """Rows (int64 [n], different, increasing) of the table at this place, as of the version held, or the `newest`:
@@ -32,15 +32,15 @@ class TableReads:
         return shard.read(place, rows, shard.version if newest else self._bases()[number].version)
 
     def unchanged(self, place: int) -> int | None:
-        """Where the table at this place is, as it is lent, that of the version held: a number that is the same as long
-        as that is so. None: its rows are to be had by `rows`."""
+        """A number that stays the same as long as the table in place is that of the version held; None if rows must be
+        read by `rows`."""
         if place in self._replica.frozen:
             return None
         number, tables = self._tables[place]
         return tables.unchanged_since(self._bases()[number].version)
 
     def count(self, place: int, rows: int) -> None:
-        """So many different rows of the table at this place are read."""
+        """Count so many different rows of the table as read."""
         size = rows * self._row_bytes[place]
         self._shards[self._tables[place][0]].counters.meters[self._meter] += size
         self.taken += size

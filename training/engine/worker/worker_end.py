@@ -1,15 +1,15 @@
-"""The worker's end of a run: all that whoever trains in a worker knows of the parameter server.
+"""The worker's end of a run: the whole interface between training code and the parameter server.
 
-A `WorkerEnd` is there from the start of the worker's process; `join`, once the optimizers are made, gives its
-`JoinedEnd`, which has an `OptimizerEnd` for each of them. The first implementation lies over shared memory
-(`shared_end.py`); one over a network offers the same.
+A `WorkerEnd` exists from the start of the worker's process; `join`, once the optimizers are made, gives its
+`JoinedEnd`, which has an `OptimizerEnd` for each of them. One implementation is over shared memory (`shared_end.py`),
+another over a network (`net/remote_end.py`).
 
 Common to all of it:
 
-- Calls come from one thread of the worker, one at a time, and return to it with nothing under way (but for `overlap`).
-- What blocks says so. Every wait has the deadline that the end was made with: when nothing happens in the run for so
-  long it ends in a TimeoutError which names who is missing or what is waited for.
-- The death of another worker is no error here: nobody waits for who is dead (`living`).
+- Calls come from one thread of the worker, one at a time, and return with nothing under way (except with `overlap`).
+- A call that blocks says so. Every wait has the end's deadline: when nothing happens in the run for so long it ends in
+  a TimeoutError that names who is missing or what is waited for.
+- The death of another worker is no error here: nobody waits for a dead worker (`living`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -68,12 +68,12 @@ __all__ = [
 
 Residuals = Sequence[Sequence[Sequence[Tensor]]]
 Part = Literal["compute", "data"]
-"""What a worker's time is spent on, as far as only the training loop can tell."""
+"""The activities that only the training loop can time."""
 
 
 class PushResult(NamedTuple):
-    """What became of a push: the version the replica has now, whether the gradient was let in, whether it was the last
-    that the budget of updates allows, and whether anything was sent: not where it is only added to what will be."""
+    """The result of a push: the version that the replica has now, whether the gradient was admitted, whether the budget
+    of updates is used up by it, and whether anything was sent: not if it is only added to a sum."""
 
     version: int
     applied: bool
@@ -83,7 +83,7 @@ class PushResult(NamedTuple):
 
 
 class MemoryNeed(NamedTuple):
-    """Bytes of memory that a run takes while it trains, beside activations: of the parameters, and of all together."""
+    """Bytes that a run takes during training, beside activations: for the parameters, and for everything."""
 
     parameters: int
     shared: int  # versions, optimizer state, gradients that travel
@@ -94,12 +94,13 @@ class MemoryNeed(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of the machine's."""
+        """All memory of the node."""
         return self.shared + self.gradients + self.snapshot + self.replicas
 
 
 class LocalState(TypedDict):
-    """Beside a worker's own optimizer: the outer one's state, by place of the parameter, and the worker's steps."""
+    """State beside a worker's own optimizer: the outer optimizer's, by place of the parameter, and the worker's
+    steps."""
 
     outer: dict[int, Any]
     steps: int
@@ -107,7 +108,7 @@ class LocalState(TypedDict):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state of the run at one moment: the updates that each optimizer's shards all have, and its state dict.
+    """The state of the run at one moment: the updates that all of an optimizer's shards have, and its state dict.
 
     The parameters of that moment are in the worker's replica. Shards that are updated while the snapshot is taken may
     be ahead of others by the pushes under way.
@@ -116,48 +117,49 @@ class Snapshot:
     versions: list[int]
     optimizers: list[dict[str, Any]]
     local: Sequence[LocalState] = ()
-    """Of each optimizer, where workers make steps of their own. `optimizers` are then this worker's."""
+    """Of each optimizer, if workers make local steps. `optimizers` are then this worker's."""
 
 
 class WrittenError(ValueError):
-    """Somebody wrote into parameters where that would be lost; names them, the moment, and what to do."""
+    """Somebody wrote into parameters where the write would be lost; names them, the moment, and the remedy."""
 
 
 class OptimizerEnd(Protocol):
-    """One optimizer's part of a joined worker. Its parameters are the worker's replica of the newest version pulled;
+    """One optimizer's part of a joined worker. Its parameters are the worker's replica of the version pulled last;
     between two calls nothing changes them."""
 
     @property
     def optimizer(self) -> Optimizer:
-        """The worker's own, which lends its param groups and makes no step."""
+        """The worker's own optimizer, which provides its param groups and makes no step."""
 
     @property
     def version(self) -> int:
-        """Updates that the replica has; of the oldest shard, where they differ."""
+        """Updates in the replica; of the oldest shard, if they differ."""
 
     @property
     def steps(self) -> int:
-        """What learning rates are scheduled by: the version, or where the worker makes steps of its own, these."""
+        """The step count that learning rate schedules use: the version, or the worker's local steps."""
 
     def push(self, valid: bool = True) -> PushResult:
-        """Hand in the parameters' `.grad` with the hyper-parameters that the param groups have now, learning rate
-        included; wait until the rule lets this worker begin its next gradient; pull.
+        """Push the parameters' `.grad` with the present hyper-parameters of the param groups, learning rate included;
+        wait until the rule lets this worker begin its next gradient; pull.
 
         `valid` False: there is no usable gradient (infinite under a loss scaler), and the worker only takes part.
-        Blocks as the rule says. `WrittenError` for what was written into the parameters, ValueError for param groups
-        that others do not know of, TypeError for an optimizer that changes its kind of state.
+        Blocks as the rule says. `WrittenError` for writes into the parameters, ValueError for added param groups,
+        TypeError for an optimizer whose state changes its kind.
         """
 
     def completed(self, pushed: PushResult) -> PushResult:
-        """What `push` has returned, once the optimizer's step is over in whose place it stood. Where one process
-        simulates all workers it is known only now, since a push may make others begin."""
+        """The final result of a `push`, once the optimizer's step in Lightning is over. The simulator knows it only
+        then, since a push may let other workers begin."""
 
     def groups(self) -> list[dict[str, Any]]:
-        """The param groups of now as a state dict has them, places instead of parameters."""
+        """The present param groups as in a state dict, with places instead of parameters."""
 
 
 class JoinedEnd(Protocol):
-    """A worker that has joined: in order `start`, `begin`, pushes, `finish`, `detach`; rests and snapshots between."""
+    """A worker that has joined. Order of calls: `start`, `begin`, pushes, `finish`, `detach`; rests and snapshots
+    between."""
 
     @property
     def clients(self) -> Sequence[OptimizerEnd]:
@@ -165,10 +167,10 @@ class JoinedEnd(Protocol):
 
     @property
     def versions(self) -> list[int]:
-        """Of each optimizer, in this worker's replica."""
+        """The version of each optimizer in this worker's replica."""
 
     def name_parameters(self, named: Iterable[tuple[str, Tensor]]) -> None:
-        """What errors call the parameters; those that are not among `named` by their numbers."""
+        """Set the names that errors use; parameters that are not in `named` keep their numbers."""
 
     def restore(
         self,
@@ -177,66 +179,65 @@ class JoinedEnd(Protocol):
         residuals: Residuals = (),
         steps: Sequence[int] = (),
     ) -> None:
-        """Go on from these versions and optimizer state dicts; by worker 0, before the run's first update.
+        """Resume from these versions and optimizer state dicts; by worker 0, before the run's first update.
 
-        Where workers make steps of their own, the states are the outer optimizers', and `steps` what each has made.
-
-        `residuals` as they were told: each worker has its own again. Those of workers that are no more, or of other
-        shards or another codec, are lost.
+        With local steps the states are the outer optimizers', and `steps` is what each has made. `residuals`: as
+        returned by `residuals`; each worker gets its own again. Those of workers that no longer exist, of other shards
+        or of another codec are lost.
         """
 
     def residuals(self) -> Residuals:
-        """What a codec has left out of each worker's pushes so far, by optimizer, worker and shard; empty without error
-        feedback. Of a worker that trains meanwhile, between two of its pushes."""
+        """Each worker's residuals, by optimizer, worker and shard; empty without error feedback. For a worker that
+        trains meanwhile, of some moment between two of its pushes."""
 
     def start(self) -> None:
-        """Once, before `begin`: what has been written into the parameters since `join` is part of the first version,
-        worker 0's (`WrittenError` where another's differs). Blocks until all have come to it; a worker that comes late
-        has the newest version instead."""
+        """Once, before `begin`: what has been written into the parameters since `join` becomes part of the first
+        version, worker 0's (`WrittenError` if another worker's differs). Blocks until all have come; a late worker gets
+        the newest version instead."""
 
     def begin(self) -> None:
         """Before the first gradient, and after a rest: blocks until the rule lets this worker begin, then pulls."""
 
     def check_foreign_writes(self, moment: str, thorough: bool = True) -> None:
-        """Before the replica is left for another version: what somebody has written into it becomes part of the newest
-        version where this worker is the only one, else it is a `WrittenError`, which says at which `moment`.
+        """Call before the replica is replaced by another version. Writes into it become part of the newest version if
+        this worker is the only one, else raise a `WrittenError` that names the `moment`.
 
-        Without `thorough` what was written through `.data` may be found later only.
+        Without `thorough`, writes through `.data` may be found only later.
         """
 
     def pull(self, moment: str = "between two pulls") -> None:
         """Make the replica the newest version; `moment` as in `check_foreign_writes`."""
 
     def rest(self) -> None:
-        """There is nothing to compute at present: rules no longer count on this worker, until `begin`. Blocks until its
+        """There is nothing to compute at present: rules do not count on this worker until `begin`. Blocks until its
         last push is applied."""
 
     def push_rest(self) -> bool:
-        """At the end, push what `downpour` has summed and not pushed, or what the last steps of its own have led to;
-        False: the budget does not allow it."""
+        """At the end, push what `downpour` has summed and not pushed, or how far the last local steps have moved; False
+        if the budget does not allow it."""
 
     def finish(self) -> None:
-        """This worker will not push any more, but for what is left of a sum; as often as one likes. Blocks until its
-        last push is applied."""
+        """This worker will not push any more, apart from the rest of a sum. May be called again. Blocks until its last
+        push is applied."""
 
     def wait_for_others(self) -> None:
-        """After `finish`: blocks until all living workers have finished and all that was pushed is applied."""
+        """After `finish`: blocks until all living workers have finished and all their pushes are applied."""
 
     def snapshot(self, renew: bool = True) -> Snapshot:
-        """The state of this moment; the replica has its parameters, in private memory until the next push or pull.
+        """The state at this moment; the replica has its parameters, in private memory until the next push or pull.
 
-        Not `renew`: the replica stays as it is, with what has been written into it, since nobody trains yet.
+        With `renew` False the replica stays as it is, including writes, since nobody trains yet.
         """
 
     def show_state(self) -> None:
-        """Let the optimizers show the run's state, to be read: from `start` on, or after `restore`."""
+        """Show the run's state in the optimizers, read-only; after `start` or `restore`."""
 
     def detach(self) -> None:
         """Give every parameter memory of its own again; nothing else here may be called afterwards."""
 
 
 class Figures(Protocol):
-    """What a run has measured, readable at any time; nothing here blocks."""
+    """What a run has measured; readable at any time, and nothing here blocks."""
 
     @property
     def settings(self) -> Settings: ...
@@ -248,13 +249,13 @@ class Figures(Protocol):
         """Each worker's seconds, and what it achieved."""
 
     def staleness(self) -> StalenessHistogram:
-        """Staleness by worker, in versions, as the first shard of each optimizer has met it."""
+        """Staleness by worker, in versions, at the first shard of each optimizer."""
 
     def pushes(self) -> list[PushMeasures]:
         """What became of the pushes, by worker and shard."""
 
     def timings(self) -> Timings:
-        """What gradients and pushes took; nothing of a virtual run."""
+        """Measured durations of gradients and pushes; empty for a virtual run."""
 
 
 class WorkerEnd(Protocol):
@@ -265,7 +266,7 @@ class WorkerEnd(Protocol):
 
     @property
     def figures(self) -> Figures:
-        """Of the whole run, every worker's."""
+        """Measures of the whole run, for every worker."""
 
     @property
     def worker(self) -> int:
@@ -273,7 +274,7 @@ class WorkerEnd(Protocol):
 
     @property
     def workers(self) -> int:
-        """How many the run has, the dead included."""
+        """How many workers the run has, including dead ones."""
 
     @property
     def cursor(self) -> DataCursor: ...
@@ -288,31 +289,32 @@ class WorkerEnd(Protocol):
     def rows(self) -> Rows: ...
 
     def rendezvous(self, name: str) -> None:
-        """Before training: blocks until every living worker has come to as many of them."""
+        """Before training: blocks until every living worker has come to as many rendezvous."""
 
     def join(
         self, optimizers: Sequence[Optimizer], announce: Callable[[MemoryNeed], None] = ..., model: Module | None = None
     ) -> JoinedEnd:
-        """Become a worker that trains: by every worker, with the same model and optimizers; blocks until all have come.
+        """Become a worker that trains: called in every worker, with the same model and optimizers; blocks until all
+        have come.
 
         The first parameters are those of worker 0, and from here on the optimizers' parameters are this worker's
-        replica. `announce` is told by worker 0 what the run needs, before it takes it, and may raise. `model`: whose
-        embeddings with sparse gradients are shared by rows, each read as of the version pulled. ValueError for
-        what cannot be shared, TypeError for an optimizer that cannot, OSError where memory is too small, RuntimeError
-        when worker 0 died before it had created the parameters.
+        replica. Worker 0 calls `announce` with the memory that the run needs, before it is taken; it may raise.
+        `model`: its embeddings with sparse gradients are shared by rows, each read as of the version pulled. ValueError
+        for a model that cannot be shared, TypeError for an optimizer that cannot, OSError if memory is too small,
+        RuntimeError when worker 0 died before it had created the parameters.
         """
 
     def living(self) -> list[int]:
-        """The workers whose process has not died, finished ones included."""
+        """The workers whose process has not died, including finished ones."""
 
     def sign_of_life(self) -> None:
-        """For workers that a rule lets wait for this one: their deadline begins anew."""
+        """Restart the deadline of workers that wait for this one."""
 
     def is_over(self) -> bool:
-        """Whether nobody is to train any more: asked to stop, or the budget of updates is used up."""
+        """Whether training is over: asked to stop, or the budget of updates is used up."""
 
     def now(self) -> float:
-        """Seconds on the run's clock, of which only differences mean something: real ones, or a virtual clock's."""
+        """Seconds on the run's clock, real or virtual; only differences mean something."""
 
     def add_time(self, part: Part, seconds: float) -> None:
         """Add to this worker's own time."""
@@ -321,14 +323,13 @@ class WorkerEnd(Protocol):
         """Add to the samples that this worker has computed on."""
 
     def note_memory(self, size: int) -> None:
-        """The most bytes that this process has held so far, or has allocated on its GPU."""
+        """Store the most bytes that this process has held so far, or has allocated on its GPU."""
 
 
 class SimulationEnd(WorkerEnd, Protocol):
-    """All workers of a run, simulated by one process (host virtual): to whoever trains they look like one worker
-    that computes every gradient. Its optimizers' parameters, the model's buffers and torch's random numbers are those
-    of the worker whose turn it is; between two turns they show the newest version.
-    """
+    """All workers of a run, simulated by one process (host virtual). To training code they look like one worker that
+    computes every gradient. Its optimizers' parameters, the model's buffers and torch's random numbers are those of the
+    worker whose turn it is; between two turns they show the newest version."""
 
     def play(
         self,
@@ -339,20 +340,21 @@ class SimulationEnd(WorkerEnd, Protocol):
         seed: int,
         streams: Sequence[RandomStream] = (),
     ) -> None:
-        """Once, before `join`. `buffers()`: the model's. `begins(worker, buffers)` is told before each worker's next
-        gradient begins, with its own, which may be written into; `shows()` before the model becomes another worker's.
-        `seed`: worker w's random numbers (torch's, and those of `streams`) are those of seed + w, worker 0's those that
-        are there when training begins."""
+        """Once, before `join`. `buffers()`: the model's. `begins(worker, buffers)` is called before each worker's next
+        gradient begins, with its own buffers, which may be written into; `shows()` before the model becomes another
+        worker's. `seed`: worker w's random numbers (torch's, and those of `streams`) are those of seed + w; worker 0's
+        are the present ones when training begins."""
 
     @property
     def current_worker(self) -> int:
-        """Whose turn it is, or was last."""
+        """The worker whose turn it is, or was last."""
 
     def next_gradient(self) -> int | None:
-        """Let virtual time pass until a worker's gradient is due, and show it; None when nobody will compute any more.
+        """Advance virtual time until a worker's gradient is due, and show that worker; None when none will compute any
+        more.
 
-        `Deadlock`, a TimeoutError, where all wait for each other.
+        `Deadlock`, a TimeoutError, if all wait for each other.
         """
 
     def resume(self, seconds: float) -> None:
-        """Before training: the clock of the run that this one resumes."""
+        """Before training: set the clock of the run that this one resumes."""

@@ -134,7 +134,7 @@ def test_who_is_in_between_has_another_certificate(meet: Any) -> None:
 
     thread = threading.Thread(target=pass_on)
     thread.start()
-    with pytest.raises(ProtocolError, match="somebody is in between"):
+    with pytest.raises(ProtocolError, match="the connection is intercepted"):
         greet(ours, SECRET, HELLO, asking())
     thread.join(20)
     ours.close()

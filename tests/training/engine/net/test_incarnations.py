@@ -43,7 +43,7 @@ def test_a_newer_incarnation_fences_the_older(run: Callable[..., Far]) -> None:
     late, newer = given(far), given(far)
     assert first < late < newer
     assert old.living() == [0]  # who has asked alone has taken nobody's place
-    with pytest.raises(Refused, match="ends first") as refused:
+    with pytest.raises(Refused, match="has not ended yet") as refused:
         knock(far, hello(far, 0, newer))
     assert refused.value.later
     for _ in range(100):
@@ -52,13 +52,13 @@ def test_a_newer_incarnation_fences_the_older(run: Callable[..., Far]) -> None:
         time.sleep(0.05)
     with pytest.raises((ChannelLost, Refused)):
         old.living()
-    assert str(far.endings[0]) == "worker 0 has come anew"
+    assert str(far.endings[0]) == "worker 0 has connected as a new process"
     new = far.worker(0, DEADLINE_S)
     assert new.living() == [0]
     assert far.newest(0) > newer
     for older in (first, late, newer, far.newest(0) + 1, far.newest(0) - 2**50, 0, -1, 2**70):
         for use in ("calls", "pushes", "pulse"):
-            with pytest.raises(Refused, match="given up here, or another has taken its place"):
+            with pytest.raises(Refused, match="given up, or another process has replaced it"):
                 knock(far, hello(far, 0, older)._replace(use=use))
     assert new.living() == [0]
 
@@ -70,7 +70,7 @@ def test_a_number_that_was_given_and_never_heard_does_no_harm(run: Callable[...,
     channel = Channel(far.reach(0), hello(far, 0, 0), 1 << 20)
     channel.open(DEADLINE_S)
     assert channel.call("living") == [0]
-    with pytest.raises(Refused, match="given up here"):
+    with pytest.raises(Refused, match="has been given up"):
         knock(far, hello(far, 0, unheard))
     assert channel.call("living") == [0]
     channel.close()

@@ -80,9 +80,9 @@ def test_sgd_without_momentum_keeps_nothing() -> None:
     [
         (
             torch.optim.LBFGS,
-            "LBFGS does not work with a parameter server: it looks at the loss, or evaluates it ",
+            "LBFGS does not work with a parameter server: it reads the loss, or evaluates it ",
         ),
-        (LooksAtLoss, "LooksAtLoss does not work .* it looks at the loss"),
+        (LooksAtLoss, "LooksAtLoss does not work .* it reads the loss"),
         (Wrapping, "Wrapping does not work .* it wraps another optimizer"),
         (InAttribute, "InAttribute does not work .* a step changes its attribute 'last'"),
         (GrowingState, "GrowingState does not work .* the shape of its state 'history' changes"),

@@ -116,7 +116,7 @@ def test_a_machine_that_is_told_to_stop_leaves_and_the_rest_trains_on(
 
     (_, said), stopped = outcomes(body, tmp_path)
     assert isinstance(stopped, SystemExit)
-    assert f"worker 1 died: on node 1 ({HOST}), it has left in the middle of its training. Training goes on wi" in said
+    assert f"worker 1 died: on node 1 ({HOST}), it has left during training. Training goes on wi" in said
     assert seconds_until("told", tmp_path) < TOLD_S
 
 

@@ -217,7 +217,7 @@ def test_with_too_few_for_a_while_it_ends_and_says_so(made: Any, monkeypatch: py
     [
         ({"rule": "sync"}, 2, "workers: is {min, max}, but an update of sync averages more gradients the more workers"),
         ({}, 1, "workers: is {min, max}, but trainer.num_nodes is 1, so no worker can join"),
-        ({}, 3, "workers.max: is 2, but 3 machines with 1 workers each have 3 workers. Write 3, or other devices"),
+        ({}, 3, "workers.max: is 2, but 3 nodes with 1 workers each have 3 workers. Write 3, or other devices"),
     ],
     ids=["sync", "one machine", "another number"],
 )

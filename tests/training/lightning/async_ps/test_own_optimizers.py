@@ -185,7 +185,7 @@ def test_settings_that_are_objects_are_saved_while_it_trains(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("kind", "arguments", "reason"),
     [
-        (LooksAtLoss, {}, "LooksAtLoss does not work .* it looks at the loss"),
+        (LooksAtLoss, {}, "LooksAtLoss does not work .* it reads the loss"),
         (Wrapping, {}, "Wrapping does not work .* it wraps another optimizer"),
         (InAttribute, {"workers": 2}, "InAttribute does not work .* a step changes its attribute 'last'"),
         (Estimating, {"shards": 2}, "shards: Estimating keeps state across layers"),

@@ -73,7 +73,7 @@ def test_callbacks(callback: Callback, reason: str, tmp_path: Path) -> None:
         (
             {"host": "overlap", "rule": "sync"},
             {},
-            "host: is overlap, which has no use with sync: its workers wait for others anyway",
+            "host: is overlap, which has no effect with sync: its workers wait for others anyway",
         ),
         (
             {"damping": "delay_compensation", "rule": Softsync(2)},
