@@ -49,8 +49,8 @@ def cached_metrics(config: Mapping[str, Any], description: Description) -> Logge
 
 
 def complete_for(config: Mapping[str, Any], description: Description) -> LoggedMetrics | None:
-    """`cached_metrics`, if a run of the config logs nothing else: without a problem, and without callbacks of other packages,
-    which may log too."""
+    """`cached_metrics`, if a run of the config logs nothing else: without a problem, and without callbacks of other
+    packages, which may log too."""
     metrics = cached_metrics(config, description)
     return None if metrics is None or metrics.problem or _has_foreign_callbacks(config) else metrics
 

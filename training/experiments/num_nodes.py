@@ -20,8 +20,8 @@ def place_of(config: Mapping[str, Any], environment: Mapping[str, str], descript
     number = devices if isinstance(devices, int) and devices > 0 else None
     rank = node_rank(environment, nodes_of(trainer), number)
     if rank is not None and info is not None and info.config_value == "auto":
-        strategy = quoted_value(trainer.get("strategy"))
-        why = f"is {strategy}, which needs one process, but {rank.by} started {rank.count}"
+        written = quoted_value(trainer.get("strategy"))
+        why = f"is {written}, which needs one process, but {rank.by} started {rank.count}"
         raise ConfigError("trainer.strategy", why, "Write ddp or AsyncPS, or start one process.")
     return rank
 

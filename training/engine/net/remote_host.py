@@ -32,8 +32,8 @@ class RemoteHost(Host):
     """`section`: of the mirror. If a pull follows each push, the reply brings the newest versions. `pulls`: decodes
     versions that come as frames into the mirror.
 
-    With a `stream` a push is under way while the worker computes from the versions of the previous reply. Its outcome and
-    its versions are read when the next push, or any other call, is made.
+    With a `stream` a push is under way while the worker computes from the versions of the previous reply. Its outcome
+    and its versions are read when the next push, or any other call, is made.
     """
 
     shares_memory = False
