@@ -92,7 +92,7 @@ def compare_runs(
     """Any runs side by side, a row each, labelled by their titles; KeyError for an id that the store does not have.
 
     `grouped`: those of one experiment that differ in nothing but their seed are one row, labelled by its cell.
-    `configs` by run id, as `meanings_by_name` gives them; without them the differences are those of MLflow's parameters.
+    `configs` by run id, as `meanings_by_name` gives them; without them the differences are of MLflow's parameters.
     `goal`: the metric's better direction, as a person says.
     """
     runs = [reader.run(run_id) for run_id in dict.fromkeys(run_ids)]
