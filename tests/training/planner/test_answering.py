@@ -116,7 +116,7 @@ def test_shards_that_do_not_make_the_largest_smaller_are_not_recommended() -> No
     system = setting(uneven)
     found = {change.words: change.factor for change in find_changes(system, 40, system.play(40).samples_per_s)}
     assert found["2 shards"] == pytest.approx(1 / 0.6, rel=0.02)
-    assert found["2 shards, each on a machine with a link of its own"] == pytest.approx(1 / 0.6, rel=0.02)
+    assert found["2 shards, each on a node with a link of its own"] == pytest.approx(1 / 0.6, rel=0.02)
     assert not [words for words in found if words.startswith("4 shards")]
 
 
