@@ -15,7 +15,7 @@ What programs of your own may import. [Config](config.md) has the same arguments
 """
 PARTS: Final = {
     "Strategies": (
-        "scalebook.training.lightning.async_ps",
+        "scalebook.training.lightning",
         (
             "`from scalebook import AsyncPS, DDP`: strategies of a Lightning Trainer. For a Trainer of the package "
             "`pytorch_lightning` import them from `scalebook.pytorch_lightning`."
