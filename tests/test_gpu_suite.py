@@ -39,6 +39,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_bare(tmp_path_factory.mktemp("bare"))
 
 
+@pytest.mark.thorough
 def test_strategies_and_suite_need_torch_and_lightning_alone(bare: Path) -> None:
     modules = ["benchmarks.gpu", "scalebook.training.base.failures"]
     for folder in FOLDERS:
@@ -92,6 +93,7 @@ def test_what_needs_more_gpus_is_skipped_by_name() -> None:
     assert told == "1 passed, 0 failed, 1 skipped\nNot run:\n    b: needs 2 GPUs, here is 1"
 
 
+@pytest.mark.thorough
 def test_a_warm_start_passes_here(bare: Path, tmp_path: Path) -> None:
     """Closing what was inherited is not for a process of pytest's, which keeps files open."""
     path = tmp_path / "warm.json"
