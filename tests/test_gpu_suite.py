@@ -106,6 +106,7 @@ def test_a_warm_start_passes_here(bare: Path, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.thorough
 @QUIET
 @pytest.mark.alike
 @pytest.mark.parametrize("check", [c for c in ALL if c.point and c.point != 3], ids=lambda check: check.name)
@@ -171,6 +172,7 @@ WRONG: dict[str, tuple[Any, str, Any, str]] = {
 """By check: what is changed, to what, and what its failure says."""
 
 
+@pytest.mark.thorough
 @QUIET
 @pytest.mark.alike
 @pytest.mark.parametrize("name", WRONG)
@@ -268,6 +270,7 @@ def test_figures_that_miss_the_goal_fail() -> None:
         judged({"pushes": [*PUSHES[:2], PUSHES[3]]}, h200, 16)
 
 
+@pytest.mark.thorough
 def test_figures_are_measured_here_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "WORKERS", (1, 2))
     monkeypatch.setattr(figures, "SIZES_MB", {"cpu": (1,)})
