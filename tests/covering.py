@@ -6,8 +6,6 @@
 
 @pytest.mark.alike  # a third of the cases, at least one; tests of a file take turns, so that each case is run by some
 @pytest.mark.parametrize("strategy", ...)
-
-Of a test with both marks a commit runs as many cases as show each value once.
 """
 
 from collections import defaultdict
@@ -29,7 +27,7 @@ def leave_others(items: Iterable[pytest.Item]) -> None:
         needed = covering([{(name, repr(value)) for name, value in case.callspec.params.items()} for case in cases])
         _leave(cases, needed)
     turns: dict[str, int] = defaultdict(int)
-    for name, cases in _tests((item for item in items if not item.get_closest_marker("each_once")), "alike").items():
+    for name, cases in _tests(items, "alike").items():
         file, count = name.partition("::")[0], max(1, len(cases) // 3)
         if len(cases) > 1:
             _leave(cases, {(turns[file] + number) % len(cases) for number in range(count)})

@@ -294,6 +294,7 @@ def test_a_case_too_large_for_the_machine_is_told() -> None:
     assert figures._too_large("cpu", figures.Case(1, 1, 1)) == ""
 
 
+@pytest.mark.thorough
 def test_ddp_steps() -> None:
     assert figures._ddp("cpu", 2) > 0
 

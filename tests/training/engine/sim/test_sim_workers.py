@@ -190,6 +190,7 @@ def test_the_staleness_of_equal_workers_is_one_less_than_they_are(workers: int, 
     assert made.staleness == [*range(workers), *[workers - 1] * (workers * 5)]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("server_process", [False, True])
 def test_who_completes_a_round_pulls_before_a_server_process_has_applied_it(
     server_process: bool, tmp_path: Path
