@@ -134,6 +134,7 @@ def test_a_machine_joins_leaves_and_another_takes_its_place(made: Any, tmp_path:
     assert min(updates) > 0
 
 
+@pytest.mark.thorough
 def test_each_sample_is_used_once_an_epoch_whoever_joins(tmp_path: Path) -> None:
     batches, epochs = Numbers(3, "q"), 50
     environments = by_hand(3)
@@ -169,6 +170,7 @@ def test_it_begins_with_the_least_and_says_who_is_missing(made: Any) -> None:
         cluster.start(0).result()
 
 
+@pytest.mark.thorough
 def test_a_machine_that_was_started_otherwise_takes_no_part_and_the_others_train_on(made: Any) -> None:
     cluster = made(1, 2)
     first = cluster.start(0)
