@@ -6,14 +6,14 @@ BIN := $(VENV)/bin
 NOTEBOOKS ?= notebooks
 
 # Pytest's processes on the unit tests. More than cores: half of the tests wait for what they have started.
-WORKERS ?= 4
+WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest -q --ignore tests/test_architecture.py
 # How each part of the tests ended, for what is run once more by itself (tests/again.py).
 OUTCOMES := .pytest_cache/outcomes
 # What both lanes of `make test` need alike (tests/prepared.py).
 PREPARED := $(CURDIR)/.pytest_cache/prepared
 
-.PHONY: run demo test check lint types unit shared beside alone e2e cluster programs drills thorough fuzz mutants clients gpu gpu-app wheel-test bench docs screenshots clean
+.PHONY: run demo test check lint types unit shared beside alone e2e cluster programs drills thorough cases journeys fuzz mutants clients gpu gpu-app wheel-test bench docs screenshots clean
 
 run: $(VENV)/.run ## the app and MLflow, on the notebooks that ship
 	$(BIN)/scalebook ui $(NOTEBOOKS)
@@ -61,7 +61,7 @@ shared: programs ## those of the unit tests that share the machine
 alone: programs ## those that hold one time against another
 	$(PYTEST) -m "alone and not drill and not thorough" -p tests.again --outcome $(OUTCOMES)/$@ $$(grep -rl --include='*.py' 'mark[.]alone' tests)
 
-e2e: programs ## the journeys in a real browser
+e2e: programs ## three journeys in a real browser
 	$(PYTEST) -m "e2e and not cluster and not alone and not drill and not thorough" tests/e2e -p tests.again --outcome $(OUTCOMES)/$@
 
 cluster: $(VENV)/.cluster programs ## with Ray's daemons, two raylets of one cluster on this machine; `make test` has no Ray, and skips it
@@ -83,10 +83,15 @@ drills: programs ## all kill drills, half an hour: of these `make test` runs a p
 	$(BIN)/python -m benchmarks.submit_drills
 	$(BIN)/python -m benchmarks.disk_drills
 
-thorough: programs ## cases alike, of each kind of which `make test` runs a few, and what is shown whole there by its parts
-	$(PYTEST) -m "thorough and not e2e" --numprocesses $(WORKERS) --dist loadgroup tests
-	$(PYTEST) -m "thorough and e2e" tests/e2e
+thorough: programs ## the second lane, before a release, some hours: what `make test` leaves out, with all journeys, all drills and Ray
+	$(MAKE) --keep-going cases journeys drills cluster
+
+cases: programs ## cases alike, of each kind of which `make test` runs a few, and what is shown whole there by its parts
+	$(PYTEST) -m "thorough and not e2e" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder tests
 	$(PYTEST) -m hypothesis --hypothesis-profile thorough tests/training
+
+journeys: programs ## all of them: one goes on where another has ended
+	$(PYTEST) -m "e2e and not cluster" tests/e2e
 
 fuzz: $(VENV)/.dev ## 3,000 broken notebooks, configs, searches, points and addresses; SEED=2 for others
 	$(BIN)/python -m tests.fuzz --mutants 3000 --seed $(or $(SEED),1)

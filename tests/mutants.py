@@ -38,6 +38,11 @@ ALL = (
 )
 ROOT = Path(__file__).resolve().parents[1]
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", ".scalebook", "__pycache__")
+COMMIT, THOROUGH = "not drill and not thorough", "thorough and not drill"
+"""What `make test` runs, and what `make thorough` runs besides, for a mutant that the first does not see."""
+NOTHING_RAN = 5
+"""Pytest's exit code where a lane has none of the tests."""
+NOTHING_LEARNT = 2
 DEADLINE_S = 300.0
 """For the tests of one mutant; one that makes them hang is found."""
 WITHOUT_S = 3600.0
@@ -47,14 +52,16 @@ Verdict = Literal["killed", "survived", "wrong"]
 
 
 class Outcome(NamedTuple):
-    """`wrong`: nothing was learnt, for the reason in `why`; of the others it is the last line of the tests."""
+    """`wrong`: nothing was learnt, for the reason in `why`; of the others it is the last line of the tests. `later`:
+    the tests of `make test` do not see the mutant."""
 
     verdict: Verdict
     why: str
     seconds: float
+    later: bool = False
 
 
-def tests_of(tree: Path, selection: Sequence[str], within_s: float) -> tuple[int | None, str]:
+def tests_of(tree: Path, selection: Sequence[str], within_s: float, marks: str) -> tuple[int | None, str]:
     """Run the tests in a copied tree: pytest's exit code, None beyond the deadline, and its last line."""
     process = subprocess.Popen(
         [
@@ -67,7 +74,7 @@ def tests_of(tree: Path, selection: Sequence[str], within_s: float) -> tuple[int
             "no:cacheprovider",
             "--tb=no",
             "-m",
-            "not drill and not thorough",
+            marks,
             *selection,
         ],
         cwd=tree,
@@ -102,17 +109,33 @@ def tried(tree: Path, mutant: Mutant) -> Outcome:
         if (there := text.count(mutant.old)) != 1:
             return Outcome("wrong", f"its place is there {there} times", 0.0)
         path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
-        code, last = tests_of(copy, mutant.tests, DEADLINE_S)
+        code, last = tests_of(copy, mutant.tests, DEADLINE_S, COMMIT)
+        if later := code in (0, NOTHING_RAN):
+            code, last = _by_thorough(copy, mutant, text, code)
     verdict: Verdict = {0: "survived", 1: "killed", None: "killed"}.get(code, "wrong")  # type: ignore[assignment]
-    return Outcome(verdict, last, time.monotonic() - began)
+    return Outcome(verdict, last, time.monotonic() - began, later)
+
+
+def _by_thorough(copy: Path, mutant: Mutant, text: str, before: int) -> tuple[int | None, str]:
+    """What the tests of `make thorough` say, which pass on the `text` without the mistake."""
+    path = copy / mutant.file
+    mutated = path.read_text(encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
+    code, last = tests_of(copy, mutant.tests, WITHOUT_S, THOROUGH)
+    if code == NOTHING_RAN:
+        return before, last
+    if code != 0:
+        return NOTHING_LEARNT, f"without the mistake: {last}"
+    path.write_text(mutated, encoding="utf-8")
+    return tests_of(copy, mutant.tests, DEADLINE_S, THOROUGH)
 
 
 def without(tree: Path, mutants: Sequence[Mutant]) -> str:
-    """The last line of all the tests where nothing was changed and one fails; "" where they pass."""
+    """The last line of the tests of `make test` where nothing was changed and one fails; "" where they pass."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as beside:
         every = sorted({one for mutant in mutants for one in mutant.tests})
-        code, last = tests_of(copied(tree, beside), every, WITHOUT_S)
-    return "" if code == 0 else last
+        code, last = tests_of(copied(tree, beside), every, WITHOUT_S, COMMIT)
+    return "" if code in (0, NOTHING_RAN) else last
 
 
 def main() -> int:
@@ -131,6 +154,7 @@ def main() -> int:
         for mutant, outcome in zip(mutants, outcomes, strict=True):
             killed += outcome.verdict == "killed"
             line = f"{outcome.verdict:8} {outcome.seconds:4.0f} s  {mutant.area:10} {mutant.file}: {mutant.breaks}"
+            line += ", which `make test` does not see" if outcome.later and outcome.verdict == "killed" else ""
             print(line, flush=True)
             if outcome.verdict != "killed":
                 print(f"{'':18}{mutant.old!r} -> {mutant.new!r}: {outcome.why}", flush=True)

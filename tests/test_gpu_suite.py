@@ -39,6 +39,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_bare(tmp_path_factory.mktemp("bare"))
 
 
+@pytest.mark.thorough
 def test_strategies_and_suite_need_torch_and_lightning_alone(bare: Path) -> None:
     modules = ["benchmarks.gpu", "scalebook.training.base.failures"]
     for folder in FOLDERS:
@@ -92,6 +93,7 @@ def test_what_needs_more_gpus_is_skipped_by_name() -> None:
     assert told == "1 passed, 0 failed, 1 skipped\nNot run:\n    b: needs 2 GPUs, here is 1"
 
 
+@pytest.mark.thorough
 def test_a_warm_start_passes_here(bare: Path, tmp_path: Path) -> None:
     """Closing what was inherited is not for a process of pytest's, which keeps files open."""
     path = tmp_path / "warm.json"
@@ -104,6 +106,7 @@ def test_a_warm_start_passes_here(bare: Path, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.thorough
 @QUIET
 @pytest.mark.alike
 @pytest.mark.parametrize("check", [c for c in ALL if c.point and c.point != 3], ids=lambda check: check.name)
@@ -169,6 +172,7 @@ WRONG: dict[str, tuple[Any, str, Any, str]] = {
 """By check: what is changed, to what, and what its failure says."""
 
 
+@pytest.mark.thorough
 @QUIET
 @pytest.mark.alike
 @pytest.mark.parametrize("name", WRONG)
@@ -266,6 +270,7 @@ def test_figures_that_miss_the_goal_fail() -> None:
         judged({"pushes": [*PUSHES[:2], PUSHES[3]]}, h200, 16)
 
 
+@pytest.mark.thorough
 def test_figures_are_measured_here_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "WORKERS", (1, 2))
     monkeypatch.setattr(figures, "SIZES_MB", {"cpu": (1,)})
@@ -289,6 +294,7 @@ def test_a_case_too_large_for_the_machine_is_told() -> None:
     assert figures._too_large("cpu", figures.Case(1, 1, 1)) == ""
 
 
+@pytest.mark.thorough
 def test_ddp_steps() -> None:
     assert figures._ddp("cpu", 2) > 0
 

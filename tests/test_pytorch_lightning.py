@@ -64,6 +64,7 @@ print("held")
 """
 
 
+@pytest.mark.thorough
 def test_a_fit(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(FIT.replace("FOLDER", repr(str(tmp_path / "checkpoints"))))

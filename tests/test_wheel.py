@@ -19,7 +19,7 @@ from tests.docs.blocks import DOCS
 from tests.e2e.conftest import ROOT, Served, end_supervisor, serve
 from tests.wheel import own_are_found, own_packages
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.thorough]
 
 WHERE = "import scalebook.app, scalebook.pages; print(scalebook.__path__[0], scalebook.app.__path__[0], sep=chr(10))"
 
@@ -74,7 +74,6 @@ def test_it_is_the_installed_one_that_runs(installed: Installed, tmp_path: Path)
     assert not list(installed.folder.rglob("config.toml"))
 
 
-@pytest.mark.thorough
 def test_its_pages_have_our_theme_and_tell_nobody(served: Served) -> None:
     cookie = f"{served.access.cookie}={served.access.token}"
     port = int(served.addresses.app.rsplit(":", 1)[1])
@@ -88,7 +87,6 @@ def test_its_pages_have_our_theme_and_tell_nobody(served: Served) -> None:
     assert not [one for one in messages if one.delta.new_element.WhichOneof("type") == "exception"]
 
 
-@pytest.mark.thorough
 def test_its_mlflow_answers(served: Served) -> None:
     port = int(str(served.addresses.mlflow).rsplit(":", 1)[1])
     found = ask(port, "/version", authorization=f"Bearer {served.access.token}")
@@ -101,7 +99,6 @@ def test_packages_called_like_our_folders_stay_a_persons_own(installed: Installe
     own_are_found(installed.folder / "bin" / "scalebook", tmp_path / "work")
 
 
-@pytest.mark.thorough
 def test_they_may_be_named_in_a_folder_s_settings(installed: Installed, tmp_path: Path) -> None:
     """`scalebook.toml` names `training.nets`."""
     work, scalebook = tmp_path / "work", installed.folder / "bin" / "scalebook"
@@ -130,7 +127,6 @@ def test_the_documents_that_help_opens_are_in_it(installed: Installed) -> None:
     assert shipped == written
 
 
-@pytest.mark.thorough
 def test_an_sdist_makes_the_same_wheel(installed: Installed, tmp_path: Path) -> None:
     """Its parts are links in the repository, and folders in the archive."""
     pip("install", "-q", "--target", str(tmp_path / "hatch"), "hatchling>=1.25")

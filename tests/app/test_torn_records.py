@@ -65,7 +65,7 @@ HURT = "b" * 32
 WELL = "a" * 32
 ALIVE = "c" * 32
 CUTS = 20
-PARTS = 8
+PARTS = 16
 """Into which the cases of one record are dealt out; a commit runs the first."""
 SPEC = replace(spec(), trials=3)
 

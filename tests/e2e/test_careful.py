@@ -3,9 +3,12 @@
 import re
 import time
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.e2e.conftest import Served
+
+pytestmark = pytest.mark.thorough
 
 
 def test_nothing_typed_is_lost_and_nothing_wrong_is_run(page: Page, served: Served) -> None:

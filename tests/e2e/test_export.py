@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page
 
 from scalebook.training.notebook.export.document import CellHead, DataTable, Document, UserMarkdown
 from scalebook.training.notebook.export.html_file import as_html
+
+pytestmark = pytest.mark.thorough
 
 HEAD = [
     "experiment", "strategy", "workers x batch", "learning rate", "best", "to 0.97: updates", "samples", "seconds",

@@ -14,6 +14,8 @@ from tests import gpu_app
 from tests.e2e.conftest import ROOT
 from tests.fake_nvml import Put, eight
 
+pytestmark = pytest.mark.thorough
+
 FAKE = """
 import sys
 from tests.fake_nvml import FakeNvml, eight
@@ -61,7 +63,7 @@ def put(count: int, nvml: Put, folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("PYTHONPATH", f"{fakes}{os.pathsep}{ROOT}")
 
 
-@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.thorough), 8])
+@pytest.mark.parametrize("count", [1, 8])
 def test_the_device_page_shows_gpus(count: int, nvml: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(count, nvml, tmp_path, monkeypatch)
     with ThreadPoolExecutor(1) as thread:  # a browser of its own, which a thread with another one's loop refuses
@@ -75,7 +77,6 @@ def test_two_jobs_on_two_gpus_have_one_each(nvml: Put, tmp_path: Path, monkeypat
     assert told == "a lease each; CUDA, which is not here, was not asked"
 
 
-@pytest.mark.thorough
 def test_two_jobs_that_share_a_gpu_fail(nvml: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(2, nvml, tmp_path, monkeypatch)
     monkeypatch.setitem(gpu_app.EXPERIMENT, "gpu_share", 0.5)

@@ -6,6 +6,7 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from scalebook.app.runs import records as run_records
@@ -89,6 +90,7 @@ def test_a_blank_form_becomes_a_run_with_progress_curves_and_what_each_worker_do
     assert run_records.workers_in_store(reader, run).last["worker_1/perf/compute_share"] > 0
 
 
+@pytest.mark.thorough
 def test_reloading_and_another_tab_show_the_same(page: Page, served: Served) -> None:
     address = f"{served.addresses.app}/runs?run={runs['async']}"
     page.goto(address)
@@ -166,6 +168,7 @@ def test_both_are_compared_here_and_in_mlflow(page: Page, served: Served) -> Non
         expect(page.get_by_text(name).first).to_be_visible(timeout=30_000)
 
 
+@pytest.mark.thorough
 def test_the_notebook_is_exported_and_opens_without_a_server(page: Page, served: Served, tmp_path: Path) -> None:
     page.goto(served.addresses.app)
     with page.expect_download(timeout=30_000) as download:
@@ -186,6 +189,7 @@ def test_the_notebook_is_exported_and_opens_without_a_server(page: Page, served:
     expect(config).to_contain_text(f"max_epochs: {EPOCHS}")
 
 
+@pytest.mark.thorough
 def test_the_list_of_runs_is_filtered(page: Page, served: Served) -> None:
     page.goto(f"{served.addresses.app}/runs")
     expect(page.locator("[data-testid=stDataFrame] canvas").first).to_be_visible(timeout=20_000)

@@ -12,6 +12,8 @@ from playwright.sync_api import Page, expect
 from scalebook.app.serving.child import answers
 from tests.ports import kernels_choice
 
+pytestmark = pytest.mark.thorough
+
 FRAME = """
 import time
 import streamlit as st
@@ -72,7 +74,6 @@ def address(tmp_path: Path) -> Iterator[str]:
             server.wait(timeout=DEADLINE_S)
 
 
-@pytest.mark.thorough
 def test_a_timer_of_the_page_that_was_left_does_not_clear_the_next(page: Page, address: str) -> None:
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))

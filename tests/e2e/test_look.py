@@ -19,6 +19,8 @@ from tests.e2e.gallery import Gallery, ask_for_trust, ask_no_more, filled
 from tests.e2e.screenshots import settle
 from tests.prepared import Prepared
 
+pytestmark = pytest.mark.thorough
+
 PAGES = {
     "notebook": "Does staleness hurt?",
     "notebook-empty": "Nothing yet",
@@ -120,8 +122,6 @@ def shown(tab: Page, gallery: tuple[Served, Gallery]) -> Iterator[tuple[Page, st
 
 Theme = Literal["light", "dark"]
 THEMES: tuple[Theme, ...] = ("light", "dark")
-EACH_COMMIT = {("notebook", "light"), ("compose-cell", "dark"), ("search-map", "light")}
-"""Of every commit: most of what pages are made of, in one theme each. `make thorough` looks at the others."""
 
 
 def wrong(page: Page) -> list[str]:
@@ -129,14 +129,7 @@ def wrong(page: Page) -> list[str]:
     return [str(one) for one in findings(page) if one.impact in SERIOUS or one.rule in HEADINGS]
 
 
-@pytest.mark.parametrize(
-    ("name", "theme"),
-    [
-        pytest.param(name, theme, marks=[] if (name, theme) in EACH_COMMIT else pytest.mark.thorough)
-        for name in PAGES
-        for theme in THEMES
-    ],
-)
+@pytest.mark.parametrize(("name", "theme"), [(name, theme) for name in PAGES for theme in THEMES])
 def test_a_page_can_be_read_and_says_what_it_is(shown: tuple[Page, str, Gallery], name: str, theme: Theme) -> None:
     """In this theme, and at 400 pixels without moving sideways; with nothing left of Streamlit's own face."""
     page, address, found = shown

@@ -2,7 +2,6 @@
 
 import re
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from tests.e2e.conftest import Served
@@ -17,7 +16,6 @@ title: How many workers
 {TINY}"""
 
 
-@pytest.mark.thorough  # its steps are those of the plan's page in tests/app/pages, of the planner and of its chart
 def test_an_experiment_is_planned(page: Page, served: Served) -> None:
     """From its button; a system written by hand is played, the address says all that was asked."""
     (served.workspace.root / "planning.md").write_text(NOTEBOOK, encoding="utf-8")

@@ -3,7 +3,6 @@
 import re
 import time
 
-import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from scalebook.app.search import data as searches
@@ -31,7 +30,6 @@ def plan(page: Page) -> Locator:
     return page.locator(".st-key-beside")
 
 
-@pytest.mark.thorough  # its steps are those of the pages in tests/app/pages, of the driver and of what makes a cell
 def test_a_search_is_set_up_watched_and_its_best_point_used(page: Page, served: Served) -> None:
     path = served.workspace.root / "searching.md"
     path.write_text(NOTEBOOK, encoding="utf-8")

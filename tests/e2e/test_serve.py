@@ -21,6 +21,8 @@ from tests.e2e.conftest import END_DEADLINE_S, ROOT, Served, end_supervisor, ser
 from tests.ports import kernels_choice
 from tests.prepared import Prepared
 
+pytestmark = pytest.mark.thorough
+
 REPLACED = "The supervisor ended unexpectedly. A new one continues the queue."
 
 
@@ -64,7 +66,6 @@ def test_it_finds_ports_refuses_to_start_twice_and_ends_all_it_started(workspace
     assert Addresses.read(workspace) is None
 
 
-@pytest.mark.thorough
 @pytest.mark.timeout(360)
 def test_it_clears_up_what_one_left_that_was_killed_and_heals(workspace: Workspace) -> None:
     left = serve(workspace)
@@ -128,7 +129,6 @@ def _heals(workspace: Workspace, first: Addresses, port: int) -> None:
     raise AssertionError("the page server did not come back")
 
 
-@pytest.mark.thorough
 def test_two_that_are_started_at_the_same_moment_serve_a_folder_each(tmp_path: Path) -> None:
     """Both look for the same ports, and find them free."""
     port, mlflow_port = kernels_choice(), kernels_choice()

@@ -11,6 +11,8 @@ from playwright.sync_api import BrowserContext, Page, expect
 from scalebook.app.serving.child import LOOPBACK
 from tests.e2e.conftest import REBOUND, Served
 
+pytestmark = pytest.mark.thorough
+
 TIMEOUT_MS = 30_000
 LOST = "Scalebook does not know this browser"
 TRY = """async ({app, mlflow}) => {

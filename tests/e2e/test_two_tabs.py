@@ -2,11 +2,14 @@
 
 import re
 
+import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from scalebook.training.notebook import store
 from tests.e2e.conftest import Served
 from tests.e2e.steps import TINY
+
+pytestmark = pytest.mark.thorough
 
 TEXT = f"---\ntitle: Two tabs\n---\n# Question\n\nDoes it help?\n\n{TINY}\nThe end.\n"
 

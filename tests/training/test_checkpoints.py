@@ -67,6 +67,7 @@ def test_it_would_run(crafted: Path) -> None:
     assert ran(crafted)
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("command", ["fit", "validate", "test", "predict"])
 @pytest.mark.parametrize("place", ["file", "address"])
 def test_no_command_runs_it(

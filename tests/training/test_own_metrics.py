@@ -27,7 +27,7 @@ from tests.describing import fork_descriptions, forked
 from tests.prepared import Prepared
 from tests.training.benches import clear
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.thorough, pytest.mark.timeout(300)]
 DEADLINE_S = 250.0  # of a busy machine; 20 s on a free one
 
 MODULE = """

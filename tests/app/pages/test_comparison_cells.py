@@ -99,6 +99,7 @@ def test_it_is_moved_like_any_cell(open_page: Open, workspace: Workspace) -> Non
     assert names == ["note", "comparison", "pixelcnn-async-2", "alone"]
 
 
+@pytest.mark.thorough
 def test_the_runs_of_the_compare_page_become_a_cell_of_their_notebook(open_page: Open, workspace: Workspace) -> None:
     path = workspace.root / "first-steps.md"
     path.write_text(TEXT + OTHER, encoding="utf-8")
@@ -132,6 +133,7 @@ def called(app: AppTest) -> Any:
     return next(one for one in app.text_input if one.label == "Name")
 
 
+@pytest.mark.thorough
 def test_a_comparison_that_was_begun_is_a_draft_until_it_is_saved_or_given_up(
     open_page: Open, workspace: Workspace
 ) -> None:

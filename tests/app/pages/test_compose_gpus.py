@@ -15,6 +15,7 @@ def errors(app: AppTest) -> list[str]:
     return [one.value for one in app.error]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("count", "said"),
     [

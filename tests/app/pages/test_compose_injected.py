@@ -13,6 +13,7 @@ from tests.training.injections import MODULE, NAME, path
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("forked_descriptions")]
 
 
+@pytest.mark.thorough
 def test_its_parts_are_chosen_with_their_settings(open_page: Open, workspace: Workspace, tmp_path: Path) -> None:
     (tmp_path / "scalebook.toml").write_text(f'modules = ["{NAME}"]\n', encoding="utf-8")
     (tmp_path / f"{NAME}.py").write_text(MODULE, encoding="utf-8")

@@ -172,6 +172,7 @@ def test_yaml_is_edited_as_text_and_its_mistakes_are_named(open_page: Open) -> N
     assert config(app)["ckpt_path"] == "a.ckpt"
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("forked_descriptions")
 def test_a_users_own_model_appears_and_keeps_its_optimizer(
     open_page: Open, workspace: Workspace, tmp_path: Path
@@ -246,6 +247,7 @@ def test_a_rule_by_hand_is_read_and_its_mistakes_can_be_mended(open_page: Open) 
     assert not app.error
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("looked_at")
 def test_the_learning_rate_follows_the_batch_and_says_so(open_page: Open) -> None:
     app = open_page("compose", notebook="first-steps", cell="pixelcnn-async-2")
@@ -281,6 +283,7 @@ def test_the_noise_scale_is_a_switch(open_page: Open) -> None:
     assert not app.button(key="compose-run").disabled
 
 
+@pytest.mark.thorough
 def test_virtual_workers_take_the_times_that_plan_measured_or_a_run_recorded(
     open_page: Open, workspace: Workspace
 ) -> None:

@@ -31,6 +31,7 @@ def test_a_note_is_deleted_after_a_question_and_undo_brings_it_back(open_page: O
     assert app.button(key="notebook-undo").disabled
 
 
+@pytest.mark.thorough
 def test_a_comparison_and_an_experiment_are_deleted_after_a_question(open_page: Open, workspace: Workspace) -> None:
     path = workspace.root / "first-steps.md"
     path.write_text(f"{TEXT}\n```yaml comparison=both\nruns: [pixelcnn-async-2]\n```\n", encoding="utf-8")
@@ -83,6 +84,7 @@ def test_a_half_typed_note_is_there_after_a_reload_and_labelled(open_page: Open,
     assert not any("**Draft**" in one.value for one in open_page().caption)
 
 
+@pytest.mark.thorough
 def test_a_draft_of_a_note_that_has_changed_since_is_not_lost(open_page: Open, workspace: Workspace) -> None:
     path = workspace.root / "first-steps.md"
     press(open_page(), "Edit").text_area[0].set_value("Mine, half").run()
@@ -108,6 +110,7 @@ def test_a_note_that_cannot_be_saved_stays_in_its_editor(open_page: Open, worksp
     assert any("would swallow" in one.value for one in app.toast)
 
 
+@pytest.mark.thorough
 def test_a_renamed_experiment_keeps_its_results_and_undo_does_too(open_page: Open, workspace: Workspace) -> None:
     path = workspace.root / "first-steps.md"
     more = (

@@ -69,6 +69,7 @@ def test_a_renamed_notebook_keeps_all_that_refers_to_it(
     assert reader.run(again.id).tags[names.TAG_NOTEBOOK] == "thoughts.md"
 
 
+@pytest.mark.thorough
 def test_a_notebook_whose_runs_go_on_keeps_its_file_name(open_page: Open, workspace: Workspace) -> None:
     record(workspace, state="running")
     app = open_page()
@@ -135,6 +136,7 @@ def test_a_note_is_put_above_the_first_cell_and_moved(open_page: Open, workspace
     assert cells(path) == ["pixelcnn-async-2"]
 
 
+@pytest.mark.thorough
 def test_the_draft_of_a_new_note_stays_in_its_place_when_a_cell_comes_above(
     open_page: Open, workspace: Workspace
 ) -> None:
@@ -145,6 +147,7 @@ def test_the_draft_of_a_new_note_stays_in_its_place_when_a_cell_comes_above(
     assert cells(path)[-1] == "At the end"
 
 
+@pytest.mark.thorough
 def test_the_experiments_of_a_renamed_notebook_are_called_after_it_in_mlflow(
     open_page: Open, workspace: Workspace
 ) -> None:

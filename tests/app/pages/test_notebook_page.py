@@ -50,6 +50,7 @@ def test_a_mistake_in_a_cell_is_shown_and_blocks_run(open_page: Open, workspace:
     assert app.button(key="run-pixelcnn-async-2").disabled
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("forked_descriptions")
 def test_data_that_do_not_go_to_other_machines_are_named_before_run(open_page: Open, workspace: Workspace) -> None:
     (workspace.root / "pictures").mkdir()
@@ -192,6 +193,7 @@ def test_another_notebook_is_opened_by_its_address(open_page: Open, workspace: W
     assert "No notebook called third" in html(open_page("", notebook="third"))
 
 
+@pytest.mark.thorough
 def test_a_notebook_that_cannot_be_read_says_why_on_its_page_and_leaves_the_others_alone(
     open_page: Open, workspace: Workspace
 ) -> None:
@@ -237,6 +239,7 @@ def second(text: str) -> str:
     return text + "\n" + cell.replace("pixelcnn-async-2", "other").replace("repeats: 2", "repeats: 1")
 
 
+@pytest.mark.thorough
 def test_all_are_run_or_what_is_stale_and_all_are_stopped(
     open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

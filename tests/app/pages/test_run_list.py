@@ -76,6 +76,7 @@ def test_a_view_comes_from_its_address_and_changes_by_hand(open_page: Open, work
     assert "No matching run" in html(open_page("runs", model="Gone"))
 
 
+@pytest.mark.thorough
 def test_groups_open_on_a_click(open_page: Open, workspace: Workspace) -> None:
     record(workspace, cell="a", notebook="n0.md", level=1.0)
     record(workspace, cell="b", notebook="n0.md", level=2.0)
@@ -109,6 +110,7 @@ def test_what_a_plan_measured_is_apart_and_marked(open_page: Open, workspace: Wo
     assert ">measured for Plan</span>" in html(open_page("runs", run=measured))
 
 
+@pytest.mark.thorough
 def test_pages_of_a_long_list(open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scalebook.app.runs.page.PER_PAGE", 2)
     for number in range(3):
@@ -149,6 +151,7 @@ def test_a_note_and_tags_are_written_to_mlflow(open_page: Open, workspace: Works
     )  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_a_note_stands_above_the_way_back_that_mlflow_shows(open_page: Open, workspace: Workspace) -> None:
     job = record(workspace)
     ours = notes.of_run(job.id, "first-steps.md")
@@ -162,6 +165,7 @@ def test_a_note_stands_above_the_way_back_that_mlflow_shows(open_page: Open, wor
     assert RunReader(workspace.tracking_uri()).run(job.id).tags[names.TAG_NOTE] == f"Diverged\n\n{ours}"
 
 
+@pytest.mark.thorough
 def test_tags_of_several_runs_are_added_and_removed_by_one_confirmation(open_page: Open, workspace: Workspace) -> None:
     first, second, third = (record(workspace, cell=cell) for cell in "abc")
     for job in (first, second):
@@ -258,6 +262,7 @@ def test_why_stands_beside_the_state(open_page: Open, workspace: Workspace) -> N
     assert order[:3] == ["name", "state", "remark"], "in sight at 1280 pixels, whatever follows"
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("strange")
 def test_runs_are_filtered_by_ranges_and_a_mistake_is_said(open_page: Open) -> None:
     app = open_page("runs")

@@ -127,6 +127,7 @@ def tab(app: AppTest, label: str) -> Any:
     return next(one for one in app.tabs if one.label == label)
 
 
+@pytest.mark.thorough
 def test_a_run_offers_its_files_its_whole_log_and_the_other_runs_of_its_experiment(
     open_page: Open, workspace: Workspace
 ) -> None:
@@ -166,6 +167,7 @@ def test_a_run_on_two_machines_shows_the_log_of_each(open_page: Open, workspace:
     assert "told on b" in codes(shown)[-1]
 
 
+@pytest.mark.thorough
 def test_a_runs_page_waits_for_no_look_at_the_modules(
     open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +197,7 @@ def test_a_runs_page_waits_for_no_look_at_the_modules(
     assert "The experiment has changed since: trainer.devices was 3 and is now 2; " in html(app.run())
 
 
+@pytest.mark.thorough
 def test_a_stale_run_says_what_has_changed_since(open_page: Open, workspace: Workspace) -> None:
     job = record(workspace, seed=1, what=config(workers=3, lr=0.01))
     shown = html(open_page("runs", run=job.id))
@@ -207,6 +210,7 @@ def test_a_stale_run_says_what_has_changed_since(open_page: Open, workspace: Wor
     assert "has changed since" not in html(open_page("runs", run=job.id))
 
 
+@pytest.mark.thorough
 def test_any_metrics_are_drawn_also_in_one_chart_and_smoothed(open_page: Open, workspace: Workspace) -> None:
     app = open_page("runs", run=record(workspace).id)
     shown, rate = [charts(app)[i]["data"][0]["name"] for i in range(2)], names.per_worker(names.SAMPLES_PER_SECOND, 0)
@@ -234,6 +238,7 @@ def test_a_run_shows_what_it_takes_of_the_machine(open_page: Open, workspace: Wo
     assert drawn["GPU temperature, °C"][0]["x"] == [0.0, 2.0, 4.0]
 
 
+@pytest.mark.thorough
 def test_a_run_shows_what_each_worker_takes_of_its_gpu(open_page: Open, workspace: Workspace) -> None:
     """What NVML does not tell is said to be unknown."""
     job = record(workspace)
@@ -269,6 +274,7 @@ def charts(app: AppTest) -> list[dict[str, Any]]:
     return [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
 
 
+@pytest.mark.thorough
 def test_a_living_run_shows_what_its_workers_did_so_far(open_page: Open, workspace: Workspace) -> None:
     """From the files in its folder, which are newer than what MLflow has."""
     job = record(workspace, state="running", workers=3)
@@ -285,6 +291,7 @@ def test_a_living_run_shows_what_its_workers_did_so_far(open_page: Open, workspa
     assert html(app).count('<td class="num">420</td>') == 9
 
 
+@pytest.mark.thorough
 def test_throughput_is_read_from_the_file_of_workers(open_page: Open, workspace: Workspace) -> None:
     """In the job's folder where that is here, among the artifacts else; before the metrics of earlier versions."""
     job = record(workspace)
@@ -362,6 +369,7 @@ def test_a_run_names_its_notebook_and_cell_and_leads_to_both(open_page: Open, wo
     assert [label for label, _ in links(notebook="no-more.md")] == ["All runs"]
 
 
+@pytest.mark.thorough
 def test_virtual_workers_are_called_so_alone_and_beside_real_ones(open_page: Open, workspace: Workspace) -> None:
     real = record(workspace, cell="real")
     virtual = record(workspace, cell="virtual", workers=64)

@@ -50,6 +50,7 @@ def test_a_waiting_run_says_why_and_can_be_stopped(open_page: Open, workspace: W
     assert next(one for one in app.button if one.label == "Stop").disabled is False
 
 
+@pytest.mark.thorough
 def test_the_order_of_those_that_wait_is_changed_by_buttons(open_page: Open, workspace: Workspace) -> None:
     record(workspace, cell="live", state="running")
     a, b, c = (record(workspace, cell=cell, state="waiting") for cell in "abc")
@@ -74,6 +75,7 @@ def test_the_order_of_those_that_wait_is_changed_by_buttons(open_page: Open, wor
     assert b.queued().created > a.queued().created > c.queued().created
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("count", [0, 1, 8])
 def test_devices_are_shown_with_who_holds_them(
     count: int, open_page: Open, workspace: Workspace, nvml: Put, monkeypatch: pytest.MonkeyPatch

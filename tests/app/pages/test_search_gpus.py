@@ -38,6 +38,7 @@ def is_off(app: AppTest, key: str) -> bool:
     return bool(next(one for one in app.button if str(one.key).startswith(key)).disabled)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("count", "strategy", "accelerator", "says"),
     [

@@ -157,6 +157,7 @@ def test_a_field_is_added_changed_and_removed(open_page: Open) -> None:
     assert not [one for one in app.selectbox if one.label == "Kind of model.features"]
 
 
+@pytest.mark.thorough
 def test_a_mistake_is_named_with_its_remedy_and_nothing_typed_is_lost(open_page: Open) -> None:
     app = preset(setting_up(open_page, experiment=CELL), "batch-size")
     number(app, "From, learning_rate").set_value(5.0).run()
@@ -182,6 +183,7 @@ def test_weak_scaling_changes_the_examples(open_page: Open) -> None:
     assert html(app) != strong
 
 
+@pytest.mark.thorough
 def test_the_second_step_says_how(open_page: Open) -> None:
     app = press(preset(setting_up(open_page, experiment=CELL), "batch-size"), "Next: method")
     sampler = box(app, "Sampler")
@@ -210,6 +212,7 @@ def test_save_writes_the_cell_below_its_experiment(open_page: Open, workspace: W
     assert list(workspace.cache.glob("search-draft-*")) == []
 
 
+@pytest.mark.thorough
 def test_a_cell_is_edited_in_place_with_its_comments(open_page: Open, workspace: Workspace) -> None:
     (workspace.root / "first-steps.md").write_text(TEXT + SEARCH, encoding="utf-8")
     app = setting_up(open_page, cell="batch-size")
@@ -258,6 +261,7 @@ def test_one_search_has_its_head_and_buttons(open_page: Open, workspace: Workspa
     assert "No such search" in words(open_page("search", search="none"))
 
 
+@pytest.mark.thorough
 def test_trials_are_added_and_a_point_is_tried_next(open_page: Open, workspace: Workspace) -> None:
     found = made(workspace, trials=20)
     app = open_page("search", search=found.id)
@@ -344,6 +348,7 @@ def test_an_experiment_is_searched_over_from_its_card(open_page: Open) -> None:
     assert box(app, "Experiment").value == CELL
 
 
+@pytest.mark.thorough
 def test_what_the_model_logs_is_found_out_before_its_first_run(
     open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

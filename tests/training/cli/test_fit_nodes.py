@@ -52,6 +52,7 @@ def fit(path: str, *more: str) -> int:
     return main(["fit", "-c", path, *more])
 
 
+@pytest.mark.thorough
 def test_one_run_is_recorded_by_the_first_as_of_one_machine(
     workspaces: list[Workspace], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
 ) -> None:
@@ -98,6 +99,7 @@ def test_one_run_of_the_parameter_server_is_recorded_by_the_first(
     assert not [one for one in written_down if key.encode() in one.read_bytes()]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("strategy", "others", "cause"),
     [

@@ -138,6 +138,7 @@ def test_the_release_is_told_and_everywhere_the_same(capsys: pytest.CaptureFixtu
     assert f"version: {__version__}\n" in (top / "CITATION.cff").read_text(encoding="utf-8")
 
 
+@pytest.mark.thorough
 def test_as_a_process_with_two_workers(file: Path, workspace: Workspace) -> None:
     """What `scalebook` runs, in a shell without a terminal."""
     command = [sys.executable, "-m", "scalebook", "fit", "-c", str(file)]

@@ -29,6 +29,8 @@ pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[3]
 SHIPPED = sorted((ROOT / "notebooks").glob("*.md"))
+SECONDS_LONG = ("fewer-bytes", "staleness", "stragglers")
+"""With searches of many points, each of which is checked."""
 DEADLINE_S = 110
 
 PAGE = """# Page
@@ -88,7 +90,13 @@ def ids(notebook_file: Path) -> set[str]:
     return {job.id for job in all_jobs(Workspace(notebook_file.parent))}
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.name, marks=[pytest.mark.thorough] if path.stem in SECONDS_LONG else [])
+        for path in SHIPPED
+    ],
+)
 def test_every_shipped_notebook_is_right(
     path: Path, tmp_path: Path, prepared: Prepared, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -110,6 +110,7 @@ def test_an_asynchronous_run_records_staleness_and_each_worker(workspace: Worksp
     assert sum(rates) == pytest.approx(record.metrics[names.UPDATES_PER_SECOND])
 
 
+@pytest.mark.thorough
 def test_virtual_workers_take_the_time_that_real_ones_took(workspace: Workspace) -> None:
     measured, _, _ = run(workspace, config(ASYNC, max_epochs=10, limit_val_batches=0))
     timings = json.loads(artifacts(workspace, measured.id)[names.TIMINGS_JSON].read_text())

@@ -62,6 +62,7 @@ SMOKE = {
 """Of the other kinds, what is tried with every commit."""
 
 
+@pytest.mark.alike
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # torch's own optimizers make such tensors
 @pytest.mark.parametrize(
     ("number", "row", "kind"),

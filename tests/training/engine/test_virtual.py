@@ -214,6 +214,7 @@ def test_softsync_has_the_stalenesses_of_zhang_2016(n: int) -> None:
     assert n > 1 or set(seen) <= {0, 1, 2}
 
 
+@pytest.mark.thorough
 @pytest.mark.alike
 @pytest.mark.parametrize("workers", [2, 4, 8])
 def test_memoryless_workers_have_geometric_staleness(workers: int) -> None:

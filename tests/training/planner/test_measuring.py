@@ -101,6 +101,7 @@ def test_a_wait_for_a_quiet_machine_ends(monkeypatch: pytest.MonkeyPatch) -> Non
     measuring.wait_for_quiet()
 
 
+@pytest.mark.thorough
 def test_a_config_is_measured_and_planned_for(
     shop: Workspace, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

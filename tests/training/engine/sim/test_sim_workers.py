@@ -190,6 +190,7 @@ def test_the_staleness_of_equal_workers_is_one_less_than_they_are(workers: int, 
     assert made.staleness == [*range(workers), *[workers - 1] * (workers * 5)]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("server_process", [False, True])
 def test_who_completes_a_round_pulls_before_a_server_process_has_applied_it(
     server_process: bool, tmp_path: Path
@@ -290,6 +291,7 @@ def test_a_server_is_a_queue(workers: int, speed: float, shards: int) -> None:
     assert made.speed(workers * 20, workers * 39) == pytest.approx(speed, rel=1e-9)
 
 
+@pytest.mark.thorough
 def test_memoryless_workers_and_server_are_the_machine_repairman() -> None:
     # M/M/1//N (Feller 1968, XVII.7): with r = server / gradient the server is idle with p = 1 / sum N! / (N - k)! r^k
     workers, load = 4, 0.5
@@ -317,6 +319,7 @@ def harmonic(terms: int) -> float:
     return math.fsum(1 / k for k in range(1, terms + 1))
 
 
+@pytest.mark.thorough
 def test_late_workers_that_stop_make_rounds_by_the_order_statistics_of_the_textbook() -> None:
     # The N-th of N + b exponential times of mean 1 comes after H(N + b) - H(b) in the mean (David and Nagaraja 2003)
     workers, spare, rounds = 6, 2, 2000

@@ -25,6 +25,7 @@ NAMES = [one.name for one in PRESETS]
 MLP: dict[str, Any] = {"model": "MLPClassifier", "data": "Digits"}
 
 
+@pytest.mark.each_once
 @pytest.mark.alike
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("trainer", TRAINERS)

@@ -53,6 +53,7 @@ class Stops(Plain):
         return [EarlyStopping("val/mean_index", patience=2)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "strategy", [AsyncPS(workers=1), AsyncPS(workers=2, rule="sync"), DDP()], ids=["one", "sync", "ddp"]
 )

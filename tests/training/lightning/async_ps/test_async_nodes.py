@@ -95,6 +95,7 @@ def test_two_machines_are_one_to_the_last_bit(
     assert all(torch.equal(a, b) for a, b in zip(*flat, strict=True))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("policy", [None, "averaged"])
 def test_buffers_of_two_machines_are_those_of_one(policy: BufferPolicy | None, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
@@ -121,6 +122,7 @@ def test_with_overlap_all_machines_end_with_the_last_version_and_each_batch_is_a
     assert sum(diaries(tmp_path)[0]["histogram"]) == 24
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("started", ["a task a machine", "a task a worker", "torchrun"])
 def test_all_machines_end_with_the_last_version(started: str, tmp_path: Path) -> None:
     """Whoever starts them, and whatever the order in which their workers come."""

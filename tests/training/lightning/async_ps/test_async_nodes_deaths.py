@@ -78,6 +78,7 @@ def test_a_worker_that_dies_elsewhere_is_told_on_both_machines(
     assert "worker 2 died: process " in said_there
 
 
+@pytest.mark.thorough
 def test_it_comes_back_as_a_new_incarnation(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def body() -> Any:
         def once(trainer: Trainer) -> None:
@@ -104,6 +105,7 @@ def test_it_comes_back_as_a_new_incarnation(tmp_path: Path, caplog: pytest.LogCa
     assert len(diaries(tmp_path)[1]["train"]) > 0
 
 
+@pytest.mark.thorough
 def test_a_machine_that_is_told_to_stop_leaves_and_the_rest_trains_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

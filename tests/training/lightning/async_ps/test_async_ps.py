@@ -109,6 +109,7 @@ def test_the_last_checkpoint_waits_for_every_update(tmp_path: Path) -> None:
     assert torch.equal(weights(again), final)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("codec", ["fp32", TopK(0.1)], ids=str)
 def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, codec: Any) -> None:
     def ordered(made: Trainer, **arguments: Any) -> torch.Tensor:
@@ -137,6 +138,7 @@ def test_resuming_with_more_workers_goes_on_counting(tmp_path: Path) -> None:
     assert diaries(tmp_path)[0]["updates"] == 2 * per_epoch + per_epoch
 
 
+@pytest.mark.thorough
 def test_early_stopping_in_worker_0_stops_all(tmp_path: Path) -> None:
     stop = EarlyStopping("val/loss", patience=1, min_delta=1e9)
     started = time.monotonic()

@@ -96,6 +96,7 @@ def test_a_lost_worker_is_started_again(rule: Any, host: Any, tmp_path: Path, ca
     assert seen[1]["lrs"][0] < RATE  # it joins where the others are
 
 
+@pytest.mark.thorough
 def test_statistics_are_those_of_the_living(tmp_path: Path) -> None:
     model = Normalised()
     run(tmp_path, AsyncPS(workers=2, limits=Limits(deadline_s=20)), Once(1, 3, kill_me), model=model)
@@ -144,6 +145,7 @@ def test_a_server_that_dies_is_started_again(rule: Any, tmp_path: Path, caplog: 
     assert seen[0]["updates"] == UPDATES // (1 if rule in ("async", "bounded") else 2)
 
 
+@pytest.mark.thorough
 def test_a_server_that_keeps_dying_ends_the_run(tmp_path: Path) -> None:
     class KeepKilling(Callback):
         def on_train_batch_start(self, trainer: Trainer, *_: Any) -> None:

@@ -179,6 +179,7 @@ class Prepares(Told):
         self.hear("end", self.gather(torch.tensor(self.global_rank)))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ps", [{}, {"host": "process"}, {"warmup_updates": 3}], ids=str)
 def test_before_and_after_training_all_come(ps: dict[str, Any], tmp_path: Path) -> None:
     heard = run(Prepares(tmp_path), ps=ps)
@@ -230,6 +231,7 @@ class Odd(Told):
         return super().training_step(batch, batch_idx)
 
 
+@pytest.mark.thorough
 def test_different_shapes_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(
         RuntimeError, match=r"worker \d called all_gather of shape \[\d\] where others called \{\d: .* \[\d\]"
@@ -285,6 +287,7 @@ class Counts(Told):
         self.hear("gathered", self.gather(torch.tensor(self.global_rank)))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rule", ["sync", "bounded", "async"])
 def test_the_default_checkpoint_reads_a_metric_of_the_epoch(rule: str, tmp_path: Path) -> None:
     """No progress bar reads it before, and another metric is of one worker alone."""
@@ -296,6 +299,7 @@ def test_the_default_checkpoint_reads_a_metric_of_the_epoch(rule: str, tmp_path:
     assert [one["gathered"] for one in heard] == [[[0, 1]], [[0, 1]]]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("first", ["own", "common"])
 @pytest.mark.parametrize("rule", ["sync", "async"])
 def test_metrics_of_some_workers_are_met_beside_those_of_all(rule: str, first: str, tmp_path: Path) -> None:
@@ -348,6 +352,7 @@ class Alternates(Told):
         return [torch.optim.SGD(net.parameters(), lr=0.05) for net in (self.often, self.seldom)]
 
 
+@pytest.mark.thorough
 def test_two_optimizers_step_in_the_same_order_in_workers_in_step(tmp_path: Path) -> None:
     """One worker has a batch more than the other, whose next epoch would begin a batch too early."""
     strategy = AsyncPS(rule="sync", workers=2, limits=Limits(deadline_s=20))

@@ -167,6 +167,7 @@ def test_a_limit_is_of_all_of_the_data(tmp_path: Path, limit: float) -> None:
         assert each["val_counted"] == alone["val_counted"] == int(11 * limit if limit < 1 else limit) * 6
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:.*shuffling enabled")
 @pytest.mark.parametrize("settings", [{}, {"shuffle": True}, {"batch_size": None}, {"drop_last": True}])
 def test_loaders_of_every_kind(tmp_path: Path, settings: dict[str, Any]) -> None:
@@ -233,6 +234,7 @@ def test_what_the_user_has_divided_stays(tmp_path: Path) -> None:
         assert each["val_loss"] == pytest.approx(float(VALUES[:30:2].square().mean()), rel=1e-6)
 
 
+@pytest.mark.thorough
 def test_those_who_monitor_stop_alike(tmp_path: Path) -> None:
     """Worker 0's half alone is better each time; all of the data are not."""
 

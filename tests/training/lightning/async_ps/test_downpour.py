@@ -63,6 +63,7 @@ def test_a_checkpoint_of_the_end_has_them_and_its_name_too(tmp_path: Path) -> No
     assert saved["state_dict"]["weights.0"].item() == -BATCHES
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", [1, 2])
 def test_what_is_resumed_from_there_repeats_no_batch(workers: int, tmp_path: Path) -> None:
     fitted(tmp_path, Downpour(5, 1), workers, max_epochs=1, enable_checkpointing=True)

@@ -134,6 +134,7 @@ def test_a_machine_joins_leaves_and_another_takes_its_place(made: Any, tmp_path:
     assert min(updates) > 0
 
 
+@pytest.mark.thorough
 def test_each_sample_is_used_once_an_epoch_whoever_joins(tmp_path: Path) -> None:
     batches, epochs = Numbers(3, "q"), 50
     environments = by_hand(3)
@@ -160,6 +161,7 @@ def test_each_sample_is_used_once_an_epoch_whoever_joins(tmp_path: Path) -> None
     assert 0 < batches[2] < batches[1]
 
 
+@pytest.mark.thorough
 def test_it_begins_with_the_least_and_says_who_is_missing(made: Any) -> None:
     cluster = made(2, 3, limits=Limits(deadline_s=2.0))
     with pytest.raises(
@@ -168,6 +170,7 @@ def test_it_begins_with_the_least_and_says_who_is_missing(made: Any) -> None:
         cluster.start(0).result()
 
 
+@pytest.mark.thorough
 def test_a_machine_that_was_started_otherwise_takes_no_part_and_the_others_train_on(made: Any) -> None:
     cluster = made(1, 2)
     first = cluster.start(0)
@@ -181,6 +184,7 @@ def test_a_machine_that_was_started_otherwise_takes_no_part_and_the_others_train
     assert torch.equal(first.result()[0], second.result()[0])
 
 
+@pytest.mark.thorough
 def test_an_exception_elsewhere_is_a_machine_that_leaves(made: Any, tmp_path: Path) -> None:
     cluster = made(1, 2)
 
@@ -202,6 +206,7 @@ def test_an_exception_elsewhere_is_a_machine_that_leaves(made: Any, tmp_path: Pa
     assert first.result()[1] > 0
 
 
+@pytest.mark.thorough
 def test_with_too_few_for_a_while_it_ends_and_says_so(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elastic_monitor, "COME_AGAIN_S", 2.0)
     cluster = made(2, 2)

@@ -44,6 +44,7 @@ def test_epochs_without_end_end_with_the_updates(host: Any, rule: Any, tmp_path:
     assert made.global_step == 40
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("host", ["inline", "virtual"])
 def test_no_batch_is_lost_in_many_epochs(host: Any, tmp_path: Path) -> None:
     """More than the workers' common memory of epochs holds."""

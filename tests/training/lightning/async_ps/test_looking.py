@@ -83,6 +83,7 @@ def _saved(thing: Any) -> None:
 WAYS: list[Callable[[Any], Any]] = [copy.copy, copy.deepcopy, pickle.dumps, _saved]
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore")  # of torch, about schedulers and loaders that are pickled
 @pytest.mark.parametrize("workers", [1, 2])
 def test_everything_can_be_copied(workers: int, tmp_path: Path) -> None:

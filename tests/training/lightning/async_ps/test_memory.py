@@ -58,6 +58,7 @@ def test_large_parameters_come_back_trained_or_as_they_were(fails: bool) -> None
     assert model.layer.weight.data_ptr() == place
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(400)
 def test_two_workers_take_so_many_copies_of_the_parameters_at_their_peak() -> None:
     """SGD: three versions, two gradients. Adam: two copies of its state more, and one of a snapshot, each twice the

@@ -52,6 +52,7 @@ def logged(folder: Path, monitor: Callback, rule: Any = "async") -> list[dict[st
     return [{name: float(value) for name, value in row.items() if value} for row in rows]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rule", ["async", "sync"])
 def test_the_learning_rate_of_each_step(rule: Any, tmp_path: Path) -> None:
     rows = [row for row in logged(tmp_path, LearningRateMonitor("step"), rule) if "lr-SGD" in row]
@@ -61,6 +62,7 @@ def test_the_learning_rate_of_each_step(rule: Any, tmp_path: Path) -> None:
     assert steps == list(range(BATCHES)) if rule == "sync" else max(steps) <= 2 * BATCHES - 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rule", ["async", "sync"])
 def test_the_throughput_of_worker_0_and_that_times_two(rule: Any, tmp_path: Path) -> None:
     monitor = ThroughputMonitor(batch_size_fn=lambda batch: len(batch[0]), window_size=3)

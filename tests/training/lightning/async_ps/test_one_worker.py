@@ -62,6 +62,7 @@ class Adds(Callback):
             trainer.optimizers[0].add_param_group({"params": added, "lr": 0.1})
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("arguments", [{}, {"workers": 2}, {"host": "process"}], ids=str)
 def test_a_param_group_that_is_added_while_training(arguments: dict[str, Any], tmp_path: Path) -> None:
     model = Plain(lambda model: Adam(list(model.parameters())[:2], lr=0.02))

@@ -169,6 +169,7 @@ class Norm(Enum):
     AUTO = "auto"
 
 
+@pytest.mark.thorough
 def test_settings_that_are_objects_are_saved_while_it_trains(tmp_path: Path) -> None:
     def kind(parameters: Any) -> Optimizer:
         return SGD([{"params": parameters, "norm": Norm.AUTO}], lr=0.1)

@@ -9,6 +9,7 @@ from tests.training.lightning.async_ps.contract.cases import Case, batches, few,
 from tests.training.lightning.async_ps.contract.models import Plain
 
 
+@pytest.mark.thorough
 @few
 @pytest.mark.filterwarnings("ignore:.*")
 def test_the_profiler_that_was_given_has_worker_0s_events_and_the_folder_every_workers_files(
@@ -25,6 +26,7 @@ def test_the_profiler_that_was_given_has_worker_0s_events_and_the_folder_every_w
         assert any(name.startswith(f"fit-seen-{worker}-") and name.endswith(".json") for name in files)
 
 
+@pytest.mark.thorough
 @few
 def test_durations_come_back_too(case: Case, tmp_path: Path) -> None:
     profiler = SimpleProfiler()

@@ -35,6 +35,7 @@ def test_the_rest_of_an_accumulation_is_applied_at_the_end_of_the_epoch(tmp_path
         assert Counter(epoch for epoch, _ in notes.read("step", worker)) == {0: -(-mine // 3), 1: -(-mine // 3)}
 
 
+@pytest.mark.thorough
 @pytest.mark.each_once
 @pytest.mark.parametrize(("workers", "turns"), [(1, False), (2, False), (2, True)])
 @pytest.mark.parametrize(
@@ -58,6 +59,7 @@ def test_validation_comes_at_its_interval(
         assert [epoch for epoch, _ in found] == [0] * len(at) + [1] * len(at)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "settings", [{"check_val_every_n_epoch": 2}, {"check_val_every_n_epoch": None, "val_check_interval": 20}]
 )

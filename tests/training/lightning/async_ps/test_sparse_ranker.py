@@ -135,6 +135,7 @@ def _tied(weight: Parameter) -> Tensor:
     return torch.ones(1, weight.shape[1]) @ weight.T
 
 
+@pytest.mark.thorough
 def test_who_reads_a_table_on_another_machine_is_told_and_both_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,6 +152,7 @@ def test_who_reads_a_table_on_another_machine_is_told_and_both_end(
     assert said in here
 
 
+@pytest.mark.thorough
 def test_callbacks_that_look_at_no_values_go_on_on_another_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -166,6 +166,7 @@ def draws() -> Small:
     return Draws(scheduled)
 
 
+@pytest.mark.thorough
 def test_what_a_validation_draws_is_nobodys(tmp_path: Path) -> None:
     def weights_of(name: str, **settings: Any) -> Tensor:
         strategy = AsyncPS(workers=WORKERS, host="virtual", clock=EVERYTHING, buffers="per_worker")
@@ -185,6 +186,7 @@ def test_a_stopped_run_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     assert len(seen) == SAMPLES - 5 * 8
 
 
+@pytest.mark.thorough
 def test_every_batch_that_is_left_is_seen_once_more(tmp_path: Path) -> None:
     with pytest.raises(ProcessLost):
         run(tmp_path, RULES["async"], callbacks=[Interrupts(tmp_path)])

@@ -96,6 +96,7 @@ def test_one_virtual_worker_is_a_plain_trainer_bit_for_bit(tmp_path: Path, make:
     assert played.global_step == 2 * BATCHES
 
 
+@pytest.mark.thorough
 def test_sync_with_several_is_one_process_with_a_batch_as_much_larger(tmp_path: Path) -> None:
     def model() -> Small:
         made = seeded_model()

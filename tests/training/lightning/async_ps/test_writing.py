@@ -122,6 +122,7 @@ def test_an_average_that_is_swapped_in_is_validated_and_not_trained_on(way: Writ
     assert one.callback_metrics == plain.callback_metrics
 
 
+@pytest.mark.thorough
 @pytest.mark.each_once
 @ways
 @pytest.mark.parametrize("host", ["inline", "process"])
@@ -184,6 +185,7 @@ def test_weights_saved_at_the_end_of_training_are_the_final_ones(rule: Any, tmp_
     assert path.stat().st_size < 10_000, "more than the weights themselves"
 
 
+@pytest.mark.thorough
 @ways
 def test_weights_swapped_in_at_the_end_of_training_are_kept(way: Write, tmp_path: Path) -> None:
     found = two(tmp_path, In("on_train_end", way))
@@ -202,6 +204,7 @@ class Target(Plain):
             mine.data.mul_(0.9).add_(other.data, alpha=0.1)
 
 
+@pytest.mark.thorough
 def test_a_target_network_moves_as_it_is_moved(tmp_path: Path) -> None:
     found, expected, _, _ = alone(tmp_path, Target)
     assert torch.equal(found, expected)
@@ -243,6 +246,7 @@ class Normed(Plain):
         return cross_entropy(self.net(batch[0] + self.words(batch[1])), batch[1])
 
 
+@pytest.mark.thorough
 def test_an_embedding_with_a_largest_norm(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"model: words has max_norm, .* Set max_norm to None"):
         fit(trainer(tmp_path, AsyncPS()), Normed())

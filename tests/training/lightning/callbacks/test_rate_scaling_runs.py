@@ -46,6 +46,7 @@ def test_from_the_command_line(tmp_path: Path, workspace: Workspace, capsys: pyt
     assert "lr_scaling.rul: is not an argument. Did you mean `rule`?" in capsys.readouterr().err
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("rule", "written"),
     [

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
@@ -46,6 +47,7 @@ def test_per_worker_with_worker_0s(case: Case, tmp_path: Path) -> None:
     assert model.norm.running_mean.tolist() == seen[0]["running_mean"]
 
 
+@pytest.mark.thorough
 @parameter_server
 def test_frozen_ones_stay_as_they_came_while_the_layer_learns(case: Case, tmp_path: Path) -> None:
     model = Normalised()

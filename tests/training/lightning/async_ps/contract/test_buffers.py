@@ -83,6 +83,7 @@ def shuffled() -> DataLoader[Any]:
     return DataLoader(groups(), batch_size=16, shuffle=True)
 
 
+@pytest.mark.thorough
 @parameter_server
 def test_clusters_are_found_as_well_as_under_ddp(case: Case, tmp_path: Path) -> None:
     model, reference = Clusters(), Clusters()
@@ -99,6 +100,7 @@ def test_clusters_are_found_as_well_as_under_ddp(case: Case, tmp_path: Path) -> 
     assert own.accuracy() < 0.9
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rule", ["async", "sync"])
 def test_virtual_workers_find_them_too(rule: Any, tmp_path: Path) -> None:
     model = Clusters()

@@ -32,6 +32,7 @@ def path_of(made: Trainer) -> str:
     return str(callback.best_model_path)
 
 
+@pytest.mark.thorough
 @few
 def test_the_best_two_are_kept_with_the_weights_that_were_validated(case: Case, tmp_path: Path) -> None:
     keep = ModelCheckpoint(tmp_path / "best", "{epoch}", monitor="val/loss", save_top_k=2)
@@ -79,6 +80,7 @@ def test_a_resumed_run_goes_on_counting(case: Case, tmp_path: Path) -> None:
     assert len(seen) == WORKERS
 
 
+@pytest.mark.thorough
 @few
 def test_two_optimizers_are_resumed(case: Case, tmp_path: Path) -> None:
     unused = {"unused": True}

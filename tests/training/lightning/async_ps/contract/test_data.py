@@ -78,6 +78,7 @@ def test_metrics_are_those_of_all_validation_data(case: Case, tmp_path: Path) ->
     assert 0 < made.callback_metrics["train/loss"].item() < 5
 
 
+@pytest.mark.thorough
 @few
 def test_validate_and_test_need_no_training(case: Case, tmp_path: Path) -> None:
     (expected,) = trainer(tmp_path, "auto").validate(Plain(), in_order(), verbose=False)
@@ -88,6 +89,7 @@ def test_validate_and_test_need_no_training(case: Case, tmp_path: Path) -> None:
     assert tested["test/loss"] == pytest.approx(expected["val/loss"])
 
 
+@pytest.mark.thorough
 @few
 def test_predictions_come_back_in_order(case: Case, tmp_path: Path) -> None:
     model = Plain()

@@ -31,6 +31,7 @@ def test_max_steps_counts_updates_whoever_makes_them(case: Case, tmp_path: Path)
     assert len(seen) == WORKERS
 
 
+@pytest.mark.thorough
 @some
 def test_max_epochs_counts_passes_over_the_data(case: Case, tmp_path: Path) -> None:
     _, seen = fitted(case, tmp_path, Plain(), max_epochs=3)
@@ -47,6 +48,7 @@ def test_max_time_ends_all_workers(case: Case, tmp_path: Path) -> None:
     assert seen[0]["updates"] > 0
 
 
+@pytest.mark.thorough
 @few
 def test_limited_batches(case: Case, tmp_path: Path) -> None:
     """Of training, as many as that for each worker; of validation, of all of the data."""
@@ -55,6 +57,7 @@ def test_limited_batches(case: Case, tmp_path: Path) -> None:
     assert sorted(sample for notes in seen for sample in notes["val"]) == list(range(2 * BATCH))
 
 
+@pytest.mark.thorough
 @pytest.mark.each_once
 @few
 @pytest.mark.parametrize(
@@ -86,6 +89,7 @@ def test_early_stopping_stops_all(case: Case, tmp_path: Path) -> None:
     assert len(seen) == WORKERS
 
 
+@pytest.mark.thorough
 @few
 def test_validation_comes_by_the_clock(case: Case, tmp_path: Path) -> None:
     """Each 0.02 s of training and no more often, so many times within its epochs as there is time for."""

@@ -31,6 +31,7 @@ def test_an_update_is_clipped_as_it_is_applied(case: Case, algorithm: str, tmp_p
     assert size.item() == pytest.approx(rate * limit, rel=1e-3)
 
 
+@pytest.mark.thorough
 @some
 def test_a_gan_has_two_optimizers(case: Case, tmp_path: Path) -> None:
     model = GAN()
@@ -57,6 +58,7 @@ def test_tied_frozen_and_sometimes_unused_parameters(case: Case, tmp_path: Path)
     assert not torch.equal(model.sometimes.weight, sometimes)
 
 
+@pytest.mark.thorough
 @few
 def test_parameters_may_be_made_in_the_worker(case: Case, tmp_path: Path) -> None:
     made, seen = fitted(case, tmp_path, Late(), max_epochs=1, enable_checkpointing=True)

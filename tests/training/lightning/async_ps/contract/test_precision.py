@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from lightning.pytorch.plugins.precision import MixedPrecision
 from torch import Tensor
@@ -43,6 +44,7 @@ def loss_of_all(model: Noting) -> float:
         return torch.nn.functional.cross_entropy(model.net(inputs), labels).item()
 
 
+@pytest.mark.thorough
 @few
 def test_bfloat16(case: Case, tmp_path: Path) -> None:
     model = Noting()

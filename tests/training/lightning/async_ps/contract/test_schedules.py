@@ -58,6 +58,7 @@ def test_by_step_it_follows_the_updates(case: Case, tmp_path: Path) -> None:
             assert notes["lrs"] == [RATE * 0.5 ** (update // 4) for update in range(updates)]
 
 
+@pytest.mark.thorough
 @few
 def test_by_epoch_it_follows_the_epochs(case: Case, tmp_path: Path) -> None:
     _, seen = fitted(case, tmp_path, Plain(by_epoch), max_epochs=3)
@@ -73,6 +74,7 @@ def test_a_schedule_of_the_estimated_length_ends_with_the_run(case: Case, tmp_pa
     assert max(notes["lrs"][0] for notes in seen) == RATE
 
 
+@pytest.mark.thorough
 @few
 def test_a_plateau_that_worker_0_sees_is_one_for_all(case: Case, tmp_path: Path) -> None:
     _, seen = fitted(case, tmp_path, Plain(on_plateau), max_epochs=5, callbacks=[Slow()])
