@@ -33,13 +33,13 @@ class Reached:
 
 def estimate(values: Iterable[float | None]) -> Estimate | None:
     """Mean and interval of those values that are there and finite; None where there is none."""
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    if not known:
+    finite = [value for value in values if value is not None and math.isfinite(value)]
+    if not finite:
         return None
-    if len(known) == 1:
-        return Estimate(known[0], None, 1)
-    half = t_975(len(known) - 1) * statistics.stdev(known) / math.sqrt(len(known))
-    return Estimate(statistics.fmean(known), half, len(known))
+    if len(finite) == 1:
+        return Estimate(finite[0], None, 1)
+    half = t_975(len(finite) - 1) * statistics.stdev(finite) / math.sqrt(len(finite))
+    return Estimate(statistics.fmean(finite), half, len(finite))
 
 
 def reached(values: Iterable[float | None]) -> Reached:

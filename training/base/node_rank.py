@@ -64,25 +64,25 @@ def node_rank(environment: Mapping[str, str], nodes: int, devices: int | None) -
     that is not known.
     """
     try:
-        found = _torchrun(environment) or _slurm(environment)
-        if found is None and nodes > 1:
-            found = _by_hand(environment, nodes)
+        rank = _torchrun(environment) or _slurm(environment)
+        if rank is None and nodes > 1:
+            rank = _by_hand(environment, nodes)
     except ConfigError:
         raise
     except (KeyError, ValueError) as error:
         raise ConfigError(NODES, f"cannot be held against the environment: {error!r}", f"{HOW}.") from error
-    if found is None:
+    if rank is None:
         if nodes > 1:
             raise ConfigError(NODES, f"is {nodes}, and the environment names no other machine", f"{HOW}; or write 1.")
         return None
-    if found.nodes != nodes:
-        raise ConfigError(NODES, f"is {nodes}, and {found.by} started this on {found.nodes}", f"Write {found.nodes}.")
-    if not 0 <= found.node < nodes:
-        raise ConfigError(NODES, f"is {nodes}, and NODE_RANK is {found.node}", f"Use 0 to {nodes - 1}.")
-    if devices is not None and found.tasks not in (1, devices):
-        why = f"is {devices}, and {found.by} started {found.tasks} processes on each machine"
-        raise ConfigError(DEVICES, why, f"Start 1, which forks its workers, or write {found.tasks}.")
-    return found if found.count > 1 else None
+    if rank.nodes != nodes:
+        raise ConfigError(NODES, f"is {nodes}, and {rank.by} started this on {rank.nodes}", f"Write {rank.nodes}.")
+    if not 0 <= rank.node < nodes:
+        raise ConfigError(NODES, f"is {nodes}, and NODE_RANK is {rank.node}", f"Use 0 to {nodes - 1}.")
+    if devices is not None and rank.tasks not in (1, devices):
+        why = f"is {devices}, and {rank.by} started {rank.tasks} processes on each machine"
+        raise ConfigError(DEVICES, why, f"Start 1, which forks its workers, or write {rank.tasks}.")
+    return rank if rank.count > 1 else None
 
 
 def _torchrun(environment: Mapping[str, str]) -> NodeRank | None:

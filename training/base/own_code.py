@@ -42,8 +42,8 @@ class OwnError:
     @property
     def cause(self) -> str:
         """`ValueError at bad.py:17: no such shape`."""
-        at = f"{self.error} at {self.file.name}:{self.line}"
-        return f"{at}: {self.words}" if self.words else at
+        location = f"{self.error} at {self.file.name}:{self.line}"
+        return f"{location}: {self.words}" if self.words else location
 
     @property
     def frame(self) -> str:
@@ -51,9 +51,9 @@ class OwnError:
         return f'File "{self.file}", line {self.line}, in {self.function}\n    {self.code}'.rstrip()
 
 
-def own_error(text: str, own: Callable[[Path], bool]) -> OwnError | None:
+def own_error(text: str, is_own: Callable[[Path], bool]) -> OwnError | None:
     """The last frame in the printed traceback that is `own`; None where there is none."""
-    frame = next((match for match in reversed(list(FRAME.finditer(text))) if own(Path(match["file"]))), None)
+    frame = next((match for match in reversed(list(FRAME.finditer(text))) if is_own(Path(match["file"]))), None)
     error = ERROR.search(text, frame.end()) if frame else None
     if frame is None or error is None:
         return None

@@ -56,16 +56,16 @@ class OwnModules:
 
     def record(self) -> str:
         """As a tag says it: JSON, file -> beginning of its SHA-256; "" where no file is used."""
-        told: dict[str, str] = {}
+        digests: dict[str, str] = {}
         size = 0
         for file in self.files:
             size += len(json.dumps(file.name)) + DIGITS + 6
             if size > LONGEST_RECORD:
                 break
-            told[file.name] = file.digest
-        if more := self.left_out + len(self.files) - len(told):
-            told[MORE] = str(more)
-        return json.dumps(told) if told else ""
+            digests[file.name] = file.digest
+        if more := self.left_out + len(self.files) - len(digests):
+            digests[MORE] = str(more)
+        return json.dumps(digests) if digests else ""
 
 
 def used(workspace: Workspace, config: Mapping[str, Any]) -> OwnModules:
@@ -99,19 +99,19 @@ class _Search:
                 return
 
     def files(self) -> OwnModules:
-        found: list[OwnFile] = []
+        files: list[OwnFile] = []
         size = left_out = 0
         while self._waiting:
             base, name = self._waiting.popleft()
             content = _content(base, name)
-            if content is None or len(found) == MOST_FILES or size + len(content) > MOST_BYTES:
+            if content is None or len(files) == MOST_FILES or size + len(content) > MOST_BYTES:
                 left_out += 1
                 continue
             size += len(content)
-            found.append(OwnFile(name, content))
+            files.append(OwnFile(name, content))
             for dotted in _imports(content, name):
                 self.add(dotted)
-        return OwnModules(found, left_out)
+        return OwnModules(files, left_out)
 
     def _add(self, base: Path, path: Path) -> None:
         name = path.relative_to(base).as_posix()
@@ -138,8 +138,8 @@ def _base(workspace: Workspace, top: str) -> Path | None:
     if spec is None:
         there = (root / top).is_dir() or (root / f"{top}.py").is_file()
         return root if there else None
-    known = [*(spec.submodule_search_locations or ()), *([spec.origin] if spec.has_location and spec.origin else [])]
-    places = [Path(place).resolve() for place in known]
+    paths = [*(spec.submodule_search_locations or ()), *([spec.origin] if spec.has_location and spec.origin else [])]
+    places = [Path(place).resolve() for place in paths]
     if not places or any(place.is_relative_to(folder) for place in places for folder in INSTALLED):
         return None
     if any(place.is_relative_to(root) for place in places):
@@ -175,11 +175,11 @@ def _imports(content: bytes, name: str) -> Iterator[str]:
             module = ".".join([*around, *([node.module] if node.module else [])])
             yield from (f"{module}.{alias.name}" for alias in node.names if module)
         elif isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__") and node.args:
-            told = node.args[0].value if isinstance(node.args[0], ast.Constant) else None
-            if isinstance(told, str) and told:
-                level = len(told) - len(told.lstrip("."))
+            argument = node.args[0].value if isinstance(node.args[0], ast.Constant) else None
+            if isinstance(argument, str) and argument:
+                level = len(argument) - len(argument.lstrip("."))
                 around = package[: len(package) - level + 1] if level else ()
-                yield ".".join([*around, *filter(None, [told.lstrip(".")])])
+                yield ".".join([*around, *filter(None, [argument.lstrip(".")])])
 
 
 def _called(node: ast.Call) -> str:
@@ -218,8 +218,8 @@ class CodeNow:
         if self._workspace is None or not record:
             return []
         if record not in self._answers:
-            told = recorded(record).items()
-            self._answers[record] = [name for name, digest in told if self._digest(self._workspace, name) != digest]
+            entries = recorded(record).items()
+            self._answers[record] = [name for name, digest in entries if self._digest(self._workspace, name) != digest]
         return self._answers[record]
 
     def _digest(self, workspace: Workspace, name: str) -> str:
@@ -240,10 +240,10 @@ class CodeNow:
 def recorded(record: str) -> dict[str, str]:
     """File -> digest; nothing where it is not of our writing."""
     try:
-        told = json.loads(record)
+        content = json.loads(record)
     except (ValueError, RecursionError):
         return {}
-    pairs = told.items() if isinstance(told, dict) else ()
+    pairs = content.items() if isinstance(content, dict) else ()
     return {
         name: str(digest)
         for name, digest in pairs
@@ -259,11 +259,11 @@ def _digest_of(base: Path, name: str, _changed: int, _size: int, _inode: int) ->
 
 def listed(files: Sequence[str], most: int = 3) -> str:
     """`models.py, layers.py and 2 more`."""
-    shown = ", ".join(files[:most])
+    text = ", ".join(files[:most])
     more = len(files) - most
     if more > 0:
-        return f"{shown} and {more} more"
-    return " and ".join(shown.rsplit(", ", 1))
+        return f"{text} and {more} more"
+    return " and ".join(text.rsplit(", ", 1))
 
 
 def changed_words(changed: Iterable[str]) -> str:

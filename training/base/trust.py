@@ -37,9 +37,9 @@ HELP: Final = "trust this folder from now on: import its modules, run the jobs f
 def trusted(workspace: Workspace) -> bool:
     """Whether this user has trusted this folder, at this place, with these modules and this `[notify]`."""
     try:
-        kept = json.loads(_record(workspace).read_bytes())
+        identity = json.loads(_record(workspace).read_bytes())
         mark = (workspace.hidden / MARK).read_text(encoding="ascii")
-        return bool(mark) and kept == _identity(workspace, mark)
+        return bool(mark) and identity == _identity(workspace, mark)
     except (OSError, ValueError):  # nothing was said, or it cannot be read; or scalebook.toml cannot (a ConfigError)
         return False
 
@@ -93,10 +93,10 @@ def settle(workspace: Workspace, granted: bool, *, runs: bool = False) -> None:
     _refuse_links(workspace)
     if not runs or not (modules := importable(workspace)):
         return
-    said = ", ".join(f"{name} ({source})" for name, source in modules.items())
+    listing = ", ".join(f"{name} ({source})" for name, source in modules.items())
     if sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty():
         print(
-            f"{workspace.root} wants to run its own Python code: {said}.\n"
+            f"{workspace.root} wants to run its own Python code: {listing}.\n"
             "That code can do whatever you can. Read it first if somebody else wrote it.",
             file=sys.stderr,
         )
@@ -105,7 +105,7 @@ def settle(workspace: Workspace, granted: bool, *, runs: bool = False) -> None:
             trust(workspace)
             return
     raise ConfigError(
-        SETTINGS, f"names modules of {workspace.root}, which you do not trust: {said}",
+        SETTINGS, f"names modules of {workspace.root}, which you do not trust: {listing}",
         f"Read them, then add {OPTION} to the command once, or remove them from {SETTINGS}.",
     )  # fmt: skip
 

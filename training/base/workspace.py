@@ -175,33 +175,33 @@ class Workspace:
             )
         for name in modules:
             if not all(part.isidentifier() for part in name.split(".")):
-                what = f"has {name!r}, which is not the name of a module"
-                raise ConfigError(f"{SETTINGS}: modules", what, 'Write modules = ["my_package.models"].')
+                problem = f"has {name!r}, which is not the name of a module"
+                raise ConfigError(f"{SETTINGS}: modules", problem, 'Write modules = ["my_package.models"].')
         return WorkspaceSettings(
             tuple(modules), _notify(content.get("notify", {})), _cluster(content.get("cluster", {}))
         )
 
 
-def _notify(said: object) -> NotifySettings:
+def _notify(table: object) -> NotifySettings:
     key = f"{SETTINGS}: notify"
-    if not isinstance(said, dict) or set(said) - {"command", "webhook"}:
+    if not isinstance(table, dict) or set(table) - {"command", "webhook"}:
         raise ConfigError(
             key, "is not a table with command and webhook", 'Write [notify], below it command = ["program"].'
         )
-    command, webhook = said.get("command", []), said.get("webhook", "")
+    command, webhook = table.get("command", []), table.get("webhook", "")
     if not isinstance(command, list) or not all(isinstance(word, str) and "\0" not in word for word in command):
-        what = "must be a list of a program and its arguments"
-        raise ConfigError(f"{key}.command", what, 'Write command = ["notify-send", "Scalebook"].')
+        problem = "must be a list of a program and its arguments"
+        raise ConfigError(f"{key}.command", problem, 'Write command = ["notify-send", "Scalebook"].')
     if not isinstance(webhook, str) or (webhook and not webhook.startswith(("https://", "http://"))):
         raise ConfigError(f"{key}.webhook", "must be an address", 'Write webhook = "https://example.org/hook".')
     return NotifySettings(tuple(command), webhook)
 
 
-def _cluster(said: object) -> ClusterSettings:
+def _cluster(table: object) -> ClusterSettings:
     key = f"{SETTINGS}: cluster"
-    if not isinstance(said, dict) or set(said) - {"address", "files"}:
+    if not isinstance(table, dict) or set(table) - {"address", "files"}:
         raise ConfigError(key, "is not a table with address and files", 'Write [cluster], below it address = "auto".')
-    address, files = said.get("address", LOCAL), said.get("files", "auto")
+    address, files = table.get("address", LOCAL), table.get("files", "auto")
     if not isinstance(address, str) or not (address in (LOCAL, "auto") or is_host_and_port(address)):
         remedy = 'Write address = "auto", "local", or that of a head, such as "10.0.0.1:6379".'
         raise ConfigError(f"{key}.address", f"is {str(address)[:80]!r}, no address of a cluster", remedy)

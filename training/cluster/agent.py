@@ -90,8 +90,8 @@ class Agent:
         os.umask(OWNER_ONLY)
         adopt_orphans()
         self.name, self.incarnation = name, uuid.uuid4().hex
-        here = this_machine()
-        self.machine = NodeDevices(here.cores[:cores], here.gpus, name)
+        machine = this_machine()
+        self.machine = NodeDevices(machine.cores[:cores], machine.gpus, name)
         self.folder = cluster_home() / "work" / key
         shutil.rmtree(self.folder, ignore_errors=True)  # of an agent that has died, and its jobs with it
         self.files = self.folder / "files"
@@ -144,21 +144,21 @@ class Agent:
     def permit(self, job: str, allowed: bool) -> None:
         records.put(self.jobs[job].asks / ANSWER, YES.encode() if allowed else b"no")
 
-    def ask(self, job: str, what: str, words: str = "") -> None:
+    def ask(self, job: str, action: str, words: str = "") -> None:
         """stop, terminate, kill, clear. Of a job that nobody knows here, nothing is left to do."""
-        self._todo.put(lambda: self._obey(job, what, words))
+        self._todo.put(lambda: self._obey(job, action, words))
 
-    def news(self, known: Mapping[str, Mapping[str, Has]], seen: Mapping[str, int], wait_s: float) -> Any:
+    def news(self, held: Mapping[str, Mapping[str, Has]], seen: Mapping[str, int], wait_s: float) -> Any:
         """Of the jobs in `known`, with what of their files is there already; and of all that are new.
 
         `seen`: versions of what was told; returns (versions, news) as soon as there is any, or after `wait_s`.
         """
         deadline = time.monotonic() + wait_s
         while True:
-            told = [self._told(name, job, known.get(name), seen.get(name)) for name, job in list(self.jobs.items())]
-            found = [one for one in told if one is not None]
-            if found or time.monotonic() > deadline:
-                return {one.job: version for version, one in found}, [one for _, one in found]
+            reports = [self._told(name, job, held.get(name), seen.get(name)) for name, job in list(self.jobs.items())]
+            new_reports = [report for report in reports if report is not None]
+            if new_reports or time.monotonic() > deadline:
+                return {report.job: version for version, report in new_reports}, [report for _, report in new_reports]
             with self._changed:
                 self._changed.wait(PAUSE_S)
 
@@ -214,8 +214,8 @@ class Agent:
                 if job.handle is None and not job.ended and name not in self._waiting:
                     self._end(job, 1, event.problem)
             return
-        if (found := self.jobs.get(event.job)) is not None:
-            self._end(found, event.code, event.problem)
+        if (ended_job := self.jobs.get(event.job)) is not None:
+            self._end(ended_job, event.code, event.problem)
 
     def _end(self, job: _Job, code: int | None, problem: str = "") -> None:
         self._look_at(job)
@@ -248,17 +248,17 @@ class Agent:
                 job.taken = self.local.usage(job.handle)
                 job.version += 1
 
-    def _obey(self, name: str, what: str, words: str) -> None:
+    def _obey(self, name: str, action: str, words: str) -> None:
         job = self.jobs.get(name)
         if job is None:
             return
-        if what == "stop" and not job.shared:
+        if action == "stop" and not job.shared:
             job.folder.ask_to_stop(words)
-        elif what == "terminate" and job.handle is not None:
+        elif action == "terminate" and job.handle is not None:
             self.local.stop(job.handle, "terminate")
-        elif what == "kill" and job.handle is not None:
+        elif action == "kill" and job.handle is not None:
             self.local.stop(job.handle, "kill")
-        elif what == "clear" and job.ended:
+        elif action == "clear" and job.ended:
             job.clearing = True
 
     def _forget(self, name: str) -> None:
@@ -288,7 +288,7 @@ class Agent:
         paths = files_of(job.folder.path)
         pieces = list(news(job.folder.path, has, paths))
         complete = ended and not pieces
-        told = 2 * version + complete  # that all has come is news, too
-        if not pieces and seen == told:
+        report_version = 2 * version + complete  # that all has come is news, too
+        if not pieces and seen == report_version:
             return None
-        return told, JobNews(*facts, complete=complete, paths=paths, pieces=pieces)
+        return report_version, JobNews(*facts, complete=complete, paths=paths, pieces=pieces)

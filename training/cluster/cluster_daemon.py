@@ -113,8 +113,8 @@ class NodeWorker:
             self._asked = self._actor.news.remote(*link.question(), 0.0 if self.leaving else LISTEN_S)
         ready, _ = ray.wait([self._asked], timeout=TURN_S)
         if ready:
-            asked, self._asked = self._asked, None
-            link.receive_answer(*ray.get(asked))
+            answer, self._asked = self._asked, None
+            link.receive_answer(*ray.get(answer))
             self.words = ""
         elif time.monotonic() - self._asked_at > SILENT_S:
             self.words = NO_ANSWER
@@ -133,19 +133,19 @@ class NodeWorker:
         self.machine = replace(machine, has=self.call("has", needed) if needed else [])
 
     def _meet(self) -> None:
-        told = self.call("hello")
-        if told["package"] != package_hash():
+        hello = self.call("hello")
+        if hello["package"] != package_hash():
             self.words = "has another version of Scalebook"
             time.sleep(RETRY_S)
-        elif told["state"] != "ready":
-            self.words = told["problem"] or "loads what runs need (about 6 s, once)"
+        elif hello["state"] != "ready":
+            self.words = hello["problem"] or "loads what runs need (about 6 s, once)"
             time.sleep(0.1)
         self.link = self.link or AgentLink(
-            self.courier.desk, self.name, told["incarnation"], self.call, self.courier.recording,
+            self.courier.desk, self.name, hello["incarnation"], self.call, self.courier.recording,
             self.courier.gathering,
         )  # fmt: skip
-        if told["package"] == package_hash() and told["state"] == "ready":
-            self.machine, self.words = told["machine"], ""
+        if hello["package"] == package_hash() and hello["state"] == "ready":
+            self.machine, self.words = hello["machine"], ""
 
     def call(self, method: str, *arguments: Any) -> Any:
         within_s = CALL_S if method == "put" else SILENT_S
@@ -204,11 +204,11 @@ class ClusterDaemon:
         """The actor on this machine: found, or made."""
         key = f"{hashlib.sha256(str(self.workspace.root).encode()).hexdigest()[:16]}-{node[:12]}"
         near = self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=node, soft=False)
-        made = self.ray.remote(Agent).options(
+        actor = self.ray.remote(Agent).options(
             name=f"agent-{key}", lifetime="detached", get_if_exists=True, num_cpus=0, max_concurrency=8,
             max_restarts=0, scheduling_strategy=near,
         )  # fmt: skip
-        return made.remote(key, name, cores, self.runner, self.preload)
+        return actor.remote(key, name, cores, self.runner, self.preload)
 
     def rendezvous_of(self, run: str, first: str) -> Rendezvous | None:
         """Where the machines of a run meet; None while its first machine does not answer. From any thread."""
@@ -216,19 +216,19 @@ class ClusterDaemon:
         if place is None:
             return None
         try:
-            made: Rendezvous = place.call("rendezvous_of", run, place.address)
+            rendezvous: Rendezvous = place.call("rendezvous_of", run, place.address)
         except self.ray.exceptions.RayError as error:
             print(f"scalebook: {first} cannot be asked where run {run} meets: {error}", flush=True)
             return None
-        return made
+        return rendezvous
 
     def note(self, problem: str) -> None:
         ready = [place.machine for place in self.places.values() if place.machine is not None and not place.words]
         others = {place.name: place.words for place in self.places.values() if place.words}
-        said = KnownNodes(self._me, sorted(ready, key=lambda machine: machine.name), others, problem)
-        if said != self._said:
-            self.desk.note(said)
-            self._said = said
+        machines = KnownNodes(self._me, sorted(ready, key=lambda machine: machine.name), others, problem)
+        if machines != self._said:
+            self.desk.note(machines)
+            self._said = machines
 
     def _look(self) -> None:
         if time.monotonic() - self._looked < LOOK_S:
@@ -246,19 +246,19 @@ class ClusterDaemon:
         self._adopt()
         self._refuse({place.name for node_id, place in self.places.items() if node_id in nodes})
 
-    def _refuse(self, there: set[str]) -> None:
+    def _refuse(self, present: set[str]) -> None:
         """What is ordered of machines that are not `there`, and what is not wanted any more and nobody knows."""
         orders = self.desk.ordered()
         for order in orders:
-            if order.machine not in there:
+            if order.machine not in present:
                 print(f"scalebook: {order.job} cannot begin: {order.machine} is not there", flush=True)
                 comes_to_nothing(self.desk, order.job, order.parts)
-        known = {order.job for order in orders}
-        known |= {name for place in self.places.values() if place.link is not None for name in list(place.link.jobs)}
-        for name, what in self.desk.pending_requests():
-            if what == "withdraw" and name not in known:
+        jobs = {order.job for order in orders}
+        jobs |= {name for place in self.places.values() if place.link is not None for name in list(place.link.jobs)}
+        for name, action in self.desk.pending_requests():
+            if action == "withdraw" and name not in jobs:
                 comes_to_nothing(self.desk, name)
-                self.desk.passed_on(name, what)
+                self.desk.passed_on(name, action)
 
     def _name(self, node: dict[str, Any]) -> str:
         name = str(node.get("NodeName") or node["NodeManagerHostname"])
@@ -268,10 +268,10 @@ class ClusterDaemon:
     def _adopt(self) -> None:
         """Jobs that an earlier courier knew go to their machine; those of machines that are gone are given up."""
         links = {place.link.agent: place.link for place in self.places.values() if place.link is not None}
-        mine = {name for link in links.values() for name in link.jobs}
+        watched = {name for link in links.values() for name in link.jobs}
         for folder, state in self._open():
             assert state.handle is not None
-            if folder.id in mine:
+            if folder.id in watched:
                 continue
             if (link := links.get(state.handle.agent)) is not None:
                 link.adopt(folder, state)
@@ -292,13 +292,13 @@ class ClusterDaemon:
 
     def _open(self) -> list[tuple[JobFolder, RemoteState]]:
         """Jobs elsewhere of which something is left."""
-        found = []
+        open_jobs = []
         hidden = self.workspace.hidden
         for path in (*hidden.glob("jobs/[!.]*/remote.json"), *hidden.glob(f"{PARTS}/*/remote.json")):
             state = state_of(path.parent)
             if state is not None and state.handle is not None and not state.cleared:
-                found.append((JobFolder(path.parent), state))
-        return found
+                open_jobs.append((JobFolder(path.parent), state))
+        return open_jobs
 
     def _any_alive(self) -> bool:
         return any(state.alive for _, state in self._open())

@@ -116,8 +116,8 @@ class ClusterSpool:
         records.save(self.orders / f"{order.job}.json", order)
 
     def ordered(self) -> list[JobOrder]:
-        found = (records.peek(self.orders / name, JobOrder) for name in _names(self.orders))
-        return [order for order in found if order is not None]
+        orders = (records.peek(self.orders / name, JobOrder) for name in _names(self.orders))
+        return [order for order in orders if order is not None]
 
     def need(self, paths: Iterable[str]) -> None:
         """Have each machine asked whether it has these, which do not travel."""
@@ -166,10 +166,10 @@ def tell(folder: Path, state: RemoteState) -> None:
     records.save(folder / REMOTE, state)
 
 
-def ask(folder: Path, what: Ask) -> None:
+def ask(folder: Path, action: Ask) -> None:
     """Leave it for the courier, of a job or a part by its folder; nothing where that is gone."""
     with suppress(OSError):
-        (folder.parents[1] / "cluster" / "asks" / f"{folder.name}.{what}").touch()
+        (folder.parents[1] / "cluster" / "asks" / f"{folder.name}.{action}").touch()
 
 
 def _names(folder: Path) -> list[str]:

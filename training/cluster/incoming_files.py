@@ -56,13 +56,13 @@ def grows(path: str) -> bool:
 
 def files_of(folder: Path) -> list[str]:
     """The files of a job that are brought, in this order. Those that are being written beside their place are not."""
-    found = []
+    paths = []
     for root, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         within = os.path.relpath(root, folder)
-        found += [file if within == "." else f"{within}/{file}" for file in files if not file.startswith(".")]
+        paths += [file if within == "." else f"{within}/{file}" for file in files if not file.startswith(".")]
     late = [f"{names.SPOOL}/{LINES}", RESULT]  # after the files that they name, and after all else
-    brought = (path for path in found if path not in HERE)
+    brought = (path for path in paths if path not in HERE)
     return sorted(brought, key=lambda path: (late.index(path) + 1 if path in late else 0, path))
 
 
@@ -121,9 +121,9 @@ class IncomingFiles:
         with beside.open("r+b" if piece.offset else "wb") as file:
             file.seek(piece.offset)
             file.write(piece.data)
-        done = piece.offset + len(piece.data)
-        self._has[piece.path] = piece.stamp, done
-        if done == piece.size:
+        end = piece.offset + len(piece.data)
+        self._has[piece.path] = piece.stamp, end
+        if end == piece.size:
             changed = int(piece.stamp.partition("-")[0])
             os.utime(beside, ns=(changed, changed))
             beside.replace(target.with_name(".result") if piece.path == RESULT else target)

@@ -88,25 +88,25 @@ class AgentLink:
             where = self.gathering.meet(run_of(order.job), order.first) if order.first else None
             if order.first and where is None:
                 return  # the order stays until its first machine answers
-            told, paths = parcel(self.desk.workspace, folder, order, where)
-            lacking = sorted(set(told.hashes).difference(self._there, told.files.values()))
+            packed, paths = parcel(self.desk.workspace, folder, order, where)
+            lacking = sorted(set(packed.hashes).difference(self._there, packed.files.values()))
             for digest in self.call("missing", lacking) if lacking else ():
                 self._put(digest, paths[digest])
             self._there.update(lacking)
-            self.call("start", told, [paths[digest].read_bytes() for digest in told.files.values()])
+            self.call("start", packed, [paths[digest].read_bytes() for digest in packed.files.values()])
             self.jobs[order.job] = _Remote(folder, IncomingFiles(folder.path), RemoteState(), parts=order.parts)
             self.recording.watch(folder)
         self.desk.order_done(order.job)
 
     def pass_on(self) -> None:
         """What is asked of jobs: by the desk, and by the file `stop` in a folder."""
-        for name, what in self.desk.pending_requests():
+        for name, action in self.desk.pending_requests():
             if name in self.jobs:
-                if what != "withdraw":
-                    self.call("ask", name, what)
+                if action != "withdraw":
+                    self.call("ask", name, action)
                 elif not self.jobs[name].permitted:
                     self._refused(self.jobs[name].folder)
-                self.desk.passed_on(name, what)
+                self.desk.passed_on(name, action)
         for remote in self.jobs.values():
             if not remote.stop_told and remote.permitted and not remote.refused and remote.folder.stop_file.exists():
                 self.call("ask", remote.folder.id, "stop", remote.folder.told_to_stop())
@@ -114,15 +114,15 @@ class AgentLink:
 
     def question(self) -> tuple[dict[str, Any], dict[str, int]]:
         """What the agent is to be asked for news with."""
-        known = {name: remote.brought.has() for name, remote in self.jobs.items() if not remote.shared}
-        return known, dict(self._seen)
+        held = {name: remote.brought.has() for name, remote in self.jobs.items() if not remote.shared}
+        return held, dict(self._seen)
 
     def receive_answer(self, versions: dict[str, int], news: list[JobNews]) -> None:
         """What it answered."""
         self._seen |= versions
-        for one in news:
-            if (remote := self.jobs.get(one.job)) is not None:
-                self._hear(remote, one)
+        for job_news in news:
+            if (remote := self.jobs.get(job_news.job)) is not None:
+                self._hear(remote, job_news)
 
     def _hear(self, remote: _Remote, news: JobNews) -> None:
         remote.news, remote.shared = news, news.shared
@@ -278,13 +278,13 @@ class AgentLink:
 
 def comes_to_nothing(desk: ClusterSpool, name: str, parts: Sequence[str] = ()) -> None:
     """This start of a job, or of a part; with a job's its `parts`, of which none has begun then."""
-    for one in (*parts, name):
-        folder = desk.folder_of(one)
+    for job in (*parts, name):
+        folder = desk.folder_of(job)
         if folder.exists():
             state = state_of(folder)
-            if state is None or state.handle is None or (state.code is not None and not is_part(one)):
+            if state is None or state.handle is None or (state.code is not None and not is_part(job)):
                 tell(folder, RemoteState(code=CLAIMED_ELSEWHERE, cleared=True))
-        desk.order_done(one)
+        desk.order_done(job)
 
 
 def give_up(folder: JobFolder, state: RemoteState, why: str) -> None:

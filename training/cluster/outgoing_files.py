@@ -65,8 +65,8 @@ class Parcel:
 
     @property
     def code_hash(self) -> str:
-        told = [sorted(self.code.items()), self.trusted, sorted(self.stays.items())]
-        return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+        content = [sorted(self.code.items()), self.trusted, sorted(self.stays.items())]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def parcel(
@@ -81,25 +81,25 @@ def parcel(
         return digest
 
     content = _content(job)
-    own = [*_own(workspace), *data_of(workspace.root, content)]
-    code = {str(path.relative_to(workspace.root)): named(path) for path in own}
-    told = Parcel(
+    code_files = [*_own(workspace), *data_of(workspace.root, content)]
+    code = {str(path.relative_to(workspace.root)): named(path) for path in code_files}
+    packed = Parcel(
         job=job.id,
         home=str(job.path),
         cores=order.cores,
         gpus=order.gpus,
         files={name: named(job.path / name) for name in FILES if (job.path / name).exists()},
         code=code,
-        checkpoint=named(found) if (found := _checkpoint(job)) is not None else "",
+        checkpoint=named(checkpoint) if (checkpoint := _checkpoint(job)) is not None else "",
         trusted=trusted(workspace),
         mark=_mark(workspace),
         parts=order.parts,
         others=order.others,
-        stays={one.said: one.path for one in staying(workspace.root, content)},
+        stays={item.said: item.path for item in staying(workspace.root, content)},
         node=order.node,
         rendezvous=rendezvous,
     )
-    return told, paths
+    return packed, paths
 
 
 def _own(workspace: Workspace) -> list[Path]:
@@ -117,8 +117,8 @@ def _content(job: JobFolder) -> dict[str, Any]:
 
 
 def _checkpoint(job: JobFolder) -> Path | None:
-    said = _content(job).get(CHECKPOINT)
-    return Path(said) if isinstance(said, str) and Path(said).is_absolute() and Path(said).is_file() else None
+    path = _content(job).get(CHECKPOINT)
+    return Path(path) if isinstance(path, str) and Path(path).is_absolute() and Path(path).is_file() else None
 
 
 def with_checkpoint(config: bytes, checkpoint: Path) -> bytes:
@@ -146,8 +146,8 @@ def package_hash() -> str:
     home = Path(scalebook.__file__).parent
     links = [path for path in home.iterdir() if path.is_symlink() and path.is_dir()]  # of a checkout
     sources = [path for folder in (home, *links) for path in folder.rglob("*.py")]
-    found = sorted((str(path.relative_to(home)), digest_of(path)) for path in sources)
-    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+    digests = sorted((str(path.relative_to(home)), digest_of(path)) for path in sources)
+    return hashlib.sha256(json.dumps(digests).encode()).hexdigest()
 
 
 def is_shared(parcel: Parcel) -> bool:

@@ -107,8 +107,8 @@ def stop() -> bool:
         for process in family:
             send(process, signal.SIGKILL)
         if not _gone(node.process, family, DOWN_S):
-            left = ", ".join(str(process.pid) for process in family if alive(process))
-            raise RuntimeError(f"processes of Ray did not end: {left}")
+            pids = ", ".join(str(process.pid) for process in family if alive(process))
+            raise RuntimeError(f"processes of Ray did not end: {pids}")
     shutil.rmtree(node.folder, ignore_errors=True)
     _record().unlink(missing_ok=True)
     return True
@@ -139,9 +139,9 @@ def _start(words: list[str], host: str, name: str, cores: int | None, *, head: b
             words, cwd=HOME, env=environment(**ray_environment(host == LOOPBACK)), stdin=subprocess.DEVNULL,
             stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
-    leader, told = ProcessId.of(process.pid), folder / "ray_current_cluster"
+    leader, address_file = ProcessId.of(process.pid), folder / "ray_current_cluster"
     deadline = time.monotonic() + UP_S
-    while not (told.is_file() and (address := told.read_text(encoding="ascii").strip())):
+    while not (address_file.is_file() and (address := address_file.read_text(encoding="ascii").strip())):
         if process.poll() is not None or time.monotonic() > deadline:
             _abandon(leader, folder)
             process.wait(DOWN_S)
@@ -184,8 +184,8 @@ def _nobody_yet() -> None:
     require_ray("scalebook cluster")
     cluster_home().mkdir(mode=0o700, parents=True, exist_ok=True)
     if (node := here()) is not None:
-        what = "is the head" if node.head else "has joined the cluster"
-        raise ConfigError("scalebook cluster start", f"this machine {what} at {node.address}", "Stop it first.")
+        state = "is the head" if node.head else "has joined the cluster"
+        raise ConfigError("scalebook cluster start", f"this machine {state} at {node.address}", "Stop it first.")
 
 
 def _own_address(head: str) -> str:
@@ -209,15 +209,15 @@ def _record() -> Path:
 
 def listening(node: Node) -> list[str]:
     """Every `address:port` on which a process of the node listens for TCP."""
-    found: set[str] = set()
+    addresses: set[str] = set()
     for process in _members(node.process):
         try:
             for connection in psutil.Process(process.pid).net_connections(kind="tcp"):
                 if connection.status == psutil.CONN_LISTEN:
-                    found.add(f"{connection.laddr.ip.removeprefix('::ffff:')}:{connection.laddr.port}")
+                    addresses.add(f"{connection.laddr.ip.removeprefix('::ffff:')}:{connection.laddr.port}")
         except psutil.Error:  # ended meanwhile
             continue
-    return sorted(found)
+    return sorted(addresses)
 
 
 KEY: Final = "cluster.address"
@@ -242,13 +242,13 @@ def reached(address: str, environ: Mapping[str, str] = os.environ) -> ReachedClu
     node = here()
     if node is not None:
         if address not in ("auto", node.address):
-            what = f"is {address}, and this machine is part of {node.address}"
-            raise ConfigError(KEY, what, 'Write address = "auto", or run `scalebook cluster stop` first.')
+            problem = f"is {address}, and this machine is part of {node.address}"
+            raise ConfigError(KEY, problem, 'Write address = "auto", or run `scalebook cluster stop` first.')
         return ReachedCluster(node.address, ray_environment(node.loopback), node.host)
     named = environ.get("RAY_ADDRESS", "") if address == "auto" else address
     if not is_host_and_port(named):
-        what = f"is {address}, and nothing of Ray runs here that `scalebook cluster start` has started"
-        raise ConfigError(KEY, what, "Run it; or set RAY_ADDRESS=host:port to that of a head that is there.")
+        problem = f"is {address}, and nothing of Ray runs here that `scalebook cluster start` has started"
+        raise ConfigError(KEY, problem, "Run it; or set RAY_ADDRESS=host:port to that of a head that is there.")
     _require_token(named, environ)
     return ReachedCluster(named, {"RAY_USAGE_STATS_ENABLED": "0"})
 
@@ -271,11 +271,11 @@ def _require_token(address: str, environ: Mapping[str, str]) -> None:
 
 def connected(workspace: Workspace) -> Any:
     """Ray, as a driver of the cluster that `[cluster]` names. ConfigError, or what Ray raises."""
-    found = reached(workspace.settings.cluster.address)
-    os.environ.update(found.environment)
+    cluster = reached(workspace.settings.cluster.address)
+    os.environ.update(cluster.environment)
     ray = ray_core()
     ray.init(
-        address=found.address, namespace="scalebook", log_to_driver=False, configure_logging=False,
-        _node_ip_address=found.host or None,
+        address=cluster.address, namespace="scalebook", log_to_driver=False, configure_logging=False,
+        _node_ip_address=cluster.host or None,
     )  # fmt: skip
     return ray

@@ -32,8 +32,8 @@ class RayExecutor(Executor[RayHandle]):
     def machines(self) -> list[NodeDevices]:
         """Those on which jobs can be started now."""
         assert self.workspace is not None, "of no workspace"
-        told = ClusterSpool(self.workspace).machines()
-        return told.ready if told is not None and alive(told.courier) else []
+        cluster = ClusterSpool(self.workspace).machines()
+        return cluster.ready if cluster is not None and alive(cluster.courier) else []
 
     def need(self, paths: Iterable[str]) -> None:
         assert self.workspace is not None, "of no workspace"
@@ -42,20 +42,20 @@ class RayExecutor(Executor[RayHandle]):
     def known(self) -> KnownNodes:
         """All machines of the cluster, those too of which nothing can be lent just now, with why."""
         assert self.workspace is not None, "of no workspace"
-        told = ClusterSpool(self.workspace).machines()
-        if told is None or not alive(told.courier):
-            names = [] if told is None else [*(machine.name for machine in told.ready), *told.others]
+        cluster = ClusterSpool(self.workspace).machines()
+        if cluster is None or not alive(cluster.courier):
+            names = [] if cluster is None else [*(machine.name for machine in cluster.ready), *cluster.others]
             return KnownNodes(ProcessId.of(), others=dict.fromkeys(names, "not asked just now"))
-        return told
+        return cluster
 
     def without(self) -> str:
         """Why there is no machine."""
         assert self.workspace is not None, "of no workspace"
-        told = ClusterSpool(self.workspace).machines()
-        if told is None or not alive(told.courier):
+        cluster = ClusterSpool(self.workspace).machines()
+        if cluster is None or not alive(cluster.courier):
             return "waits for a machine; the cluster is being asked"
-        words = "; ".join(f"{name} {how}" for name, how in told.others.items())
-        return f"waits for a machine of the cluster; {told.problem or words or 'none is there'}"
+        words = "; ".join(f"{name} {how}" for name, how in cluster.others.items())
+        return f"waits for a machine of the cluster; {cluster.problem or words or 'none is there'}"
 
     def alive(self, handle: RayHandle) -> bool:
         state = self._state(handle)
@@ -78,14 +78,14 @@ class RayExecutor(Executor[RayHandle]):
 
     def usage(self, handle: RayHandle) -> JobUsage | None:
         states = [self._state(handle), *map(state_of, self._parts(handle))]
-        told = [state for state in states if state is not None and state.alive]
-        cpu_s, memory_mb = (sum(getattr(state, what) for state in told) for what in ("cpu_s", "memory_mb"))
+        live = [state for state in states if state is not None and state.alive]
+        cpu_s, memory_mb = (sum(getattr(state, field) for state in live) for field in ("cpu_s", "memory_mb"))
         return JobUsage(cpu_s, memory_mb) if cpu_s and self.alive(handle) else None
 
     def failure_reason(self, handle: RayHandle) -> str:
         ended = [part for part in self._parts(handle) if (state := state_of(part)) is not None and not state.alive]
-        told = [state for part in ended if _since_told(part) > NOTICE_S and (state := state_of(part)) is not None]
-        return _end_of(told[0]) if told else ""
+        lost = [state for part in ended if _since_told(part) > NOTICE_S and (state := state_of(part)) is not None]
+        return _end_of(lost[0]) if lost else ""
 
     def ended_parts(self, handle: RayHandle) -> dict[str, PartEnd]:
         ends = {}
@@ -101,9 +101,9 @@ class RayExecutor(Executor[RayHandle]):
             state = state_of(part)
             if state is not None and not state.alive and not state.cleared:
                 ask(part, "clear")
-        for one in joined(Path(handle.folder)):
-            part = folder_of(Path(handle.folder).parents[1], one.name)
-            if state_of(part) is None and time.time() - one.ordered > BEGINS_S:
+        for run_part in joined(Path(handle.folder)):
+            part = folder_of(Path(handle.folder).parents[1], run_part.name)
+            if state_of(part) is None and time.time() - run_part.ordered > BEGINS_S:
                 ask(part, "withdraw")
 
     def describe(self, handle: RayHandle) -> str:

@@ -61,8 +61,8 @@ class RayLauncher(Launcher):
     def start(self, job: JobFolder, lease: Lease) -> bool:
         if not job.claimed():
             (job.path / REMOTE).unlink(missing_ok=True)
-        told = self._machines()
-        machine = lease.machine or (told.ready[0].name if told is not None and told.ready else "")
+        cluster = self._machines()
+        machine = lease.machine or (cluster.ready[0].name if cluster is not None and cluster.ready else "")
         if job.request().grows or any(not lent.idle for lent in lease.others):
             self._order_parts(job, lease)
         else:
@@ -75,9 +75,9 @@ class RayLauncher(Launcher):
         if self._prepared or self._running:
             self._keep()
         while True:
-            found = self._ended()
-            if found or time.monotonic() >= deadline:
-                return found
+            events = self._ended()
+            if events or time.monotonic() >= deadline:
+                return events
             time.sleep(min(EVERY_S, max(0.0, deadline - time.monotonic())))
 
     def close(self) -> None:
@@ -94,20 +94,20 @@ class RayLauncher(Launcher):
         started = job.started()
         if started is None:
             return
-        found = joined(job.path)
+        parts = joined(job.path)
         ends = started.executor.ended_parts(started.handle)
         taken = {part.node for part in parts_of(job, started) if part.name not in ends}
         node = next(node for node in range(1, job.request().nodes) if node not in taken)
-        part = RunPart(joined_name(job.id, len(found), node), node, lent, time.time())
+        part = RunPart(joined_name(job.id, len(parts), node), node, lent, time.time())
         self._make(job, part, job.request().nodes)
-        job.write(JoinedParts([*found, part]))
+        job.write(JoinedParts([*parts, part]))
         self.desk.order(JobOrder(part.name, lent.machine, lent.cores, lent.gpus, node, started.machine))
 
     def _order_parts(self, job: JobFolder, lease: Lease) -> None:
         """Each machine's, with a folder of its own here for what comes back."""
         lent_ = [lent for lent in lease.others if not lent.idle]
         machines, attempt = [lease.machine, *(lent.machine for lent in lent_)], 0
-        while any(came_to_nothing(self.desk.folder_of(one)) for one in part_names(job.id, machines, attempt)):
+        while any(came_to_nothing(self.desk.folder_of(part)) for part in part_names(job.id, machines, attempt)):
             attempt += 1
         self._parts[job.id] = names = part_names(job.id, machines, attempt)
         request = job.request()
@@ -119,10 +119,10 @@ class RayLauncher(Launcher):
 
     def _make(self, job: JobFolder, part: RunPart, nodes: int) -> None:
         """Its folder."""
-        made = JobFolder(self.desk.folder_of(part.name))
-        made.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        records.put(made.config, job.config.read_bytes())
-        made.write(replace(job.request(), id=part.name, part=part.node, nodes=nodes))
+        folder = JobFolder(self.desk.folder_of(part.name))
+        folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        records.put(folder.config, job.config.read_bytes())
+        folder.write(replace(job.request(), id=part.name, part=part.node, nodes=nodes))
 
     def _ended(self) -> list[Event]:
         events: list[Event] = []
@@ -138,8 +138,8 @@ class RayLauncher(Launcher):
 
     def _machines(self) -> KnownNodes | None:
         """As the courier tells them, if it lives and there are any."""
-        told = self.desk.machines()
-        return told if told is not None and told.ready and alive(told.courier) else None
+        cluster = self.desk.machines()
+        return cluster if cluster is not None and cluster.ready and alive(cluster.courier) else None
 
     def _keep(self) -> None:
         """See that there is a courier, and that it stays."""

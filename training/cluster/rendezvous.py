@@ -46,8 +46,8 @@ class Rendezvouses:
                 bound = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
                 bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # this one never listens: the run does
                 bound.bind((address, 0))
-                made = Rendezvous(address, bound.getsockname()[1], secrets.token_hex(KEY_BYTES))
-                self._kept[run] = made, bound
+                rendezvous = Rendezvous(address, bound.getsockname()[1], secrets.token_hex(KEY_BYTES))
+                self._kept[run] = rendezvous, bound
             return self._kept[run][0]
 
     def release(self, run: str) -> None:

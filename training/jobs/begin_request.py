@@ -76,8 +76,8 @@ class RemoteJobContext:
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> "RemoteJobContext":
         """From what `asdict` makes of it."""
-        told = {"others": [Allocation(**one) for one in raw["others"]], "keeper": ProcessId(**raw["keeper"])}
-        return cls(**{**raw, **told})
+        parsed = {"others": [Allocation(**lent) for lent in raw["others"]], "keeper": ProcessId(**raw["keeper"])}
+        return cls(**{**raw, **parsed})
 
     def handle(self, process: ProcessId) -> RayHandle:
         return RayHandle(process, self.machine, self.agent, self.home, parts=self.parts)
@@ -140,8 +140,8 @@ def joined_name(job: str, before: int, node: int) -> str:
 
 def joined(run: Path) -> list[RunPart]:
     """By the run's folder."""
-    found = records.peek(run / JOINED, JoinedParts)
-    return found.parts if found else []
+    record = records.peek(run / JOINED, JoinedParts)
+    return record.parts if record else []
 
 
 def run_of(name: str) -> str:

@@ -79,11 +79,11 @@ def since(workspace: Workspace, offset: int | None) -> tuple[list[Ending], int]:
             end = file.tell()
     except OSError:
         return [], 0
-    whole = content.rfind(b"\n") + 1
+    complete = content.rfind(b"\n") + 1
     endings = []
-    for line in content[:whole].splitlines():
+    for line in content[:complete].splitlines():
         try:
             endings.append(records.parse(path, line, Ending))
         except BrokenRecord:
             continue
-    return endings, end - (len(content) - whole)
+    return endings, end - (len(content) - complete)

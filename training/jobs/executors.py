@@ -21,8 +21,8 @@ RAY: Final = "scalebook.training.cluster.ray_executor"
 
 @cache
 def _of_any_cluster() -> Executor[RayHandle]:
-    made: Executor[RayHandle] = import_module(RAY).RayExecutor()
-    return made
+    executor: Executor[RayHandle] = import_module(RAY).RayExecutor()
+    return executor
 
 
 EXECUTORS: Final[dict[str, Callable[[], Executor[Any]]]] = {LOCAL.name: lambda: LOCAL, "ray": _of_any_cluster}

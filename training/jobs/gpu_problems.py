@@ -34,7 +34,7 @@ def gpu_problems(load: Workload, machines: Sequence[NodeDevices]) -> list[Proble
     shares = load.strategy == "AsyncPS" and load.least is None
     if shares or not computes_on_gpus(load, machines):
         return []
-    asked = placed(
+    request = placed(
         JobRequest(
             "", 0.0, "", "", 0, load.processes, nodes=load.nodes, accelerator="gpu",
             spreads=load.strategy == "ddp" and load.nodes == 1 and load.workers > 1,
@@ -42,11 +42,11 @@ def gpu_problems(load: Workload, machines: Sequence[NodeDevices]) -> list[Proble
         machines,
     )  # fmt: skip
     most = max(machine.together for machine in machines)
-    if asked.workers <= most:
+    if request.workers <= most:
         return []
     name = STRATEGY_NAMES.get(load.strategy, load.strategy)
     where = "no machine has more than" if any(machine.name for machine in machines) else "this machine has"
-    why = f"is {asked.workers}, and each worker of {name} needs a GPU of its own: {where} {most}"
+    why = f"is {request.workers}, and each worker of {name} needs a GPU of its own: {where} {most}"
     other = "" if load.strategy == "AsyncPS" else ", or the strategy AsyncPS, whose workers share them"
     return [Problem("trainer.devices", why, f"Write {most}, or trainer.accelerator: cpu{other}.")]
 
@@ -54,22 +54,22 @@ def gpu_problems(load: Workload, machines: Sequence[NodeDevices]) -> list[Proble
 def about_gpus(machines: Sequence[NodeDevices]) -> str:
     """`This machine has 8 GPUs (NVIDIA H100, 80 GB each).`; of one without, why none is used, if there might be one."""
     if any(machine.name for machine in machines):
-        said = [f"{machine.name} has {gpu_words(machine.gpus)}" for machine in machines if machine.gpus]
-        return f"{'; '.join(said)}." if said else ""
-    found = gpus_here()
-    notes = f" {' '.join(found.notes)}" if found.notes else ""
-    if found.gpus:
-        return f"This machine has {gpu_words(found.gpus)}.{notes}"
-    return f"No GPU is used: this machine {found.why}. {found.remedy}" if found.remedy else ""
+        parts = [f"{machine.name} has {gpu_words(machine.gpus)}" for machine in machines if machine.gpus]
+        return f"{'; '.join(parts)}." if parts else ""
+    detected = gpus_here()
+    notes = f" {' '.join(detected.notes)}" if detected.notes else ""
+    if detected.gpus:
+        return f"This machine has {gpu_words(detected.gpus)}.{notes}"
+    return f"No GPU is used: this machine {detected.why}. {detected.remedy}" if detected.remedy else ""
 
 
 def _none(machines: Sequence[NodeDevices]) -> Problem:
     key, otherwise = "trainer.accelerator", "Write auto or cpu."
     if any(machine.name for machine in machines):
         return Problem(key, "asks for a GPU and no machine has one", otherwise)
-    found = gpus_here()
-    remedy = f"{found.remedy} Or write auto or cpu." if found.remedy else otherwise
-    return Problem(key, f"asks for a GPU and this machine {found.why}", remedy)
+    detected = gpus_here()
+    remedy = f"{detected.remedy} Or write auto or cpu." if detected.remedy else otherwise
+    return Problem(key, f"asks for a GPU and this machine {detected.why}", remedy)
 
 
 def holds(machine: NodeDevices, request: JobRequest) -> bool:

@@ -105,12 +105,12 @@ def gpu_readings(uuids: Collection[str]) -> list[GpuReading]:
 
 def _reading(nvml: Any, uuid: str) -> GpuReading:
     handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
-    whole = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle) if uuid.startswith(MIG) else handle
+    parent = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle) if uuid.startswith(MIG) else handle
     return GpuReading(
         uuid,
         busy=_told(nvml, lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100),
         memory_mb=_told(nvml, lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used / 2**20),
-        temperature_c=_told(nvml, lambda: float(nvml.nvmlDeviceGetTemperature(whole, nvml.NVML_TEMPERATURE_GPU))),
+        temperature_c=_told(nvml, lambda: float(nvml.nvmlDeviceGetTemperature(parent, nvml.NVML_TEMPERATURE_GPU))),
     )
 
 
@@ -170,12 +170,12 @@ def _for_jobs(places: list[_Place], notes: list[str], allowed: str | None, order
 def gpu_words(gpus: Collection[Gpu]) -> str:
     """`2 GPUs (NVIDIA H100, 80 GB each)`; `3 GPUs (2 x NVIDIA L4, 24 GB each; 1 x NVIDIA T4, 16 GB)`."""
     kinds = Counter((gpu.name, gpu.memory_mb) for gpu in gpus)
-    said = [
+    parts = [
         f"{f'{many} x ' if len(kinds) > 1 else ''}{name}"
         + (f", {memory_mb / 1024:.0f} GB{' each' if many > 1 else ''}" if memory_mb else "")
         for (name, memory_mb), many in kinds.items()
     ]
-    return f"{len(gpus)} GPU{'' if len(gpus) == 1 else 's'} ({'; '.join(said)})"
+    return f"{len(gpus)} GPU{'' if len(gpus) == 1 else 's'} ({'; '.join(parts)})"
 
 
 def visible(places: list[_Place], allowed: str | None) -> list[Gpu]:
@@ -218,8 +218,8 @@ def _place(nvml: Any, handle: Any) -> _Place:
     if not is_cut:
         return _Place(uuid, name, [Gpu(uuid, name, _memory_mb(nvml, handle), cores)])
     instances = [
-        Gpu(_text(nvml.nvmlDeviceGetUUID(one)), _text(nvml.nvmlDeviceGetName(one)), _memory_mb(nvml, one), cores)
-        for one in _instances(nvml, handle)
+        Gpu(_text(nvml.nvmlDeviceGetUUID(mig)), _text(nvml.nvmlDeviceGetName(mig)), _memory_mb(nvml, mig), cores)
+        for mig in _instances(nvml, handle)
     ]
     return _Place(uuid, name, instances)
 
@@ -243,8 +243,8 @@ def _near(nvml: Any, handle: Any) -> list[int]:
     return [64 * i + bit for i, word in enumerate(bits) for bit in range(64) if word >> bit & 1]
 
 
-def _text(told: str | bytes) -> str:
-    return told.decode() if isinstance(told, bytes) else told
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
 
 
 @lru_cache(maxsize=1)

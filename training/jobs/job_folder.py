@@ -142,8 +142,8 @@ class JobStart:
 
     def __post_init__(self) -> None:
         if self.handle.executor not in EXECUTORS:
-            known = ", ".join(EXECUTORS)
-            raise ValueError(f"handle.executor is {self.handle.executor!r}, not one of {known}")
+            choices = ", ".join(EXECUTORS)
+            raise ValueError(f"handle.executor is {self.handle.executor!r}, not one of {choices}")
 
     @property
     def executor(self) -> Executor[Any]:

@@ -32,8 +32,8 @@ def lent_to(job: JobFolder, started: JobStart) -> list[Allocation]:
     if not (parts := parts_of(job, started)):
         return [first, *others]
     ends = started.executor.ended_parts(started.handle)
-    held = [part.lent for part in parts if (end := ends.get(part.name)) is None or not end.cleared]
-    return [first, *held, *(lent for lent in others if lent.idle)]
+    current = [part.lent for part in parts if (end := ends.get(part.name)) is None or not end.cleared]
+    return [first, *current, *(lent for lent in others if lent.idle)]
 
 
 def barred(job: JobFolder, started: JobStart) -> frozenset[str]:
@@ -44,15 +44,15 @@ def barred(job: JobFolder, started: JobStart) -> frozenset[str]:
 def barred_machines(parts: Sequence[RunPart], ends: Mapping[str, PartEnd], now: float) -> frozenset[str]:
     """Machines that get no other part of a job just now: after each that has ended they wait twice as long, and those
     where it has failed by itself FAULTS times get none."""
-    found = set()
+    barred = set()
     for machine in {part.lent.machine for part in parts}:
         ended = [end for part in parts if part.lent.machine == machine and (end := ends.get(part.name)) is not None]
         if not ended:
             continue
         wait_s = min(BACK_S * 2 ** (len(ended) - 1), LONGEST_BACK_S)
         if sum(end.failed for end in ended) >= FAULTS or now < max(end.when for end in ended) + wait_s:
-            found.add(machine)
-    return frozenset(found)
+            barred.add(machine)
+    return frozenset(barred)
 
 
 def is_short(job: JobFolder, started: JobStart) -> bool:
@@ -63,7 +63,7 @@ def is_short(job: JobFolder, started: JobStart) -> bool:
 
 def part_folders(job: JobFolder) -> dict[str, JobFolder]:
     """What the others have written (their logs), by machine; a later part of the same one is that of `b (2)`."""
-    found: dict[str, JobFolder] = {}
+    folders: dict[str, JobFolder] = {}
     times: Counter[str] = Counter()
     for part in parts_of(job, job.started()):
         if "/" in part.name:  # a stranger's
@@ -71,5 +71,5 @@ def part_folders(job: JobFolder) -> dict[str, JobFolder]:
         machine = part.lent.machine
         times[machine] += 1
         again = f" ({times[machine]})" if times[machine] > 1 else ""
-        found[f"{machine}{again}"] = JobFolder(folder_of(job.path.parents[1], part.name))
-    return found
+        folders[f"{machine}{again}"] = JobFolder(folder_of(job.path.parents[1], part.name))
+    return folders

@@ -68,7 +68,7 @@ def submit(
     `recorded` are further tags of the runs.
     """
     require(config, description, typed=inline)
-    load, done = workload(config, description), _completed(workspace, config, description, inline)
+    load, completed = workload(config, description), _completed(workspace, config, description, inline)
     executor = None if inline else chosen(workspace)
     machines = [this_machine()] if executor is None else executor.machines()
     for problem in gpu_problems(load, machines):
@@ -93,39 +93,39 @@ def submit(
         priority=priority,
         strategy=load.strategy,
         resumed_from=resumed_from.id if resumed_from else None,
-        name=_name(cell or _short_name(done, load), trial),
+        name=_name(cell or _short_name(completed, load), trial),
         trial=trial,
-        stays={one.key: one.path for one in staying(workspace.root, done)} if description.clustered else {},
+        stays={file.key: file.path for file in staying(workspace.root, completed)} if description.clustered else {},
     )
-    made: list[JobFolder] = []
+    jobs: list[JobFolder] = []
     with refusals_told(), understood(workspace.hidden):
         client = open_store(workspace)
         experiment = trial.experiment if trial is not None and trial.experiment else ""
         experiment = experiment or experiment_id(client, workspace, request.mlflow_experiment, notebook)
     with refusals_told(), understood(workspace.hidden), submission(workspace) as tags:
-        tags |= {**surroundings(workspace.root), **_tags(request, load, done), **recorded}
+        tags |= {**surroundings(workspace.root), **_tags(request, load, completed), **recorded}
         for seed in seeds:
-            name, seeded = f"{request.name} seed {seed}", {**done, "seed_everything": seed}
+            name, seeded = f"{request.name} seed {seed}", {**completed, "seed_everything": seed}
             run_id = create_run(
                 client, experiment, name, {**tags, names.TAG_SEED: str(seed)}, {**seeded, **load.params()}
             )
             seeded_request = replace(request, id=run_id, created=time.time(), seed=seed, name=name)
-            made.append(_write(workspace, seeded_request, yaml.dump(seeded), inline))
+            jobs.append(_write(workspace, seeded_request, yaml.dump(seeded), inline))
     if executor is not None and request.stays:
         executor.need(request.stays.values())
     if start and not inline:
         ensure(workspace)
-    return made
+    return jobs
 
 
 def _completed(
     workspace: Workspace, config: Mapping[str, Any], description: Description, inline: bool
 ) -> dict[str, Any]:
     """With all that a run needs, and the file of a checkpoint that is named in other ways."""
-    done = read_recorded(complete(config, description), partial(find, workspace))
-    if done.get("ckpt_path") is not None:
-        done["ckpt_path"] = checkpoint_file(done["ckpt_path"], Path.cwd() if inline else workspace.root)
-    return done
+    completed = read_recorded(complete(config, description), partial(find, workspace))
+    if completed.get("ckpt_path") is not None:
+        completed["ckpt_path"] = checkpoint_file(completed["ckpt_path"], Path.cwd() if inline else workspace.root)
+    return completed
 
 
 def all_jobs(workspace: Workspace) -> list[JobFolder]:
@@ -187,8 +187,8 @@ def find(workspace: Workspace, id_prefix: str) -> JobFolder:
     if len(names_found) == 1:
         return JobFolder(workspace.jobs / names_found[0])
     if names_found:
-        which = ", ".join(name[:12] for name in names_found[:3])
-        raise ConfigError(id_prefix, f"matches {len(names_found)} jobs ({which})", "Write more characters.")
+        matches = ", ".join(name[:12] for name in names_found[:3])
+        raise ConfigError(id_prefix, f"matches {len(names_found)} jobs ({matches})", "Write more characters.")
     raise ConfigError(id_prefix, f"is not a job of {workspace.root}", "`scalebook jobs list` shows them all.")
 
 
@@ -296,12 +296,12 @@ def _write(workspace: Workspace, request: JobRequest, config: str, inline: bool)
         with _in_foreground(workspace, request) if inline else nullcontext() as started:
             if started is not None:
                 beside.write(started)
-            made = JobFolder(beside.path.rename(workspace.jobs / request.id))
+            job = JobFolder(beside.path.rename(workspace.jobs / request.id))
     except BaseException:
         shutil.rmtree(beside.path, ignore_errors=True)
         raise
     records.settle(workspace.jobs)
-    return made
+    return job
 
 
 def _in_foreground(workspace: Workspace, request: JobRequest) -> AbstractContextManager[JobStart]:
@@ -335,7 +335,7 @@ def _short_name(config: Mapping[str, Any], load: Workload) -> str:
 
 def _tags(request: JobRequest, load: Workload, config: Mapping[str, Any]) -> dict[str, str]:
     """What is known of all runs before they start; what does not apply is left out."""
-    known: dict[str, Any] = {
+    tags: dict[str, Any] = {
         names.TAG_NOTEBOOK: request.notebook,
         names.TAG_CELL: request.cell,
         names.TAG_CONFIG_HASH: request.config_hash,
@@ -344,7 +344,7 @@ def _tags(request: JobRequest, load: Workload, config: Mapping[str, Any]) -> dic
         names.TAG_DATA: named(config.get("data")).name,
         **(_trial_tags(request.trial) if request.trial else {}),
     }
-    return {key: str(value) for key, value in known.items() if value is not None}
+    return {key: str(value) for key, value in tags.items() if value is not None}
 
 
 def _trial_tags(trial: TrialOf) -> dict[str, Any]:

@@ -199,7 +199,7 @@ class Lendable:
         sockets: dict[tuple[int, ...], list[str]] = {}
         for uuid in free:
             sockets.setdefault(near[uuid], []).append(uuid)
-        return min((one for one in sockets.values() if len(one) >= count), key=len, default=free)[:count]
+        return min((group for group in sockets.values() if len(group) >= count), key=len, default=free)[:count]
 
     def _free_for(self, request: JobRequest, lasts_s: float | None) -> tuple[list[int], list[str]]:
         """The devices for one that lasts so long: first those that are kept, where it gives them back in time."""
@@ -213,11 +213,11 @@ class Lendable:
 
         Those that passed it count only where it can start earlier for them: whoever passes next must not lose it that.
         """
-        here, known = place_of(request), [lease for lease in self.leases if lease.left_s is not None]
-        before = self._start_after(request, [one for one in known if one.place is None or one.place < here])
+        own_place, estimated = place_of(request), [lease for lease in self.leases if lease.left_s is not None]
+        before = self._start_after(request, [one for one in estimated if one.place is None or one.place < own_place])
         if before[0] == -math.inf:
             return before
-        after_all = self._start_after(request, known)
+        after_all = self._start_after(request, estimated)
         return after_all[0], min(before[1], after_all[1]), min(before[2], after_all[2])
 
     def _start_after(self, request: JobRequest, ending: Sequence[Lease]) -> tuple[float, int, int]:

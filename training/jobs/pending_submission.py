@@ -63,9 +63,9 @@ def submission(workspace: Workspace) -> Iterator[dict[str, str]]:
 
 def abandoned(workspace: Workspace) -> list[Path]:
     """The files of submitters that have died or failed, if this process records where they did."""
-    here = workspace.tracking_uri()
+    uri = workspace.tracking_uri()
     marks = (path for path in folder(workspace).glob("[!.]*") if NAME.fullmatch(path.name))
-    return [mark for mark in marks if _is_free(mark) and _told(mark) == here]
+    return [mark for mark in marks if _is_free(mark) and _told(mark) == uri]
 
 
 def withdraw(workspace: Workspace, mark: Path) -> int:
@@ -85,8 +85,8 @@ def withdraw(workspace: Workspace, mark: Path) -> int:
             client.set_terminated(run_id, "FAILED", int(time.time() * 1000))
         else:
             client.delete_run(run_id)
-        for made in (workspace.jobs, workspace.studies):
-            shutil.rmtree(made / f".{run_id}", ignore_errors=True)
+        for parent in (workspace.jobs, workspace.studies):
+            shutil.rmtree(parent / f".{run_id}", ignore_errors=True)
         count += 1
     mark.unlink(missing_ok=True)
     return count

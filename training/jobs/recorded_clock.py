@@ -32,14 +32,14 @@ REMEDY: Final = "Name a finished run of AsyncPS with real workers, or write the 
 def read_recorded(config: Mapping[str, Any], find: Callable[[str], JobFolder]) -> dict[str, Any]:
     """The config, with the values of all recorded parts of its clock that have none yet. `find`: the run that has this
     id. ConfigError for one that is not there, or that has not measured this part."""
-    done = copy.deepcopy(dict(config))
-    strategy = named(mapping(done.get("trainer")).get("strategy"))
+    completed = copy.deepcopy(dict(config))
+    strategy = named(mapping(completed.get("trainer")).get("strategy"))
     clock = mapping(mapping(strategy.args).get("clock"))
     for name in PARTS:
         part = clock.get(name)
         if isinstance(part, dict) and part.get("kind") == RECORDED and not part.get("values"):
             part |= _measured(part, name, find)
-    return done
+    return completed
 
 
 def _measured(part: Mapping[str, Any], name: str, find: Callable[[str], JobFolder]) -> dict[str, Any]:
@@ -56,9 +56,9 @@ def _measured(part: Mapping[str, Any], name: str, find: Callable[[str], JobFolde
     else:
         took = _of_workers(timings, part.get("worker"), job, key)
     if took is None or took.count < FEWEST:
-        what = "pushes" if name == "server_s" else "gradients in a row"
-        found = 0 if took is None else took.count
-        raise ConfigError(f"{key}.run", f"{job.id[:8]} has timed {found} {what}, fewer than {FEWEST}", REMEDY)
+        unit = "pushes" if name == "server_s" else "gradients in a row"
+        count = 0 if took is None else took.count
+        raise ConfigError(f"{key}.run", f"{job.id[:8]} has timed {count} {unit}, fewer than {FEWEST}", REMEDY)
     values = [_rounded(value) for value in took.values]
     return {"run": job.id, "mean": _rounded(sum(values) / len(values)), "cv": _rounded(took.cv), "values": values}
 

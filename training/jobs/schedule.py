@@ -81,10 +81,10 @@ class Start(NamedTuple):
 
     @property
     def lease(self) -> Lease:
-        asked, others = self.request, list(self.others)
+        request, others = self.request, list(self.others)
         return Lease(
-            asked.id, asked.title, self.cores, self.gpus, self.lasts_s, self.machine, place_of(asked), others,
-            share=asked.gpu_share,
+            request.id, request.title, self.cores, self.gpus, self.lasts_s, self.machine, place_of(request), others,
+            share=request.gpu_share,
         )  # fmt: skip
 
 
@@ -120,10 +120,10 @@ def plan(
     starts: list[Start] = []
     reasons: dict[str, str] = {}
     blocked = 0
-    for asked in in_order(waiting):
-        request = placed(asked, machines)
+    for original in in_order(waiting):
+        request = placed(original, machines)
         fit = [place for place in places if request.accelerator != "gpu" or place.machine.gpus]
-        if request is not asked:
+        if request is not original:
             fit = [place for place in fit if holds(place.machine, request)]
         with_data = [place for place in fit if not place.machine.lacks(request.stays)]
         if len(with_data) < min(len(fit), request.fewest):
@@ -148,7 +148,7 @@ def plan(
         if lacking(worst) == 0:
             first, *others = [place.lend(request, lasts_s) for place in nearest]
             others += [replace(place.lend(request, lasts_s), idle=True) for place in beside]
-            starts.append(Start(asked, first.cores, first.gpus, first.machine, lasts_s, others))
+            starts.append(Start(original, first.cores, first.gpus, first.machine, lasts_s, others))
             reasons[request.id] = STARTS
         else:
             why = why_not(request, machines)
@@ -169,9 +169,9 @@ def _fits(place: Lendable, request: JobRequest) -> bool:
 
 
 def _what_for(request: JobRequest, others: Sequence[Lendable], allowed: Sequence[Lendable], has: set[str]) -> str:
-    left = [place for place in allowed if place.machine.name not in has]
-    if left:
-        why = left[0].why(request)
-        return why.removeprefix(WAITS_FOR) if left[0].lacks(request) else "what is free is kept for a run that waits"
-    gone = ", ".join(place.machine.name for place in others if place.machine.name not in has)
-    return f"{gone} had a part in it that ended" if gone else "no other is there"
+    rest = [place for place in allowed if place.machine.name not in has]
+    if rest:
+        why = rest[0].why(request)
+        return why.removeprefix(WAITS_FOR) if rest[0].lacks(request) else "what is free is kept for a run that waits"
+    ended = ", ".join(place.machine.name for place in others if place.machine.name not in has)
+    return f"{ended} had a part in it that ended" if ended else "no other is there"

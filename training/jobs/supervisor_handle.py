@@ -143,8 +143,8 @@ def _holder(workspace: Workspace) -> ProcessId | None:
 
 def running(workspace: Workspace) -> ProcessId | None:
     """The supervisor of the workspace, if one lives."""
-    known = status(workspace)
-    return None if known is None else known.process
+    supervisor = status(workspace)
+    return None if supervisor is None else supervisor.process
 
 
 def ensure(workspace: Workspace, options: Sequence[str] = ()) -> ProcessId:

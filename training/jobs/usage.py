@@ -74,20 +74,20 @@ class UsageMeter:
         if now < self._due:
             return
         self._due = now + max(EVERY_S, (now - self._began) / 1000)
-        taken = self.started.executor.usage(self.started.handle)
-        if taken is None or not taken.memory_mb:  # it ends just now
+        usage = self.started.executor.usage(self.started.handle)
+        if usage is None or not usage.memory_mb:  # it ends just now
             return
-        before, self._before = self._before, (taken.cpu_s, now)
-        if before is not None and taken.cpu_s < before[0]:  # a worker has ended, and its time is nobody's yet
+        before, self._before = self._before, (usage.cpu_s, now)
+        if before is not None and usage.cpu_s < before[0]:  # a worker has ended, and its time is nobody's yet
             return
         if before is None:
             self._due = now + FIRST_S
             return
         span, gpus = max(now - before[1], 1e-3), self.started.gpus
-        cores = max(0.0, taken.cpu_s - before[0]) / span
+        cores = max(0.0, usage.cpu_s - before[0]) / span
         pids = self.started.executor.processes(self.started.handle) if gpus else []
         workers = gpu_workers(gpus, pids, time.time() - span)
-        sample = Usage(now - self._began, cores, taken.memory_mb, gpu_readings(gpus), workers)
+        sample = Usage(now - self._began, cores, usage.memory_mb, gpu_readings(gpus), workers)
         with file_of(self.job).open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(sample)) + "\n")
 
@@ -126,15 +126,15 @@ class SystemMetrics:
                 yield self._named(sample, cores), number, int(1000 * (started.started + sample.seconds))
 
     def _named(self, sample: Usage, cores: int) -> dict[str, float]:
-        told: dict[str, float | None] = {
+        metrics: dict[str, float | None] = {
             "cpu_utilization_percentage": 100 * sample.cores / cores,
             "system_memory_usage_megabytes": sample.memory_mb,
         }
         for gpu in sample.gpus:
             name = f"gpu_{self._gpus.setdefault(gpu.uuid, len(self._gpus))}"
-            told[f"{name}_utilization_percentage"] = None if gpu.busy is None else 100 * gpu.busy
-            told[f"{name}_memory_usage_megabytes"] = gpu.memory_mb
-        return {f"{names.SYSTEM}{name}": value for name, value in told.items() if value is not None}
+            metrics[f"{name}_utilization_percentage"] = None if gpu.busy is None else 100 * gpu.busy
+            metrics[f"{name}_memory_usage_megabytes"] = gpu.memory_mb
+        return {f"{names.SYSTEM}{name}": value for name, value in metrics.items() if value is not None}
 
 
 def _bytes(job: JobFolder, first: int = 0) -> bytes:
@@ -159,19 +159,28 @@ def _samples(job: JobFolder, lines: bytes) -> Iterator[Usage | None]:
 def gpu_workers(uuids: Collection[str], pids: Iterable[int], since: float) -> list[GpuWorker]:
     """Of those `pids` that NVML finds on these GPUs: none in a container whose processes have other numbers than NVML
     knows them by. `since`: unix time of the last sample, s."""
-    library, mine = nvml() if uuids else None, set(pids)
+    library, own_pids = nvml() if uuids else None, set(pids)
     if library is None:
         return []
     workers = []
     for uuid in uuids:
         with suppress(library.NVMLError):  # lost, or it does not tell
             handle = library.nvmlDeviceGetHandleByUUID(uuid)
-            there = [one for one in library.nvmlDeviceGetComputeRunningProcesses(handle) if one.pid in mine]
+            there = [
+                gpu_process
+                for gpu_process in library.nvmlDeviceGetComputeRunningProcesses(handle)
+                if gpu_process.pid in own_pids
+            ]
             busy = _busy(library, uuid, handle, since) if there else None
-            for one in there:
-                memory_mb = None if one.usedGpuMemory is None else one.usedGpuMemory / PER_MB
+            for gpu_process in there:
+                memory_mb = None if gpu_process.usedGpuMemory is None else gpu_process.usedGpuMemory / PER_MB
                 workers.append(
-                    GpuWorker(uuid, _name(one.pid), None if busy is None else busy.get(one.pid, 0.0), memory_mb)
+                    GpuWorker(
+                        uuid,
+                        _name(gpu_process.pid),
+                        None if busy is None else busy.get(gpu_process.pid, 0.0),
+                        memory_mb,
+                    )
                 )
     return workers
 
@@ -196,8 +205,8 @@ def _busy(library: Any, uuid: str, handle: Any, since: float) -> Mapping[int, fl
 def _name(pid: int) -> str:
     """What a worker has named itself (`lightning/processes/forked.py`)."""
     try:
-        told = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+        name = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
     except OSError:  # ended meanwhile
         return ""
-    role, _, number = told.partition(" ")
-    return told if role == "worker" and number.isdigit() else ""
+    role, _, number = name.partition(" ")
+    return name if role == "worker" and number.isdigit() else ""

@@ -38,11 +38,11 @@ def lack_words(lack: Lack) -> str:
     if len(holders) == 1:
         parts.append(f"run {holders[0].name} has {_share(holders[0].has, total)}")
     elif holders:
-        shown = [f"{holder.name} ({holder.has})" for holder in holders[:3]]
+        listed = [f"{holder.name} ({holder.has})" for holder in holders[:3]]
         more = f" and {len(holders) - 3} more" if len(holders) > 3 else ""
-        parts.append(f"runs {', '.join(shown)}{more} have the {'others' if free else total}")
-    if (left := _until_free(lack)) is not None:
-        parts.append(f"about {roughly(left)} left")
+        parts.append(f"runs {', '.join(listed)}{more} have the {'others' if free else total}")
+    if (left_s := _until_free(lack)) is not None:
+        parts.append(f"about {roughly(left_s)} left")
     return ", ".join(parts)
 
 
@@ -70,8 +70,8 @@ def _share(held: int, total: int) -> str:
 def _until_free(lack: Lack) -> float | None:
     """Seconds until enough devices are free, if the estimates hold; None where one that matters has none."""
     lacking = lack.wanted - lack.free
-    known = [(holder.left_s, holder.has) for holder in lack.holders if holder.left_s is not None]
-    for left_s, has in sorted(known, key=lambda one: one[0]):
+    estimated = [(holder.left_s, holder.has) for holder in lack.holders if holder.left_s is not None]
+    for left_s, has in sorted(estimated, key=lambda one: one[0]):
         lacking -= has
         if lacking <= 0:
             return left_s

@@ -62,9 +62,9 @@ def _of_queued(
 
 def _expected(waiting: Sequence[JobRequest], jobs: Sequence[JobFolder]) -> dict[str, float]:
     """How long each will take, by id, where one of its kind has finished."""
-    asked, lasting = {request.config_hash for request in waiting}, DurationEstimates()
+    hashes, lasting = {request.config_hash for request in waiting}, DurationEstimates()
     for job in jobs:
-        if job.request().config_hash in asked:
+        if job.request().config_hash in hashes:
             lasting.add(job)
     return lasting.of(waiting)
 
@@ -82,14 +82,14 @@ def move(workspace: Workspace, job: JobFolder, direction: Direction) -> bool:
     queued = in_order(
         [waiting_job.queued() for waiting_job in waiting.values() if (waiting_job.request().trial is None) == kind]
     )
-    at = next(index for index, request in enumerate(queued) if request.id == job.id)
-    to = {"first": 0, "earlier": at - 1, "later": at + 1}[direction]
-    if to == at or not 0 <= to < len(queued):
+    position = next(index for index, request in enumerate(queued) if request.id == job.id)
+    to = {"first": 0, "earlier": position - 1, "later": position + 1}[direction]
+    if to == position or not 0 <= to < len(queued):
         return False
-    mine, other = queued[at], queued[to]
+    moving, other = queued[position], queued[to]
     if direction == "first":
         job.write(QueuePlace(other.priority, other.created - 1.0))
     else:
-        waiting[other.id].write(QueuePlace(mine.priority, mine.created))
+        waiting[other.id].write(QueuePlace(moving.priority, moving.created))
         job.write(QueuePlace(other.priority, other.created))
     return True

@@ -52,8 +52,8 @@ def read_object(written: T, annotation: Any, key: str) -> T:
     choice = chosen(value, field)
     assert choice is not None, "check_value has found it"
     parsed = parser.parse_object({field.name: {"class_path": choice.info.class_path, "init_args": dict(choice.args)}})
-    made: T = parser.instantiate_classes(parsed)[field.name]
-    return made
+    instance: T = parser.instantiate_classes(parsed)[field.name]
+    return instance
 
 
 def _imported(name: str | None, key: str) -> str:
@@ -97,9 +97,9 @@ class AsyncArguments:
         for arguments in (self, self.server):
             check(type(arguments), vars(arguments), ARGUMENTS)
         for name, kind in (("buffers", BufferPolicy), ("record", RecordName)):
-            value, known = getattr(self, name), get_args(kind)
-            if value not in known and not (name == "buffers" and value is None):
-                raise ValueError(f"{ARGUMENTS}.{name}: {value!r} is unknown. Use one of {', '.join(known)}.")
+            value, choices = getattr(self, name), get_args(kind)
+            if value not in choices and not (name == "buffers" and value is None):
+                raise ValueError(f"{ARGUMENTS}.{name}: {value!r} is unknown. Use one of {', '.join(choices)}.")
 
     @property
     def elastic(self) -> WorkerRange | None:

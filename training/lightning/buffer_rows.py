@@ -65,7 +65,7 @@ def buffers_of(model: Module) -> list[Buffer]:
     """Those that have values; of several names of one tensor the first. Running statistics come first, then by type,
     so that what is alike lies together."""
     seen: set[int] = set()
-    found: list[Buffer] = []
+    buffers: list[Buffer] = []
     for prefix, module in model.named_modules():
         for key, buffer in module._buffers.items():
             if buffer is None or id(buffer) in seen or isinstance(buffer, UninitializedBuffer):
@@ -73,8 +73,8 @@ def buffers_of(model: Module) -> list[Buffer]:
             seen.add(id(buffer))
             if buffer.layout == torch.strided:
                 name = f"{prefix}.{key}" if prefix else key
-                found.append(Buffer(name, module, key, buffer.shape, buffer.dtype))
-    return sorted(found, key=lambda one: (not one.is_statistic, str(one.dtype)))  # stable
+                buffers.append(Buffer(name, module, key, buffer.shape, buffer.dtype))
+    return sorted(buffers, key=lambda one: (not one.is_statistic, str(one.dtype)))  # stable
 
 
 class Changes:
@@ -101,24 +101,24 @@ class Changes:
         """The numbers of those that have changed since, each said once."""
         self._looks += 1
         thorough = self._looks & (self._looks - 1) == 0
-        found = [
+        changed = [
             number
             for number, buffer in self._unchanged.items()
             if not self._same(number, _mark(buffer.now))
             or (thorough and digest(buffer.now) != self._digests.get(number))
         ]
-        for number in found:
+        for number in changed:
             self.know(number)
-        return found
+        return changed
 
     def know(self, number: int) -> None:
         """This one need not be watched any more."""
-        for kept in (self._unchanged, self._marks, self._digests):
-            kept.pop(number, None)
+        for table in (self._unchanged, self._marks, self._digests):
+            table.pop(number, None)
 
     def _same(self, number: int, mark: tuple[Tensor | None, int]) -> bool:
-        known = self._marks.get(number)
-        return known is not None and known[0] is mark[0] and known[1] == mark[1]
+        before = self._marks.get(number)
+        return before is not None and before[0] is mark[0] and before[1] == mark[1]
 
 
 def digest(buffer: Tensor | None) -> int:
@@ -235,9 +235,9 @@ class BufferRows:
         """See all heads as they are now."""
         self._memory.fetch([(worker, 0, self._head_bytes) for worker in range(self._workers)])
 
-    def readable_places(self, run: BufferRange, shown: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    def readable_places(self, run: BufferRange, candidates: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """Of these workers' places those where the run's values count, which can be read now."""
-        there = [(worker, place) for worker, place in shown if self.counts(worker, place, run)]
+        there = [(worker, place) for worker, place in candidates if self.counts(worker, place, run)]
         if there:
             self._memory.fetch([(worker, *self._span(place, run)) for worker, place in there])
         return there
@@ -259,17 +259,17 @@ def mean(values: Sequence[Tensor]) -> Tensor:
     dtype = values[0].dtype
     wide = torch.float32 if dtype.is_floating_point and dtype.itemsize < 4 else dtype
     total = values[0].to(wide, copy=True)
-    for one in values[1:]:
-        total += one.to(wide)
+    for value in values[1:]:
+        total += value.to(wide)
     return total / len(values)
 
 
 def distance(values: Sequence[Tensor]) -> float:
     """The largest of these from their mean, in parts of its norm."""
-    exact = [one.to(torch.complex128 if one.is_complex() else torch.float64) for one in values]
+    exact = [value.to(torch.complex128 if value.is_complex() else torch.float64) for value in values]
     middle = mean(exact)
     norm = float(torch.linalg.vector_norm(middle))
-    far = max(float(torch.linalg.vector_norm(one - middle)) for one in exact)
+    far = max(float(torch.linalg.vector_norm(value - middle)) for value in exact)
     return far / norm if norm else far
 
 

@@ -19,7 +19,7 @@ _LOADERS: Final = "combined_loader"
 
 
 def for_any_trainer(
-    checkpoint: dict[str, Any], workers: int, ours: dict[str, Any], position: dict[str, Any] | None
+    checkpoint: dict[str, Any], workers: int, own_state: dict[str, Any], position: dict[str, Any] | None
 ) -> dict[str, Any]:
     """The checkpoint to write, made of what Lightning has gathered in worker 0.
 
@@ -29,9 +29,9 @@ def for_any_trainer(
     checkpoint = plain(checkpoint)
     fit = checkpoint["loops"]["fit_loop"]
     progress = fit[_PROGRESS]
-    kept = {_PROGRESS: progress}
+    loops = {_PROGRESS: progress}
     if position is not None:
-        kept[_LOADERS] = [position]
+        loops[_LOADERS] = [position]
         fit["state_dict"].pop(_LOADERS, None)
     if workers > 1:  # else it is what Lightning says
         counts = progress["current"]
@@ -42,27 +42,27 @@ def for_any_trainer(
         before = max(0, fit["epoch_progress"]["current"]["ready"] - 1) * whole
         moved = {"current": _moved(counts, current), "total": _moved(progress["total"], before + current)}
         fit[_PROGRESS] = {**progress, **moved}
-    checkpoint[KEY] = {**ours, _LOOPS: kept}
+    checkpoint[KEY] = {**own_state, _LOOPS: loops}
     return checkpoint
 
 
 def for_workers(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """A checkpoint that was read: with worker 0's own counts, as hooks expect it, and what lay under the key `async_ps`
     ({} if another strategy wrote the file)."""
-    ours = checkpoint.pop(KEY, {})
-    if _LOOPS in ours:
-        fit = {**checkpoint["loops"]["fit_loop"], _PROGRESS: ours[_LOOPS][_PROGRESS]}
+    own_state = checkpoint.pop(KEY, {})
+    if _LOOPS in own_state:
+        fit = {**checkpoint["loops"]["fit_loop"], _PROGRESS: own_state[_LOOPS][_PROGRESS]}
         checkpoint = {**checkpoint, "loops": {**checkpoint["loops"], "fit_loop": fit}}
-    return checkpoint, ours
+    return checkpoint, own_state
 
 
-def position_in(ours: Mapping[str, Any]) -> dict[str, Any] | None:
+def position_in(own_state: Mapping[str, Any]) -> dict[str, Any] | None:
     """The data position of the shared loader that wrote the checkpoint; None if there was none."""
-    loaders = ours.get(_LOOPS, {}).get(_LOADERS)
+    loaders = own_state.get(_LOOPS, {}).get(_LOADERS)
     return loaders[0] if loaders else None
 
 
-def of_one_process(trainer: Trainer, whole: int, batches: int, known: bool) -> dict[str, Any]:
+def of_one_process(trainer: Trainer, whole: int, batches: int, is_known: bool) -> dict[str, Any]:
     """The position that a shared loader would have said, of a checkpoint by a Trainer with one process and the user's
     own loader.
 
@@ -80,7 +80,7 @@ def of_one_process(trainer: Trainer, whole: int, batches: int, known: bool) -> d
         "left": {} if progress.is_last_batch else {epoch: [[epoch, done, whole]]},
         "batches": batches,
         "validation_due": done > 0 and done % every == 0,
-        "known": known,
+        "known": is_known,
     }
 
 

@@ -65,7 +65,9 @@ class RunFigures:
     def moved_bytes(self) -> MovedBytes:
         """Bytes of gradients handed in and of parameters taken, by all workers, in this run."""
         times = self.worker_times()
-        return MovedBytes(float(sum(one.pushed_bytes for one in times)), float(sum(one.pulled_bytes for one in times)))
+        return MovedBytes(
+            float(sum(worker.pushed_bytes for worker in times)), float(sum(worker.pulled_bytes for worker in times))
+        )
 
     def buffers_apart(self) -> float | None:
         """How far the workers' buffers are from their mean, as this worker sees them now, in parts of the mean's norm;

@@ -31,7 +31,7 @@ def is_finder(callback: Callback) -> bool:
     return type(callback) in (BatchSizeFinder, LearningRateFinder)
 
 
-def tune(trainer: Trainer, run: Callable[[], Any], given: Iterable[Any]) -> bool:
+def tune(trainer: Trainer, run: Callable[[], Any], objects: Iterable[Any]) -> bool:
     """Let each finder among the callbacks search, in the monitor, before workers are forked. True: nothing else was
     asked for.
 
@@ -50,7 +50,7 @@ def tune(trainer: Trainer, run: Callable[[], Any], given: Iterable[Any]) -> bool
         result = run_workers(1, partial(_search, trainer, run, finder))[0]
         name, value = _settle(trainer, finder, result)
         if name and value is not None:
-            for holder in (trainer.lightning_module, *given):
+            for holder in (trainer.lightning_module, *objects):
                 _set(holder, name, value)
         if finder._early_exit:
             return True

@@ -7,8 +7,8 @@ from scalebook.training.lightning.package import Checkpoint, EarlyStopping, Trai
 
 def train_only(trainer: Trainer) -> None:
     """Make a worker other than 0 leave validation, checkpoints and the decisions that hang on them to worker 0."""
-    kept = [c for c in trainer.callbacks if not isinstance(c, Checkpoint | EarlyStopping)]  # type: ignore[attr-defined]
-    trainer.callbacks = kept  # type: ignore[attr-defined]  # made by Lightning's callback connector
+    callbacks = [c for c in trainer.callbacks if not isinstance(c, Checkpoint | EarlyStopping)]  # type: ignore[attr-defined]
+    trainer.callbacks = callbacks  # type: ignore[attr-defined]  # made by Lightning's callback connector
     trainer.limit_val_batches = 0
     trainer.num_sanity_val_steps = 0
 

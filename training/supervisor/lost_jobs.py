@@ -32,8 +32,8 @@ def explain(watch: JobWatch, code: int | None, memory_kills: int) -> Result:
     `code` is its exit code, minus the signal's number, or None where nobody could wait for it; `memory_kills` how many
     processes the kernel has killed for want of memory while it ran.
     """
-    ended, which = watch.ended or time.time(), watch.started.executor.describe(watch.started.handle)
-    how = f"its main process ({which}) {_how(code)}"
+    ended, description = watch.ended or time.time(), watch.started.executor.describe(watch.started.handle)
+    how = f"its main process ({description}) {_how(code)}"
     if watch.doomed:
         return _failed(ended, FailureClass.WORKER_LOST, watch.doomed)
     if watch.timed_out:

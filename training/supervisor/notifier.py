@@ -64,11 +64,11 @@ class Notifier:
             return
         ended_jobs, self._waiting = self._waiting, []
         try:
-            asked = Workspace(self.workspace.root).settings.notify  # as the file says now
+            settings = Workspace(self.workspace.root).settings.notify  # as the file says now
         except ConfigError as error:
             print(f"scalebook: no notification: {error}", flush=True)
             return
-        if asked:
+        if settings:
             facts = json.dumps([asdict(ending) for ending in ended_jobs])
             self._helper = start("scalebook.training.supervisor.notify_command", str(self.workspace.root), facts)
             self._since = time.monotonic()

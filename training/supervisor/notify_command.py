@@ -35,28 +35,28 @@ def main(argv: Sequence[str]) -> int:
     return 1 if problems else 0
 
 
-def notify(asked: NotifySettings, ending: Ending, folder: Path) -> list[str]:
+def notify(settings: NotifySettings, ending: Ending, folder: Path) -> list[str]:
     """Tell of one ending; returns what went wrong, in words."""
     content = json.dumps({**asdict(ending), "text": ending.text})
     problems = []
-    if asked.command:
-        problem = _command([*asked.command, ending.text], content, folder)
-        problems += [f"notify.command {asked.command[0]}: {problem}"] if problem else []
-    if asked.webhook:
-        problem = _post(asked.webhook, content)
+    if settings.command:
+        problem = _command([*settings.command, ending.text], content, folder)
+        problems += [f"notify.command {settings.command[0]}: {problem}"] if problem else []
+    if settings.webhook:
+        problem = _post(settings.webhook, content)
         problems += [f"notify.webhook: {problem}"] if problem else []
     return problems
 
 
 def _command(words: Sequence[str], content: str, folder: Path) -> str:
     try:
-        done = subprocess.run(words, input=content, capture_output=True, text=True, errors="replace", cwd=folder,
+        process = subprocess.run(words, input=content, capture_output=True, text=True, errors="replace", cwd=folder,
                               timeout=COMMAND_DEADLINE_S, check=False)  # fmt: skip
     except subprocess.TimeoutExpired:
         return f"did not end within {COMMAND_DEADLINE_S:g} s"
     except OSError as error:
         return f"cannot be run ({error.strerror})"
-    return f"ended with code {done.returncode}: {done.stderr.strip()[-300:]}" if done.returncode else ""
+    return f"ended with code {process.returncode}: {process.stderr.strip()[-300:]}" if process.returncode else ""
 
 
 def _post(url: str, content: str) -> str:

@@ -42,11 +42,11 @@ class SearchDrivers:
         searches = [search for search in all_searches(self.workspace) if search.result() is None and search.may_run()]
         before, self.open = self.open, {search.id for search in searches}
         for name in sorted(before - self.open) if self._ended else ():
-            if (gone := SearchFolder(self.workspace.studies / name)).path.exists() and self._ended:
-                self._ended(gone)
+            if (ended := SearchFolder(self.workspace.studies / name)).path.exists() and self._ended:
+                self._ended(ended)
         self._started = {name: process for name, process in self._started.items() if alive(process)}
         self._full = self._full or bool(full)
-        self._deaths = {name: known for name, known in self._deaths.items() if name in self.open}
+        self._deaths = {name: deaths for name, deaths in self._deaths.items() if name in self.open}
         if full:
             return
         for folder in searches:
@@ -76,10 +76,10 @@ class SearchDrivers:
 
     def _may_try_again(self, folder: SearchFolder) -> bool:
         progress = folder.progress()
-        done = progress.done if progress else 0
-        deaths, before = self._deaths.get(folder.id, (0, done))
-        deaths = 0 if self._full else deaths + 1 if done == before else 1
-        self._deaths[folder.id] = (deaths, done)
+        finished = progress.done if progress else 0
+        deaths, before = self._deaths.get(folder.id, (0, finished))
+        deaths = 0 if self._full else deaths + 1 if finished == before else 1
+        self._deaths[folder.id] = (deaths, finished)
         return deaths < ATTEMPTS
 
 

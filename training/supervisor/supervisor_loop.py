@@ -95,18 +95,18 @@ class SupervisorLoop:
         self._guarded("notifications", self.notifier.poll)
         self._guarded("the note", self.publish_status)
 
-    def _guarded(self, what: str, act: Callable[[], Any]) -> bool:
+    def _guarded(self, task: str, act: Callable[[], Any]) -> bool:
         """Do it; what goes wrong is said once, and it is done again at the next turn. False where it went wrong."""
         try:
             act()
         except Exception as error:  # noqa: BLE001 - one job, or a full disk, must not end the watch over all the others
-            if self._said_of.get(what) != (said := f"{type(error).__name__}: {error}"):
-                self._said_of[what] = said
+            if self._said_of.get(task) != (message := f"{type(error).__name__}: {error}"):
+                self._said_of[task] = message
                 if not isinstance(error, BrokenRecord | OSError):
                     traceback.print_exc()
-                print(f"scalebook: {what}: {said}", flush=True)
+                print(f"scalebook: {task}: {message}", flush=True)
             return False
-        self._said_of.pop(what, None)
+        self._said_of.pop(task, None)
         return True
 
     def _listen(self) -> None:
@@ -235,14 +235,14 @@ class SupervisorLoop:
     def _end(self, watch: JobWatch, code: int | None) -> None:
         """The last act for a job whose processes are gone."""
         job = watch.job
-        said = job.result()
+        result = job.result()
         if not job.path.exists():
             print(f"scalebook: job {job.id} has ended, and its folder was deleted", flush=True)
             self._forget(job)
-        elif said is None or watch.timed_out or watch.doomed:
+        elif result is None or watch.timed_out or watch.doomed:
             self._close(job, explain(watch, code, memory_kills() - self._memory_kills[job.id]))
         elif code is None or code < 0:
-            self._close(job, said)  # it may have died between saying so here and saying so to MLflow
+            self._close(job, result)  # it may have died between saying so here and saying so to MLflow
         else:
             if job.unrecorded.exists():  # it could not tell MLflow itself
                 self.recorder.pending.add(job.unrecorded)

@@ -27,26 +27,30 @@ def mean_curve(curves: Sequence[MetricCurve], axis: str) -> MeanCurve | None:
     if len(points) < 2:
         return None
     first, last = max(x[0] for x, _ in points), min(x[-1] for x, _ in points)
-    inside = [at for at in points[0][0] if first <= at <= last]
+    inside = [position for position in points[0][0] if first <= position <= last]
     grid = sorted({first, last, *inside[:: max(1, len(inside) // POINTS)]})
     if first > last:
         return None
-    estimates = [estimate([at_x(x, y, at) for x, y in points]) for at in grid]
-    kept = [(at, mean.mean, mean.half or 0.0) for at, mean in zip(grid, estimates, strict=True) if mean is not None]
+    estimates = [estimate([at_x(x, y, position) for x, y in points]) for position in grid]
+    means = [
+        (position, mean.mean, mean.half or 0.0)
+        for position, mean in zip(grid, estimates, strict=True)
+        if mean is not None
+    ]
     return MeanCurve(
-        [at for at, _, _ in kept],
-        [mean for _, mean, _ in kept],
-        [mean - half for _, mean, half in kept],
-        [mean + half for _, mean, half in kept],
+        [position for position, _, _ in means],
+        [mean for _, mean, _ in means],
+        [mean - half for _, mean, half in means],
+        [mean + half for _, mean, half in means],
     )
 
 
-def at_x(x: Sequence[float], y: Sequence[float], at: float) -> float:
+def at_x(x: Sequence[float], y: Sequence[float], position: float) -> float:
     """The value at `at` on the line through the points; `at` lies within `x`, which rises."""
-    right = bisect_left(x, at)
-    if right < len(x) and x[right] == at:
+    right = bisect_left(x, position)
+    if right < len(x) and x[right] == position:
         return y[right]
-    share = (at - x[right - 1]) / (x[right] - x[right - 1])
+    share = (position - x[right - 1]) / (x[right] - x[right - 1])
     return y[right - 1] + share * (y[right] - y[right - 1])
 
 
@@ -55,13 +59,13 @@ def thin(x: Sequence[float], y: Sequence[float], points: int) -> tuple[list[floa
     if len(x) <= points:
         return list(x), list(y)
     stretch = -(-len(x) * 2 // points)  # ceil; two points are kept of each stretch
-    kept: list[int] = []
+    indices: list[int] = []
     for start in range(0, len(x), stretch):
         part = range(start, min(start + stretch, len(x)))
-        kept.extend(sorted({min(part, key=y.__getitem__), max(part, key=y.__getitem__)}))
-    if kept[-1] != len(x) - 1:
-        kept.append(len(x) - 1)
-    return [x[i] for i in kept], [y[i] for i in kept]
+        indices.extend(sorted({min(part, key=y.__getitem__), max(part, key=y.__getitem__)}))
+    if indices[-1] != len(x) - 1:
+        indices.append(len(x) - 1)
+    return [x[i] for i in indices], [y[i] for i in indices]
 
 
 def smooth(values: Sequence[float], weight: float) -> list[float]:

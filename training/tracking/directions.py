@@ -56,11 +56,11 @@ class Direction:
         return f"If not, write metric: {{{metric}: {self.other}}}."
 
 
-def direction(metric: str, said: Goal | None = None, recorded: Mapping[str, Goal] | None = None) -> Direction:
+def direction(metric: str, chosen: Goal | None = None, recorded: Mapping[str, Goal] | None = None) -> Direction:
     """The one place that decides: what a person said, then what the run or its config says, then the name; else it is
     guessed to be lower."""
-    if said is not None:
-        return Direction(said == "min", "said")
+    if chosen is not None:
+        return Direction(chosen == "min", "said")
     if recorded and metric in recorded:
         return Direction(recorded[metric] == "min", "recorded")
     words = _words(metric)
@@ -71,18 +71,18 @@ def direction(metric: str, said: Goal | None = None, recorded: Mapping[str, Goal
 
 def of_runs(
     metric: str,
-    said: Goal | None,
+    chosen: Goal | None,
     tags: Iterable[Mapping[str, str]],
     configs: Iterable[Mapping[str, Any]] = (),
 ) -> Direction:
     """As `direction`, of runs with these tags and of experiments with these configs; what the runs say is the later
     word."""
     tags = list(tags)
-    said = said or told_by(tags, names.TAG_GOALS).get(metric)
-    known: dict[str, Goal] = {}
+    chosen = chosen or told_by(tags, names.TAG_GOALS).get(metric)
+    recorded: dict[str, Goal] = {}
     for config in configs:
-        known |= {name: goal for name, goal in modes(config).items() if name not in known}
-    return direction(metric, said, known | told_by(tags))
+        recorded |= {name: goal for name, goal in modes(config).items() if name not in recorded}
+    return direction(metric, chosen, recorded | told_by(tags))
 
 
 def named(raw: Any) -> tuple[str, Goal | None] | None:
@@ -104,11 +104,11 @@ def written(metric: str, goal: Goal | None) -> str | dict[str, Goal]:
 def modes(config: Mapping[str, Any]) -> dict[str, Goal]:
     """`mode` of what a config's callbacks monitor (ModelCheckpoint, EarlyStopping), where it is written and they
     agree."""
-    found: dict[str, set[Goal]] = {}
+    by_metric: dict[str, set[Goal]] = {}
     for args in _monitors(config):
         if args.get("mode") in GOALS:
-            found.setdefault(args["monitor"], set()).add(args["mode"])
-    return {metric: goals.pop() for metric, goals in found.items() if len(goals) == 1}
+            by_metric.setdefault(args["monitor"], set()).add(args["mode"])
+    return {metric: goals.pop() for metric, goals in by_metric.items() if len(goals) == 1}
 
 
 def monitored(config: Mapping[str, Any]) -> list[str]:
@@ -133,16 +133,16 @@ def told(directions: Mapping[str, Goal]) -> str:
 
 def told_by(tags: Iterable[Mapping[str, str]], key: str = names.TAG_DIRECTIONS) -> dict[str, Goal]:
     """What runs have recorded, by metric, in this tag; the first that says it decides."""
-    found: dict[str, Goal] = {}
-    for text in (one.get(key, "") for one in tags):
+    goals: dict[str, Goal] = {}
+    for text in (run_tags.get(key, "") for run_tags in tags):
         try:
-            said = json.loads(text) if text else {}
+            recorded = json.loads(text) if text else {}
         except ValueError:
             continue  # not of our writing
-        for metric, goal in said.items() if isinstance(said, dict) else ():
+        for metric, goal in recorded.items() if isinstance(recorded, dict) else ():
             if goal in GOALS:
-                found.setdefault(metric, cast(Goal, goal))
-    return found
+                goals.setdefault(metric, cast(Goal, goal))
+    return goals
 
 
 def _words(metric: str) -> set[str]:

@@ -67,16 +67,16 @@ def curve_figure(
     curves: Sequence[DrawnCurve], x_title: str, y_title: str, target: float | None = None, *, log: bool = False
 ) -> "Figure | None":
     """None where no curve has a finite value. At most `MOST_CURVES`, the first, and `POINTS` of each."""
-    kept = sorted(curves, key=lambda curve: curve.faint)[:MOST_CURVES]  # a mean sooner than one of its seeds
-    shown = [curve for curve in map(_finite, sorted(kept, key=lambda curve: not curve.faint)) if curve.x]
-    if not shown:
+    selected = sorted(curves, key=lambda curve: curve.faint)[:MOST_CURVES]  # a mean sooner than one of its seeds
+    visible = [curve for curve in map(_finite, sorted(selected, key=lambda curve: not curve.faint)) if curve.x]
+    if not visible:
         return None
     target = target if target is not None and math.isfinite(target) else None
-    values = [*chain.from_iterable((*curve.y, *curve.low, *curve.high) for curve in shown)]
+    values = [*chain.from_iterable((*curve.y, *curve.low, *curve.high) for curve in visible)]
     values += [] if target is None else [target]
     drawn, (axes,) = figure()
     marks: dict[str, Artist] = {}
-    for curve in shown:
+    for curve in visible:
         colour = HUES[curve.hue % len(HUES)]
         if curve.low:
             axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.14, linewidth=0)
@@ -86,7 +86,7 @@ def curve_figure(
             marks[curve.name] = line
     if min(values) > 0 and (log or max(values) / min(values) > LOG_FROM):
         log_axis(axes, "y", min(values) / 1.1, max(values) * 1.1)
-    axes.set_xlim(left=min(0.0, *(curve.x[0] for curve in shown)))
+    axes.set_xlim(left=min(0.0, *(curve.x[0] for curve in visible)))
     if target is not None:
         axes.axhline(target, color=TARGET, linewidth=1.2, linestyle=(0, (2, 3)))
         axes.annotate(
@@ -103,8 +103,8 @@ def _finite(curve: DrawnCurve) -> DrawnCurve:
     """Without what cannot be drawn, and thinned; a curve with a band has few points, and keeps them all."""
     if curve.low:
         return curve
-    kept = [(x, y) for x, y in zip(curve.x, curve.y, strict=True) if math.isfinite(x) and math.isfinite(y)]
-    x, y = thin([at for at, _ in kept], [value for _, value in kept], POINTS)
+    points = [(x, y) for x, y in zip(curve.x, curve.y, strict=True) if math.isfinite(x) and math.isfinite(y)]
+    x, y = thin([x_value for x_value, _ in points], [value for _, value in points], POINTS)
     return replace(curve, x=x, y=y)
 
 
@@ -118,8 +118,8 @@ def figure(
     from matplotlib.figure import Figure  # 0.4 s, and few runs and commands draw
     from matplotlib.ticker import FuncFormatter
 
-    made = Figure(figsize=(WIDTH / UNITS, height / UNITS), layout="constrained")
-    every = list(made.subplots(rows, columns, squeeze=False, sharex=shared, sharey=shared).flat)
+    chart = Figure(figsize=(WIDTH / UNITS, height / UNITS), layout="constrained")
+    every = list(chart.subplots(rows, columns, squeeze=False, sharex=shared, sharey=shared).flat)
     for axes in every:
         axes.set_facecolor("none")
         axes.grid(color=GRID, linewidth=1)
@@ -130,7 +130,7 @@ def figure(
         axes.spines[["left", "bottom"]].set_color(AXIS)
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(FuncFormatter(lambda value, _: label(value)))
-    return made, every
+    return chart, every
 
 
 def log_axis(axes: "Axes", name: Literal["x", "y"], low: float, high: float) -> None:
@@ -193,12 +193,12 @@ def as_svg(figure: "Figure", title: str) -> str:
     return text[text.index("<svg") :].replace("<svg", start, 1).replace('pt"', '"', 2)  # a unit is a pixel
 
 
-def _cleared(found: "re.Match[str]") -> str:
+def _cleared(match: "re.Match[str]") -> str:
     """Without a style of its own, which would be the whole page's, names that several charts would have, and more of a
     point than its hundredths."""
-    if found[0].startswith("<"):
-        return "<g" if found[0].startswith("<g") else ""
-    return " " + " ".join(re.sub(r"(\.\d\d)\d+", r"\1", found[0]).split())
+    if match[0].startswith("<"):
+        return "<g" if match[0].startswith("<g") else ""
+    return " " + " ".join(re.sub(r"(\.\d\d)\d+", r"\1", match[0]).split())
 
 
 def as_file(svg: str) -> str:

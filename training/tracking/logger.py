@@ -102,18 +102,18 @@ class RunLogger(Logger):
         axes = self.axes() if self.axes is not None else None
         step = axes.updates if axes is not None else step or 0
         points = {name: value for name, value in metrics.items() if name != EPOCH or not self._is_lightnings(metrics)}
-        if axes is not None and (at := (step, axes.samples, axes.bytes if axes.bytes > 0 else 0.0)) > self._last:
+        if axes is not None and (position := (step, axes.samples, axes.bytes if axes.bytes > 0 else 0.0)) > self._last:
             points |= axes.points()
-            self._last = at
+            self._last = position
         once = {name: points.pop(name) for name in [*points] if name.startswith(names.ONCE)}
         if once:
             self._the_writer().add(once, 0)
         self._the_writer().add(points, step)
 
     @rank_zero_only
-    def log_system(self, metrics: Mapping[str, float], step: int, at: int) -> None:
+    def log_system(self, metrics: Mapping[str, float], step: int, timestamp: int) -> None:
         """Metrics of MLflow's `system/`: a sample of this number, taken `at` (unix ms)."""
-        self._the_writer().add(dict(metrics), step, at)
+        self._the_writer().add(dict(metrics), step, timestamp)
 
     def _is_lightnings(self, metrics: Mapping[str, float]) -> bool:
         """Whether the epoch among these metrics was added by Lightning, and not logged by a module."""

@@ -72,7 +72,7 @@ class MetricWriter:
             self._thread = threading.Thread(target=self._work, name="mlflow-writer", daemon=True)
             self._thread.start()
 
-    def add(self, metrics: dict[str, float], step: int, at: int | None = None) -> None:
+    def add(self, metrics: dict[str, float], step: int, timestamp: int | None = None) -> None:
         """Take points, of now or of `at` (unix ms); returns at once unless the buffer is full. Raises TimedOut when it
         stays full, and ConfigError for a name that MLflow does not take: it would take no point of that batch, now and
         ever after."""
@@ -80,11 +80,11 @@ class MetricWriter:
 
         for metric in metrics.keys() - self._taken:
             if not names.recordable(metric):
-                what = f"is a metric that cannot be recorded: {names.RECORDABLE_WORDS}"
-                raise ConfigError(metric, what, "Log it under another name.")
+                problem = f"is a metric that cannot be recorded: {names.RECORDABLE_WORDS}"
+                raise ConfigError(metric, problem, "Log it under another name.")
             self._taken.add(metric)
 
-        now = int(time.time() * 1000) if at is None else at
+        now = int(time.time() * 1000) if timestamp is None else timestamp
         self.start()
         with self._changed:
             if not self._changed.wait_for(lambda: len(self._points) < CAPACITY, DEADLINE_S):
@@ -101,9 +101,9 @@ class MetricWriter:
             self._until = time.monotonic() + DEADLINE_S - 2 * RETRY_S
             self._changed.notify_all()
         self._thread.join(DEADLINE_S)
-        left = len(self._points)
-        if left or self._thread.is_alive():
-            raise TimedOut(f"MLflow did not take the last {left} points ({self._problem})") from self._problem
+        remaining = len(self._points)
+        if remaining or self._thread.is_alive():
+            raise TimedOut(f"MLflow did not take the last {remaining} points ({self._problem})") from self._problem
 
     def _work(self) -> None:
         client = self._connected()

@@ -113,13 +113,13 @@ EARLIER: Final[Mapping[str, str]] = {"perf/peak_memory_mb": PEAK_MEMORY_MB}
 
 def completed(metrics: Mapping[str, float]) -> dict[str, float]:
     """Values of one update of a run, with those that follow from others, under today's names."""
-    known = {EARLIER.get(name, name): value for name, value in metrics.items()}
-    updates, samples = known.get(UPDATES, 0.0), known.get(SAMPLES, 0.0)
-    if SAMPLES_PER_SECOND in known and samples > 0:
-        known.setdefault(UPDATES_PER_SECOND, known[SAMPLES_PER_SECOND] * updates / samples)
-    if PUSHED_PER_UPDATE in known and known.get(BYTES, 0.0) > 0 and updates > 0:
-        known.setdefault(PULLED_PER_UPDATE, max(0.0, known[BYTES] / updates - known[PUSHED_PER_UPDATE]))
-    return known
+    values = {EARLIER.get(name, name): value for name, value in metrics.items()}
+    updates, samples = values.get(UPDATES, 0.0), values.get(SAMPLES, 0.0)
+    if SAMPLES_PER_SECOND in values and samples > 0:
+        values.setdefault(UPDATES_PER_SECOND, values[SAMPLES_PER_SECOND] * updates / samples)
+    if PUSHED_PER_UPDATE in values and values.get(BYTES, 0.0) > 0 and updates > 0:
+        values.setdefault(PULLED_PER_UPDATE, max(0.0, values[BYTES] / updates - values[PUSHED_PER_UPDATE]))
+    return values
 
 
 # Tags
@@ -236,15 +236,15 @@ def recordable(metric: str) -> bool:
 def validation_metrics(metrics: Iterable[str]) -> list[str]:
     """Those of a run's metrics that it logged while validating, sorted: each has a best value, whatever its name. Of
     runs that recorded no best values, those whose names begin with `val/` or `val_`."""
-    known = set(metrics)
-    marked = {name.removeprefix(BEST) for name in known if name.startswith(BEST)}
-    return sorted(marked | {name for name in known if name.startswith(("val/", "val_"))})
+    logged = set(metrics)
+    marked = {name.removeprefix(BEST) for name in logged if name.startswith(BEST)}
+    return sorted(marked | {name for name in logged if name.startswith(("val/", "val_"))})
 
 
-def unlogged(metric: str, known: Iterable[str], one: bool = False) -> str:
+def unlogged(metric: str, logged_metrics: Iterable[str], one: bool = False) -> str:
     """That runs (`one`: a run) whose metrics are `known` have not logged `metric`, and what they have, the closest name
     first."""
-    metrics = set(known)
+    metrics = set(logged_metrics)
     validated = validation_metrics(metrics)
     logged = validated or [name for name in (own_training_loss(metrics), TRAIN_LOSS) if name in metrics]
     close = difflib.SequenceMatcher(b=metric)
@@ -271,11 +271,11 @@ def own_training_loss(metrics: Iterable[str]) -> str | None:
 def main_metric(metrics: Iterable[str]) -> str | None:
     """By which metric runs are judged: validation bits, accuracy, rank, chrF, AUC, a loss, any other of validation,
     then the loss of training."""
-    known = set(metrics)
-    own = validation_metrics(known)
+    logged = set(metrics)
+    validated = validation_metrics(logged)
     for name in (VAL_BITS_PER_DIM, VAL_ACCURACY, VAL_MRR, VAL_CHRF, VAL_AUC, VAL_LOSS):
-        if name in own:
+        if name in validated:
             return name
-    if own:
-        return min(own, key=lambda name: (not name.endswith("loss"), name))
-    return own_training_loss(known) or (TRAIN_LOSS if TRAIN_LOSS in known else None)
+    if validated:
+        return min(validated, key=lambda name: (not name.endswith("loss"), name))
+    return own_training_loss(logged) or (TRAIN_LOSS if TRAIN_LOSS in logged else None)

@@ -50,8 +50,8 @@ def of_experiment(experiment: str, notebook: str | None, search: str = "") -> st
     """Of the MLflow experiment of a notebook (its file's name), or of the trials of one of its searches."""
     order = f"[Charts, what the model logs first]({charts(experiment)})."
     if notebook is None:
-        what = f"Trials of the search {_plain(search)}" if search else "Runs"
-        return f"{what} from the command line, of no notebook. {order}"
+        kind = f"Trials of the search {_plain(search)}" if search else "Runs"
+        return f"{kind} from the command line, of no notebook. {order}"
     stem = Path(notebook).stem
     cell = f"?{urlencode({'cell': search})}" if search else ""
     link = f"[{_plain(stem)}]({PREFIX}/notebook/{quote(stem, safe='')}{cell})"
@@ -63,11 +63,11 @@ def of_experiment(experiment: str, notebook: str | None, search: str = "") -> st
 
 def parted(content: str, run_id: str) -> tuple[str, str]:
     """What a person wrote of a run, and our part; both may be ""."""
-    found = re.search(rf"\[This run in Scalebook\]\({PREFIX}/run/{run_id}\).*?{re.escape(WHERE)}", content, re.DOTALL)
-    if found is None:
+    match = re.search(rf"\[This run in Scalebook\]\({PREFIX}/run/{run_id}\).*?{re.escape(WHERE)}", content, re.DOTALL)
+    if match is None:
         return content, ""
-    said = f"{content[: found.start()].rstrip()}\n\n{content[found.end() :].strip()}"
-    return said.strip(), found.group()
+    text = f"{content[: match.start()].rstrip()}\n\n{content[match.end() :].strip()}"
+    return text.strip(), match.group()
 
 
 def joined(said: str, ours: str) -> str:

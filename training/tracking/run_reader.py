@@ -236,12 +236,12 @@ class RunReader:
         from sqlalchemy import text
 
         query = "SELECT key, step, value, is_nan FROM metrics WHERE run_uuid = :run ORDER BY key, step, timestamp"
-        found: dict[str, dict[int, float]] = {}
+        histories: dict[str, dict[int, float]] = {}
         with engine.connect() as connection:
             for key, step, value, is_nan in connection.execute(text(query), {"run": run_id}):
-                found.setdefault(key, {})[step] = math.nan if is_nan else value
-        axes = [found.get(name, {}) for name in (names.SAMPLES, names.SECONDS, names.BYTES)]
-        curves = [_curve(run_id, key, values, *axes) for key, values in found.items() if key not in names.AXES]
+                histories.setdefault(key, {})[step] = math.nan if is_nan else value
+        axes = [histories.get(name, {}) for name in (names.SAMPLES, names.SECONDS, names.BYTES)]
+        curves = [_curve(run_id, key, values, *axes) for key, values in histories.items() if key not in names.AXES]
         return [curve for curve in curves if curve.values]
 
     def _axis(self, run_id: str, name: str) -> dict[int, float]:
@@ -297,9 +297,9 @@ def _following(
     history = {}
     for step, value in values.items():
         axes = {names.UPDATES: float(step), names.SAMPLES: samples.get(step, 0.0), names.BYTES: moved.get(step, 0.0)}
-        found = names.completed({source: value, **axes})
-        if metric in found:
-            history[step] = found[metric]
+        figures = names.completed({source: value, **axes})
+        if metric in figures:
+            history[step] = figures[metric]
     return history
 
 

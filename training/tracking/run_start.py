@@ -95,9 +95,9 @@ def experiment_id(
         with _locked(workspace):
             if (experiment := client.get_experiment_by_name(name)) is None:
                 location = workspace.artifacts.resolve().as_uri() if is_embedded(workspace) else None
-                made = str(client.create_experiment(name, artifact_location=location))
-                _describe(client, made, notebook, search)
-                return made
+                created = str(client.create_experiment(name, artifact_location=location))
+                _describe(client, created, notebook, search)
+                return created
     if experiment.lifecycle_stage == "deleted":
         client.restore_experiment(experiment.experiment_id)
     if names.TAG_NOTE not in experiment.tags:  # of an earlier version; one that a person has emptied has an empty one
@@ -198,8 +198,8 @@ def commit_of(folder: Path) -> Commit | None:
     The commit is asked of `rev-parse`, which looks at none; whether files differ of a git directory made for the
     question, which has the repository's objects and index, and no settings.
     """
-    at, commit = _known.get(folder, (0.0, None))
-    if not at or time.monotonic() - at > GIT_LASTING_S:
+    checked_at, commit = _known.get(folder, (0.0, None))
+    if not checked_at or time.monotonic() - checked_at > GIT_LASTING_S:
         commit = _asked_of_git(folder)
         _known[folder] = time.monotonic(), commit
     return commit
@@ -213,17 +213,17 @@ def _asked_of_git(folder: Path) -> Commit | None:
     commit, top, objects, index = lines
     if not all(sign in "0123456789abcdef" for sign in commit) or len(commit) not in (40, 64):
         return None
-    with tempfile.TemporaryDirectory(prefix="scalebook-git-") as made:
-        place = Path(made)
+    with tempfile.TemporaryDirectory(prefix="scalebook-git-") as temporary:
+        place = Path(temporary)
         (place / "HEAD").write_text(f"{commit}\n", encoding="ascii")
         settings = GIT_CONFIG.format(format="sha1" if len(commit) == 40 else "sha256")
         (place / "config").write_text(settings, encoding="ascii")
         for needed in ("refs", "objects"):
             (place / needed).mkdir()
-        here = {"GIT_OBJECT_DIRECTORY": str(folder / objects), "GIT_INDEX_FILE": str(folder / index), **NO_SETTINGS}
+        env = {"GIT_OBJECT_DIRECTORY": str(folder / objects), "GIT_INDEX_FILE": str(folder / index), **NO_SETTINGS}
         words = ("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all", "--no-renames", "--", ".")
-        told = _git(folder, f"--git-dir={place}", f"--work-tree={top}", *words, **here)
-    return Commit(commit, None if told is None else bool(told.strip()))
+        changes = _git(folder, f"--git-dir={place}", f"--work-tree={top}", *words, **env)
+    return Commit(commit, None if changes is None else bool(changes.strip()))
 
 
 def _git(folder: Path, *words: str, **more: str) -> str | None:
@@ -233,10 +233,10 @@ def _git(folder: Path, *words: str, **more: str) -> str | None:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     environment |= {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [program, *GIT_SAFELY, "-C", str(folder), *words], env={**environment, **more}, capture_output=True,
             text=True, timeout=GIT_DEADLINE_S, check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except (subprocess.TimeoutExpired, OSError, ValueError):
         return None
-    return done.stdout if done.returncode == 0 else None
+    return process.stdout if process.returncode == 0 else None

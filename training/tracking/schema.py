@@ -45,20 +45,20 @@ def require_known(address: str) -> None:
     except sqlalchemy.exc.ArgumentError:  # as MLflow will say
         return
     is_file = url.get_backend_name() == "sqlite" and url.database
-    found = _of_file(Path(url.database or "")) if is_file else _of_server(url)
+    revision = _of_file(Path(url.database or "")) if is_file else _of_server(url)
     revisions = _revisions()
-    if found is None or revisions is None or found == revisions.newest:
+    if revision is None or revisions is None or revision == revisions.newest:
         return
-    version, shown = importlib.metadata.version("mlflow"), str(url.render_as_string(hide_password=True))
-    if found and found not in revisions.known:
+    version, safe_url = importlib.metadata.version("mlflow"), str(url.render_as_string(hide_password=True))
+    if revision and revision not in revisions.known:
         raise ConfigError(
-            shown, f"is of a newer MLflow than {version}, which does not know its version {found}",
+            safe_url, f"is of a newer MLflow than {version}, which does not know its version {revision}",
             "Install a newer one: pip install --upgrade mlflow. Nothing was changed.",
         )  # fmt: skip
-    older = found or "one of the first"
+    older = revision or "one of the first"
     raise ConfigError(
-        shown, f"is of an older MLflow than {version}: its version is {older}, not {revisions.newest}",
-        f"Copy it, then run: mlflow db upgrade '{shown}'. Nothing was changed.",
+        safe_url, f"is of an older MLflow than {version}: its version is {older}, not {revisions.newest}",
+        f"Copy it, then run: mlflow db upgrade '{safe_url}'. Nothing was changed.",
     )  # fmt: skip
 
 
@@ -69,9 +69,9 @@ def _revisions() -> Revisions | None:
     folder = Path(spec.origin).parent / MIGRATIONS if spec and spec.origin else None
     files = [*folder.glob("*.py")] if folder and folder.is_dir() else []
     pairs = [dict(REVISION.findall(path.read_text(encoding="utf-8"))) for path in files]
-    known = frozenset(pair["revision"] for pair in pairs if "revision" in pair)
-    newest = [*known - {pair.get("down_revision") for pair in pairs}]
-    return Revisions(newest[0], known) if len(newest) == 1 else None
+    ids = frozenset(pair["revision"] for pair in pairs if "revision" in pair)
+    newest = [*ids - {pair.get("down_revision") for pair in pairs}]
+    return Revisions(newest[0], ids) if len(newest) == 1 else None
 
 
 def _of_file(path: Path) -> str | None:

@@ -66,9 +66,9 @@ class Spool:
     def update_run(self, run_id: str, status: str | None = None) -> None:
         self._tell(run_id, "status", status)
 
-    def begun(self, run_id: str, at: float) -> None:
+    def begun(self, run_id: str, started: float) -> None:
         """As `begin` tells it."""
-        self._tell(run_id, "begun", at)
+        self._tell(run_id, "begun", started)
 
     def set_terminated(self, run_id: str, status: str | None = None, end_time: int | None = None) -> None:
         self._tell(run_id, "terminated", [status, int(time.time() * 1000) if end_time is None else end_time])
@@ -76,14 +76,14 @@ class Spool:
     def log_artifact(self, run_id: str, local_path: str, artifact_path: str | None = None) -> None:
         source = Path(local_path)
         name = f"{time.time_ns()}-{os.getpid()}"
-        beside, kept = self.folder / FILES / f".{name}", self.folder / FILES / name
+        beside, target = self.folder / FILES / f".{name}", self.folder / FILES / name
         beside.mkdir()
         shutil.copyfile(source, beside / source.name)
-        beside.rename(kept)
+        beside.rename(target)
         self._tell(run_id, "artifact", [f"{FILES}/{name}/{source.name}", artifact_path])
 
-    def _tell(self, run_id: str, what: str, told: Any) -> None:
-        line = json.dumps([run_id, what, told]).encode() + b"\n"
+    def _tell(self, run_id: str, call: str, arguments: Any) -> None:
+        line = json.dumps([run_id, call, arguments]).encode() + b"\n"
         handle = os.open(self.folder / LINES, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             if os.write(handle, line) != len(line):
@@ -92,7 +92,7 @@ class Spool:
             os.close(handle)
 
 
-def begin(client: "MlflowClient | Spool", run_id: str, at: float) -> None:
+def begin(client: "MlflowClient | Spool", run_id: str, started: float) -> None:
     """The run is RUNNING, if it waited since `at` (unix s): the wait is no part of the duration that MLflow shows. A
     search that goes on has its first start.
 
@@ -100,7 +100,7 @@ def begin(client: "MlflowClient | Spool", run_id: str, at: float) -> None:
     the wait stays in the duration.
     """
     if isinstance(client, Spool):
-        client.begun(run_id, at)
+        client.begun(run_id, started)
         return
     engine: Any = getattr(client._tracking_client.store, "engine", None)
     if engine is None:
@@ -108,10 +108,10 @@ def begin(client: "MlflowClient | Spool", run_id: str, at: float) -> None:
         return
     from sqlalchemy import text
 
-    told = {"run": run_id, "at": int(at * 1000)}
+    parameters = {"run": run_id, "at": int(started * 1000)}
     with engine.begin() as connection:
-        done = connection.execute(text(BEGIN), told)
-    if not done.rowcount:
+        result = connection.execute(text(BEGIN), parameters)
+    if not result.rowcount:
         client.update_run(run_id, status="RUNNING")  # which says why it cannot be
 
 
@@ -120,20 +120,20 @@ def replay(folder: Path, run_id: str, client: "MlflowClient") -> bool:
 
     What MLflow raises goes to the caller, who tries again: from the line that failed.
     """
-    done = told_so_far(folder)
+    offset = told_so_far(folder)
     try:
         with (folder / LINES).open("rb") as file:
-            file.seek(done)
+            file.seek(offset)
             read = file.read(LARGEST)
     except FileNotFoundError:
         return True
-    whole = read[: read.rfind(b"\n") + 1]
-    for lines in _together(whole.splitlines(keepends=True)):
+    complete = read[: read.rfind(b"\n") + 1]
+    for lines in _together(complete.splitlines(keepends=True)):
         if not _tell(folder, run_id, client, [json.loads(line) for line in lines]):
             return False
-        done += sum(map(len, lines))
-        records.put(folder / APPLIED, str(done).encode())
-    return len(read) < LARGEST and len(whole) == len(read)
+        offset += sum(map(len, lines))
+        records.put(folder / APPLIED, str(offset).encode())
+    return len(read) < LARGEST and len(complete) == len(read)
 
 
 def told_so_far(folder: Path) -> int:
@@ -160,22 +160,22 @@ def _tell(folder: Path, run_id: str, client: "MlflowClient", lines: Sequence[Any
     from mlflow.entities import Metric, RunTag
 
     lines = [line for line in lines if line[0] == run_id]
-    for what, told in (lines[0][1:],) if lines and lines[0][1] != "points" else ():
-        if what == "tag":
-            client.set_tag(run_id, *told)
-        elif what == "tags":
-            client.log_batch(run_id, tags=[RunTag(*tag) for tag in told], synchronous=True)
-        elif what == "status":
-            client.update_run(run_id, status=told)
-        elif what == "begun":
-            begin(client, run_id, told)
-        elif what == "terminated":
-            client.set_terminated(run_id, *told)
-        elif what == "artifact":
-            file = (folder / told[0]).resolve()
+    for call, arguments in (lines[0][1:],) if lines and lines[0][1] != "points" else ():
+        if call == "tag":
+            client.set_tag(run_id, *arguments)
+        elif call == "tags":
+            client.log_batch(run_id, tags=[RunTag(*tag) for tag in arguments], synchronous=True)
+        elif call == "status":
+            client.update_run(run_id, status=arguments)
+        elif call == "begun":
+            begin(client, run_id, arguments)
+        elif call == "terminated":
+            client.set_terminated(run_id, *arguments)
+        elif call == "artifact":
+            file = (folder / arguments[0]).resolve()
             if not file.is_relative_to(folder.resolve()) or not file.is_file():
                 return False
-            client.log_artifact(run_id, str(file), told[1])
+            client.log_artifact(run_id, str(file), arguments[1])
     if lines and lines[0][1] == "points":
         points = [Metric(*point) for line in lines for point in line[2]]
         for first in range(0, len(points), 1000):

@@ -29,8 +29,8 @@ AXES: Final = (names.UPDATES, names.SAMPLES, names.SECONDS)
 
 def of_worker(metric: str) -> int | None:
     """Whose figure this is; None for one of the run."""
-    found = NAME.fullmatch(metric)
-    return int(found[1]) if found else None
+    match = NAME.fullmatch(metric)
+    return int(match[1]) if match else None
 
 
 class WorkerFile:
@@ -94,18 +94,18 @@ def _points(line: bytes) -> Iterator[tuple[str, tuple[float, float, float, float
     updates, samples, seconds = (_number(raw.get(axis)) for axis in AXES)
     if updates is None or samples is None or seconds is None:
         return
-    for name, said in metrics.items():
-        value = _number(said)
+    for name, raw_value in metrics.items():
+        value = _number(raw_value)
         if value is not None and NAME.fullmatch(name):
             yield name, (updates, samples, seconds, value)
 
 
-def _number(said: Any) -> float | None:
+def _number(raw: Any) -> float | None:
     """None for what is no finite number."""
-    if isinstance(said, bool) or not isinstance(said, int | float):
+    if isinstance(raw, bool) or not isinstance(raw, int | float):
         return None
     try:
-        value = float(said)
+        value = float(raw)
     except OverflowError:
         return None
     return value if math.isfinite(value) else None

@@ -55,9 +55,9 @@ def lacking(folder: Path) -> str:
         disk = os.statvfs(folder)
     except OSError:
         return ""
-    left = disk.f_frsize * (disk.f_bfree if os.geteuid() == 0 else disk.f_bavail)
-    if left < LEAST:
-        return f"the disk of {folder} is full ({left / 2**20:.1f} MB left)"
+    free_bytes = disk.f_frsize * (disk.f_bfree if os.geteuid() == 0 else disk.f_bavail)
+    if free_bytes < LEAST:
+        return f"the disk of {folder} is full ({free_bytes / 2**20:.1f} MB left)"
     if disk.f_files and not disk.f_favail:
         return f"the disk of {folder} cannot hold more files"
     return ""
@@ -99,8 +99,8 @@ def refusal(error: BaseException | None) -> ConfigError | None:
     while error is not None:
         if isinstance(error, OSError) and error.errno in REMEDIES and error.filename is not None:
             return ConfigError(str(error.filename), f"cannot be used ({error.strerror})", REMEDIES[error.errno])
-        for words, (what, remedy) in DATABASE.items():
+        for words, (problem, remedy) in DATABASE.items():
             if words in str(error):
-                return ConfigError("the database of runs", what, remedy)
+                return ConfigError("the database of runs", problem, remedy)
         error = error.__cause__ or error.__context__
     return None

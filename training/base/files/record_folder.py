@@ -51,8 +51,8 @@ class RecordFolder:
 
 def load_once(path: Path, kind: type[T]) -> T:
     """A record that never changes, read once. FileNotFoundError where there is none, Broken where it cannot be read."""
-    asked: Any = kind
-    record: T = _kept(path, asked)
+    untyped: Any = kind
+    record: T = _kept(path, untyped)
     return record
 
 

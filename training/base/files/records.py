@@ -218,8 +218,8 @@ def _of_dict(inner: Decoder) -> Decoder:
 
 def _of_union(kinds: list[Any], optional: bool) -> Decoder:
     """`X | None`; or classes, of which each but the first has a field with one choice (a Literal) that tells it."""
-    first, *told = kinds
-    inner, by_field = _decoder(first), [(_tag(kind), _decoder(kind)) for kind in told]
+    first, *others = kinds
+    inner, by_field = _decoder(first), [(_tag(kind), _decoder(kind)) for kind in others]
 
     def decode(raw: Any, key: str) -> Any:
         if raw is None and optional:
@@ -241,16 +241,16 @@ def _tag(kind: Any) -> tuple[str, str]:
 
 def _of_class(kind: type) -> Decoder:
     """Keys that the class does not have are passed over."""
-    known: list[tuple[str, Decoder, bool]] = []  # filled at the first use, since classes may hold their own kind
+    decoders: list[tuple[str, Decoder, bool]] = []  # filled at the first use, since classes may hold their own kind
 
     def decode(raw: Any, key: str) -> Any:
         if not isinstance(raw, dict):
             raise ValueError(_expected(raw, key, "mapping"))
-        if not known:
+        if not decoders:
             hints = get_type_hints(kind)
-            known.extend((field.name, _decoder(hints[field.name]), _required(field)) for field in fields(kind))
+            decoders.extend((field.name, _decoder(hints[field.name]), _required(field)) for field in fields(kind))
         values = {}
-        for name, inner, required in known:
+        for name, inner, required in decoders:
             if name in raw:
                 values[name] = inner(raw[name], f"{key}.{name}" if key else name)
             elif required:
@@ -264,7 +264,7 @@ def _required(field: Any) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
 
 
-def _expected(raw: Any, key: str, what: str) -> str:
-    shown = repr(raw)
-    shown = f"{shown[:40]}..." if len(shown) > 40 else shown
-    return f"{key or 'the whole'} is {shown}, not {what}"
+def _expected(raw: Any, key: str, wanted: str) -> str:
+    text = repr(raw)
+    text = f"{text[:40]}..." if len(text) > 40 else text
+    return f"{key or 'the whole'} is {text}, not {wanted}"

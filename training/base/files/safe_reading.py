@@ -57,8 +57,8 @@ def decoded(path: Path, content: bytes) -> str:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         other = MARKS.get(content[:2])
-        what = f"is {other}" if other else f"is not UTF-8 at byte {error.start}"
-        raise ConfigError(str(path), what, "Save it as UTF-8.") from error
+        problem = f"is {other}" if other else f"is not UTF-8 at byte {error.start}"
+        raise ConfigError(str(path), problem, "Save it as UTF-8.") from error
 
 
 def read_text(path: Path) -> str:

@@ -22,8 +22,8 @@ def kept_secret(path: Path, make: Callable[[], bytes], is_one: Callable[[bytes],
     Of several that make one at once, one wins. OSError where that cannot be: also of a link, which is not followed, and
     of another user's file, which this one neither believes nor takes away.
     """
-    if (found := _read(path)) is not None and is_one(found):
-        return found
+    if (content := _read(path)) is not None and is_one(content):
+        return content
     path.unlink(missing_ok=True)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     put_secret(beside, make())
@@ -33,9 +33,9 @@ def kept_secret(path: Path, make: Callable[[], bytes], is_one: Callable[[bytes],
         pass
     finally:
         beside.unlink()
-    if (found := _read(path)) is None or not is_one(found):
+    if (content := _read(path)) is None or not is_one(content):
         raise PermissionError(errno.EACCES, "somebody else keeps another file there", str(path))
-    return found
+    return content
 
 
 def _read(path: Path) -> bytes | None:

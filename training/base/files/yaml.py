@@ -68,16 +68,16 @@ def understood() -> Iterator[None]:
         line = f"line {error.problem_mark.line + 1}" if error.problem_mark else "YAML"
         if isinstance(error, BeyondLimit):
             raise ConfigError(line, str(error.problem), error.remedy) from error
-        what = " ".join((error.problem or "cannot be read").split())
+        problem = " ".join((error.problem or "cannot be read").split())
         raise ConfigError(
-            line, f"is not YAML ({what})", "Check indentation, colons, quotes and repeated keys."
+            line, f"is not YAML ({problem})", "Check indentation, colons, quotes and repeated keys."
         ) from error
     except YAMLError as error:
-        what = " ".join(str(error).split())
-        raise ConfigError("YAML", f"cannot be read ({what})", "Check indentation, colons and quotes.") from error
+        problem = " ".join(str(error).split())
+        raise ConfigError("YAML", f"cannot be read ({problem})", "Check indentation, colons and quotes.") from error
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError, AssertionError) as error:
-        what = " ".join(str(error).split())[:80]
-        raise ConfigError("YAML", f"has a value that cannot be read ({what})", "Quote it.") from error
+        problem = " ".join(str(error).split())[:80]
+        raise ConfigError("YAML", f"has a value that cannot be read ({problem})", "Quote it.") from error
 
 
 def place_of(error: ConfigError) -> str:
@@ -190,11 +190,11 @@ class _Followed:
                 below, levels = self.measure(child)
                 size, depth = size + below, max(depth, levels + 1)
             if size > self.most:
-                what = f"has more than {self.most:,} values when its aliases are followed"
-                raise BeyondLimit(what, node.start_mark, SPLIT)
+                problem = f"has more than {self.most:,} values when its aliases are followed"
+                raise BeyondLimit(problem, node.start_mark, SPLIT)
             if depth > self.deepest:
-                what = f"is nested deeper than {self.deepest} levels when its aliases are followed"
-                raise BeyondLimit(what, node.start_mark, "Write it flatter.")
+                problem = f"is nested deeper than {self.deepest} levels when its aliases are followed"
+                raise BeyondLimit(problem, node.start_mark, "Write it flatter.")
         self.above.remove(id(node))
         self.known[id(node)] = size, depth
         return size, depth

@@ -92,10 +92,10 @@ class ForkServer:
         """Until the supervisor's end closes."""
         self._report(Report("ready", threads=len(os.listdir("/proc/self/task"))))
         while True:
-            asked = self.selector.select(IDLE_S if self.to_prepare else None)
-            if not asked:
+            events = self.selector.select(IDLE_S if self.to_prepare else None)
+            if not events:
                 self._prepare()
-            for key, _ in asked:
+            for key, _ in events:
                 if key.data is not None:
                     self._reap(key.fd, *key.data)
                 elif packet := self.connection.recv(PACKET):
@@ -229,8 +229,8 @@ def load(runner: str) -> Runner:
 
 def preparing(runner: Runner) -> Prepare | None:
     """`prepare` of the runner's module, if it has one."""
-    found: Prepare | None = getattr(sys.modules[runner.__module__], "prepare", None)
-    return found
+    prepare: Prepare | None = getattr(sys.modules[runner.__module__], "prepare", None)
+    return prepare
 
 
 def main(argv: Sequence[str]) -> int:

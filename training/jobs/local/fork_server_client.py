@@ -44,10 +44,10 @@ class ForkServerProcess:
         self.sources = source_stamps(package)
         self.ready = False
         self.closed = False
-        self.connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.connection, child_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.connection.setblocking(False)
-        self.process = _spawn(log, theirs, runner, preload)
-        theirs.close()
+        self.process = _spawn(log, child_socket, runner, preload)
+        child_socket.close()
 
     def alive(self) -> bool:
         return not self.closed and alive(self.process)
@@ -91,12 +91,12 @@ class ForkServerProcess:
                 os.waitpid(self.process.pid, 0)
 
 
-def _spawn(log: Path, theirs: socket.socket, runner: str, preload: tuple[str, ...]) -> ProcessId:
+def _spawn(log: Path, child_socket: socket.socket, runner: str, preload: tuple[str, ...]) -> ProcessId:
     words = ["--socket", "3", "--parent", str(os.getpid()), "--runner", runner, "--preload", ",".join(preload)]
     environ = {**ONE_THREAD, "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "1"}
     module = "scalebook.training.jobs.local.fork_server"
     with log.open("ab") as output:
-        return start(module, *words, log=output.fileno(), socket=theirs.fileno(), environ=environ)
+        return start(module, *words, log=output.fileno(), socket=child_socket.fileno(), environ=environ)
 
 
 def source_stamps(package: Path) -> frozenset[tuple[str, int, int]]:

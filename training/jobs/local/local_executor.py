@@ -59,17 +59,17 @@ class LocalExecutor(Executor[LocalHandle]):
         if level == "terminate":
             send(handle.process, SIGTERM)
             return
-        self._family[handle] = left = self._left(handle)
-        for process in (*left, handle.process):
+        self._family[handle] = remaining = self._left(handle)
+        for process in (*remaining, handle.process):
             send(process, SIGKILL)
 
     def clear(self, handle: LocalHandle) -> bool:
-        left = self._left(handle)
-        for process in left:
+        remaining = self._left(handle)
+        for process in remaining:
             send(process, SIGKILL)
-        if not left:
+        if not remaining:
             self._family.pop(handle, None)
-        return not left
+        return not remaining
 
     def usage(self, handle: LocalHandle) -> JobUsage | None:
         """By `/proc`: of memory the proportional set size (PSS), in which n processes have 1/n of a shared page."""
@@ -98,8 +98,8 @@ class LocalExecutor(Executor[LocalHandle]):
             return []
         family = descendants(handle.process)
         members = session(handle.process) if handle.leads_session else []
-        known = [process for process in self._family.get(handle, ()) if alive(process)]
-        return [process for process in dict.fromkeys([*family, *members, *known]) if process != handle.process]
+        remembered = [process for process in self._family.get(handle, ()) if alive(process)]
+        return [process for process in dict.fromkeys([*family, *members, *remembered]) if process != handle.process]
 
     def _is_ours(self, handle: LocalHandle) -> bool:
         """Whether the handle means a job; once it has, it does for ever: no other process is that one."""

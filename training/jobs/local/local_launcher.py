@@ -58,8 +58,8 @@ class LocalLauncher(Launcher):
     def start(self, job: JobFolder, lease: Lease, away: RemoteJobContext | None = None) -> bool:
         """`away`: for a job of another machine's workspace, of which `job` is a copy."""
         assert self._warm is not None, "prepare first"
-        root, told = job.path.parents[2], None if away is None else asdict(away)
-        ordered = self._warm.order(Order(str(job.path), str(root), lease.cores, lease.gpus, told))
+        root, context = job.path.parents[2], None if away is None else asdict(away)
+        ordered = self._warm.order(Order(str(job.path), str(root), lease.cores, lease.gpus, context))
         if ordered:
             self._running[job.id] = job
         return ordered

@@ -95,24 +95,24 @@ class ScaledRate:
     """
 
     def __init__(
-        self, optimizer: Optimizer, counts: CountsUpdates | None, made: int, factor: Callable[[int], float]
+        self, optimizer: Optimizer, counts: CountsUpdates | None, steps_made: int, factor: Callable[[int], float]
     ) -> None:
-        self._optimizer, self._counts, self._made, self._factor = optimizer, counts, made, factor
+        self._optimizer, self._counts, self._made, self._factor = optimizer, counts, steps_made, factor
         self._step = AppliedStep.of(optimizer)
         self._step.scale(self._scaled)
 
     @contextmanager
     def _scaled(self) -> Iterator[None]:
         factor, groups = self._factor(self.updates()), self._optimizer.param_groups
-        asked = [group["lr"] for group in groups]
-        scaled = [rate * factor for rate in asked]
+        rates = [group["lr"] for group in groups]
+        scaled = [rate * factor for rate in rates]
         for group, rate in zip(groups, scaled, strict=True):
             group["lr"] = rate
         try:
             yield
         finally:
             self._made += 1
-            for group, before, during in zip(groups, asked, scaled, strict=False):
+            for group, before, during in zip(groups, rates, scaled, strict=False):
                 if group["lr"] is during:
                     group["lr"] = before
 

@@ -322,5 +322,5 @@ class AsyncPS(IndependentWorkers):
 
     @override
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
-        ours, self._loaded = self._loaded, {}  # it may be large
-        self.session.resume(checkpoint, ours, lambda: super(AsyncPS, self).load_optimizer_state_dict(checkpoint))
+        own_state, self._loaded = self._loaded, {}  # it may be large
+        self.session.resume(checkpoint, own_state, lambda: super(AsyncPS, self).load_optimizer_state_dict(checkpoint))

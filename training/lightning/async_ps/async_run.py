@@ -115,13 +115,13 @@ def _storages(tensors: Iterable[Tensor]) -> list[UntypedStorage]:
 
 def _pieces(storages: Iterable[UntypedStorage]) -> list[Piece]:
     """The whole pages within the storages, where they are this process's own memory."""
-    private, pieces, at = _private(), list[Piece](), 0
+    private, pieces, offset = _private(), list[Piece](), 0
     for storage in storages:
         begin = storage.data_ptr()
         first, end = -(-begin // _PAGE) * _PAGE, (begin + storage.nbytes()) // _PAGE * _PAGE
         if any(low <= first and end <= high for low, high in private):
-            pieces.append(Piece(first, end - first, at))
-            at += end - first
+            pieces.append(Piece(first, end - first, offset))
+            offset += end - first
     return pieces
 
 
@@ -139,12 +139,12 @@ def _private() -> list[tuple[int, int]]:
 
 def _all_of(piece: Piece, move: Callable[[int, list[memoryview], int], int], descriptor: int) -> None:
     """Copy all bytes of a piece to or from the file, by `move`, which may copy fewer at a time."""
-    content, done = memoryview((ctypes.c_char * piece.size).from_address(piece.address)).cast("B"), 0
-    while done < piece.size:
-        moved = move(descriptor, [content[done:]], piece.offset + done)
+    content, copied = memoryview((ctypes.c_char * piece.size).from_address(piece.address)).cast("B"), 0
+    while copied < piece.size:
+        moved = move(descriptor, [content[copied:]], piece.offset + copied)
         if not moved:
             raise OSError("the file that parameters were set aside in has ended too early")
-        done += moved
+        copied += moved
 
 
 def _map(piece: Piece, flags: int, descriptor: int) -> None:
@@ -152,8 +152,8 @@ def _map(piece: Piece, flags: int, descriptor: int) -> None:
     call = ctypes.CDLL(None, use_errno=True).mmap
     call.restype = ctypes.c_void_p
     call.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_int64]
-    protection, at = mmap.PROT_READ | mmap.PROT_WRITE, 0 if descriptor < 0 else piece.offset
-    if call(piece.address, piece.size, protection, flags | _FIXED, descriptor, at) != piece.address:
+    protection, offset = mmap.PROT_READ | mmap.PROT_WRITE, 0 if descriptor < 0 else piece.offset
+    if call(piece.address, piece.size, protection, flags | _FIXED, descriptor, offset) != piece.address:
         raise OSError(ctypes.get_errno(), "parameters could not be mapped")
 
 
@@ -194,9 +194,9 @@ class AsyncRun(AroundFork):
         self._place = node_rank(os.environ, nodes, on_each)
 
     @override
-    def tune(self, trainer: Trainer, run: Callable[[], Any], given: Iterable[Any]) -> bool:
+    def tune(self, trainer: Trainer, run: Callable[[], Any], objects: Iterable[Any]) -> bool:
         refuse_finders(trainer, self._place is not None)
-        modules = [module for module in given if isinstance(module, LightningDataModule)]
+        modules = [module for module in objects if isinstance(module, LightningDataModule)]
         return tune(trainer, run, modules)
 
     @override
@@ -267,13 +267,13 @@ class AsyncRun(AroundFork):
             self.session = Session(worker, machine.processes)
             return
         self._aside.forget()
-        given = (worker, self._on_each, self._arguments, machine)
+        arguments = (worker, self._on_each, self._arguments, machine)
         if isinstance(machine, SimulationNode):
             players = machine.players()
-            parts = worker_parts(*given, players, trainer, self._kept, players.next_gradient)
+            parts = worker_parts(*arguments, players, trainer, self._kept, players.next_gradient)
             self.session = ArrivingSimulation(parts, players, self._python)
         else:
-            self.session = ArrivingWorker(worker_parts(*given, machine.worker(worker), trainer, self._kept))
+            self.session = ArrivingWorker(worker_parts(*arguments, machine.worker(worker), trainer, self._kept))
 
     @override
     def become_server(self, server: int, trainer: Trainer) -> None:

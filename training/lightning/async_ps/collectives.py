@@ -178,12 +178,12 @@ class _AllGather(Function):
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         collectives: Collectives = context.collectives
-        mine, worker = gradients[0], collectives.worker
-        letters = collectives.letters("backward of all_gather", mine, context.roll)
-        total = torch.zeros_like(mine[0])
+        own_gradient, worker = gradients[0], collectives.worker
+        letters = collectives.letters("backward of all_gather", own_gradient, context.roll)
+        total = torch.zeros_like(own_gradient[0])
         for letter in letters.values():
             if worker in letter.roll:
-                total += letter.value[letter.roll.index(worker)].to(mine.device)
+                total += letter.value[letter.roll.index(worker)].to(own_gradient.device)
         return total, None
 
 

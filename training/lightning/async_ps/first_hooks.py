@@ -47,8 +47,8 @@ class BarTotals(Callback):
     def _tell(self, trainer: Trainer, done: int, least: int) -> None:
         total = trainer.num_training_batches
         if trainer.max_steps >= 0:
-            left = max(0, trainer.max_steps - int(trainer.global_step)) * trainer.accumulate_grad_batches
-            total = min(total, max(least, done + math.ceil(left * self._batches)))
+            remaining = max(0, trainer.max_steps - int(trainer.global_step)) * trainer.accumulate_grad_batches
+            total = min(total, max(least, done + math.ceil(remaining * self._batches)))
         for bar in self._bars:
             bar.train_progress_bar.total = None if math.isinf(total) else int(total)
 
@@ -56,10 +56,10 @@ class BarTotals(Callback):
 def stand_first(trainer: Trainer, session: WorkerSession) -> None:
     """Put the strategy's own callbacks before all others; those of the same types, from an earlier fit, go."""
     totals = bar_totals(trainer, session.gradients_of_an_update, session.processes)
-    ours: list[Callback] = [FirstCallback(session), *totals]
-    kinds = {type(callback) for callback in ours}
-    theirs = [callback for callback in trainer.callbacks if type(callback) not in kinds]  # type: ignore[attr-defined]
-    trainer.callbacks = [*ours, *theirs]  # type: ignore[attr-defined]  # made by Lightning's callback connector
+    own_callbacks: list[Callback] = [FirstCallback(session), *totals]
+    kinds = {type(callback) for callback in own_callbacks}
+    other_callbacks = [callback for callback in trainer.callbacks if type(callback) not in kinds]  # type: ignore[attr-defined]
+    trainer.callbacks = [*own_callbacks, *other_callbacks]  # type: ignore[attr-defined]  # made by Lightning's callback connector
 
 
 class FirstCallback(Callback):
@@ -111,8 +111,8 @@ class FirstCallback(Callback):
     def _before_saving(self, trainer: Trainer, due: Callable[[Trainer, ModelCheckpoint], bool]) -> None:
         if not self._saves_come_first or not self._session.is_training:  # an exception comes at any time
             return
-        theirs = trainer.checkpoint_callbacks
-        if any(isinstance(callback, ModelCheckpoint) and due(trainer, callback) for callback in theirs):
+        callbacks = trainer.checkpoint_callbacks
+        if any(isinstance(callback, ModelCheckpoint) and due(trainer, callback) for callback in callbacks):
             self._session.snapshots.have()
 
 

@@ -38,10 +38,16 @@ class FirstNode(TrainingNode):
     several = True
 
     def __init__(
-        self, launch: Launch, forks: Processes, deadline_s: float, deaths: ServerDeaths, port: ServerEndpoint, here: int
+        self,
+        launch: Launch,
+        forks: Processes,
+        deadline_s: float,
+        deaths: ServerDeaths,
+        port: ServerEndpoint,
+        on_node: int,
     ) -> None:
         super().__init__(launch, forks, deadline_s, deaths)
-        self._port, self._here = port, here
+        self._port, self._here = port, on_node
 
     @override
     def stand_in(self, worker: int) -> WorkerProxyEnd:
@@ -85,7 +91,7 @@ class OtherNode(NodePart):
     @override
     def returns(self, worker: int) -> bool:
         """The first of those here that live."""
-        return worker == min(one for one in self._end.living() if one >= self.first)
+        return worker == min(other for other in self._end.living() if other >= self.first)
 
     @override
     def react(self, lost: LostProcess) -> Reaction:
@@ -118,35 +124,35 @@ def machine_of_several(
     ConfigError where address, port or key are none; ValueError for settings that do not go between machines.
     """
     launch = Launch(workers, settings, seed=seed) if place.index == 0 else None
-    here, threads = on_each // place.tasks, shared_out(on_each)
+    on_node, threads = on_each // place.tasks, shared_out(on_each)
     deadline_s = arguments.limits.deadline_s + GRACE_S  # who is missing of another machine the monitors say before
     address = resolved(place)
-    port, first = place.port + place.hosted, place.index * here
+    port, first = place.port + place.hosted, place.index * on_node
     secret = read_key(key_file(environment), makes=place.index == 0)
     encrypted = arguments.tls and goes_out(address)
     run = Run(
-        next_run(environment), secret, encrypted, str(address), port, place.count - 1, here * place.count, settings
+        next_run(environment), secret, encrypted, str(address), port, place.count - 1, on_node * place.count, settings
     )
     me = hello(on_each, started_with, settings_digest(settings))
     if launch is None:
-        way = ServerConnection(run, place.index, first, here)
+        way = ServerConnection(run, place.index, first, on_node)
         monitor = WorkersMonitor(place, way, me, arguments.limits.deadline_s)
-        forks = Processes(here, 0, threads, first, monitor)
+        forks = Processes(on_node, 0, threads, first, monitor)
         return OtherNode(place, workers, forks, deadline_s, WorkersDeaths(monitor, arguments.limits.restarts), way)
     with ExitStack() as undo:
         listener = undo.enter_context(listening_at(place, port))
         try:
-            one = ServerEndpoint(launch, run, listener, here, arguments.elastic is not None)
+            endpoint = ServerEndpoint(launch, run, listener, on_node, arguments.elastic is not None)
         except ModuleNotFoundError as error:
             why = f"needs the package {error.name}, which is not installed here"
             remedy = "Install it, or write false where the network is your own."
             raise ConfigError(f"{ARGUMENTS}.tls", why, remedy) from error
         undo.pop_all()
     server = (
-        ServerMonitor(place, one, me, arguments.limits.deadline_s, launch)
+        ServerMonitor(place, endpoint, me, arguments.limits.deadline_s, launch)
         if arguments.elastic is None
-        else ElasticMonitor(place, one, me, arguments.limits.deadline_s, launch, here, arguments.elastic)
+        else ElasticMonitor(place, endpoint, me, arguments.limits.deadline_s, launch, on_node, arguments.elastic)
     )
-    deaths = ServerDeaths(launch, arguments.limits.restarts, server, here)
-    forks = Processes(workers, launch.servers, threads, 0, server, range(here, workers))
-    return FirstNode(launch, forks, deadline_s, deaths, one, here)
+    deaths = ServerDeaths(launch, arguments.limits.restarts, server, on_node)
+    forks = Processes(workers, launch.servers, threads, 0, server, range(on_node, workers))
+    return FirstNode(launch, forks, deadline_s, deaths, endpoint, on_node)

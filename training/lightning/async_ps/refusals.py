@@ -143,8 +143,8 @@ def refuse_optimizers(optimizers: Sequence[Optimizer]) -> None:
                 raise _refused("model: two optimizers share a parameter. Give each parameter to one optimizer")
 
 
-def _returned(what: str) -> ValueError:
-    return _refused(f"model: configure_optimizers returned {what}. Return a torch.optim.Optimizer")
+def _returned(result: str) -> ValueError:
+    return _refused(f"model: configure_optimizers returned {result}. Return a torch.optim.Optimizer")
 
 
 def _refused(problem: str) -> ValueError:

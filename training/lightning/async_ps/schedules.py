@@ -105,12 +105,12 @@ def updates_estimated(trainer: Trainer, settings: Settings, processes: int, work
     computed = settings.computed_in_step(workers)
     if local.steps and max_steps > 0:  # updates
         loop.epoch_loop.max_steps = math.ceil(max_steps * settings.computed(workers) / workers)
-    own: list[int | float] = []
+    original: list[int | float] = []
 
     def setup_data() -> None:
         type(loop).setup_data(loop)
-        if not own:
-            own.append(loop.max_batches)
+        if not original:
+            original.append(loop.max_batches)
             loop.max_batches *= processes / computed
             if math.isfinite(loop.max_batches):
                 loop.max_batches = math.ceil(loop.max_batches)
@@ -121,8 +121,8 @@ def updates_estimated(trainer: Trainer, settings: Settings, processes: int, work
     finally:
         del vars(loop)["setup_data"]
         loop.epoch_loop.max_steps = max_steps
-        if own:
-            loop.max_batches = own[0]
+        if original:
+            loop.max_batches = original[0]
 
 
 class ScheduleFollower:
@@ -150,7 +150,7 @@ class ScheduleFollower:
         trainer = self._trainer
         if self._workers > 1 and trainer.lightning_module.automatic_optimization:
             optimizers = [client.optimizer for client in self._joined.clients]
-            by_id = {id(optimizer): made for optimizer, made in zip(optimizers, steps, strict=True)}
+            by_id = {id(optimizer): count for optimizer, count in zip(optimizers, steps, strict=True)}
             self.schedules.start(trainer.strategy.lr_scheduler_configs, by_id)
             trainer.strategy.lr_scheduler_configs = self.schedules.mine()
 

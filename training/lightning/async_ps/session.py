@@ -95,13 +95,13 @@ class Session:
 
     # --- checkpoints ---------------------------------------------------------------------------------------------
 
-    def weights(self, own: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def weights(self, default: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The model's, for a checkpoint; `own`: as they are."""
-        return own()
+        return default()
 
-    def optimizer_state(self, optimizer: Optimizer, own: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def optimizer_state(self, optimizer: Optimizer, default: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """As `weights`."""
-        return own()
+        return default()
 
     def checkpoint(self, gathered: dict[str, Any]) -> dict[str, Any]:
         """What is to be written, of what Lightning has gathered."""
@@ -113,9 +113,9 @@ class Session:
     def save_final_state(self) -> None:
         """Save all but the weights of a checkpoint that may be written after the fit; once all hooks have run."""
 
-    def resume(self, checkpoint: State, ours: State, own: Callable[[], None]) -> None:
+    def resume(self, checkpoint: State, own_state: State, default: Callable[[], None]) -> None:
         """Load the optimizers' states, `own`: as Lightning does. `ours`: what the checkpoint says for us alone."""
-        own()
+        default()
 
     def version(self, optimizer: Optimizer) -> int:
         """See `CountsUpdates`."""
@@ -125,9 +125,9 @@ class Session:
 class FittedSession(Session):
     """After a fit, in the process that asked for it: a checkpoint has what worker 0 left."""
 
-    def __init__(self, kept: StateFile, figures: RunFigures | None = None) -> None:
+    def __init__(self, state_file: StateFile, figures: RunFigures | None = None) -> None:
         super().__init__()
-        self._kept, self.figures = kept, figures or RunFigures()
+        self._kept, self.figures = state_file, figures or RunFigures()
 
     @override
     def __reduce__(self) -> tuple[Any, ...]:
@@ -137,9 +137,9 @@ class FittedSession(Session):
     def checkpoint(self, gathered: dict[str, Any]) -> dict[str, Any]:
         if "optimizer_states" not in gathered:  # weights alone
             return gathered
-        kept = self._kept.read()
-        callbacks = {**gathered["callbacks"], **kept["callbacks"]}  # on_save_checkpoint may have added to them
-        return {**gathered, **kept, "callbacks": callbacks}
+        state = self._kept.read()
+        callbacks = {**gathered["callbacks"], **state["callbacks"]}  # on_save_checkpoint may have added to them
+        return {**gathered, **state, "callbacks": callbacks}
 
 
 class MonitorSession(Session):

@@ -147,10 +147,10 @@ class SimulatedSession(WorkerSession):
         self._playing.play(self.data.work, self.buffers.now, self._begins, self.buffers.show_own, seed, streams)
         return super()._join(model, optimizers)
 
-    def _begins(self, worker: int, own: list[Tensor]) -> None:
+    def _begins(self, worker: int, buffers: list[Tensor]) -> None:
         """Before each worker's next gradient; `own`: its buffers."""
         self.following.rates()  # of the version that it computes from
-        self.buffers.apply_policy(worker, self.following.updates, own)
+        self.buffers.apply_policy(worker, self.following.updates, buffers)
 
     @override
     def _share_buffers(self) -> None:

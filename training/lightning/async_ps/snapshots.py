@@ -106,41 +106,41 @@ class Snapshots:
 
     # --- checkpoints ---------------------------------------------------------------------------------------------
 
-    def weights(self, own: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def weights(self, default: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """See `Session`."""
         self.have()
         with self._as_validated():
-            return {name: _own_storage(value) for name, value in own().items()}
+            return {name: _own_storage(value) for name, value in default().items()}
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         """Its state dict."""
         snapshot, clients = self.have(), self._joined.clients
         number = next(i for i, client in enumerate(clients) if client.optimizer is optimizer)
         states = snapshot.optimizers[number]["state"]
-        mine = {key: _own_storages(state) for key, state in states.items()}
+        copied = {key: _own_storages(state) for key, state in states.items()}
         more = {} if type(optimizer).state_dict is Optimizer.state_dict else optimizer.state_dict()
-        return {**more, "state": mine, "param_groups": clients[number].groups()}
+        return {**more, "state": copied, "param_groups": clients[number].groups()}
 
     def checkpoint(self, gathered: dict[str, Any]) -> dict[str, Any]:
         """What is to be written, of what Lightning has gathered."""
-        ours = self.ours()
-        if ours is None:  # it has asked for nothing that a snapshot is taken for
+        own_state = self.ours()
+        if own_state is None:  # it has asked for nothing that a snapshot is taken for
             return gathered
         if residuals := self._joined.residuals():
-            ours["residuals"] = residuals
-        step = {"global_step": sum(ours["versions"])}  # Lightning asked before there was a snapshot
+            own_state["residuals"] = residuals
+        step = {"global_step": sum(own_state["versions"])}  # Lightning asked before there was a snapshot
         position = self._parts.data.position()
-        return for_any_trainer({**gathered, **step}, self._parts.machine.processes, ours, position)
+        return for_any_trainer({**gathered, **step}, self._parts.machine.processes, own_state, position)
 
     def ours(self) -> dict[str, Any] | None:
         """What a checkpoint says for us alone, without the residuals; None where nothing is taken."""
         if self.taken is None:
             return None
         samples = self._parts.figures.counts().samples
-        ours = {"versions": self.taken.versions, "samples": samples, **self._clock_state()}
-        return {**ours, "local": self.taken.local} if self.taken.local else ours
+        own_state = {"versions": self.taken.versions, "samples": samples, **self._clock_state()}
+        return {**own_state, "local": self.taken.local} if self.taken.local else own_state
 
-    def resume(self, checkpoint: Mapping[str, Any], ours: Mapping[str, Any]) -> ResumePoint:
+    def resume(self, checkpoint: Mapping[str, Any], own_state: Mapping[str, Any]) -> ResumePoint:
         """Every worker takes the hyper-parameters; worker 0 puts state and versions back into the shards. `ours`: what
         the checkpoint says for us alone.
 
@@ -156,20 +156,20 @@ class Snapshots:
         local = self._parts.end.settings.local.steps  # then each worker's state is its own
         for optimizer, state in zip(optimizers, states, strict=False):
             is_own = type(optimizer).load_state_dict is not Optimizer.load_state_dict  # it may look for what it keeps
-            kept = copy.deepcopy(state["state"]) if local or is_own else {}
-            optimizer.load_state_dict({**state, "state": kept})
-        versions = ours.get("versions", _divided(checkpoint.get("global_step", 0), len(optimizers)))
+            saved = copy.deepcopy(state["state"]) if local or is_own else {}
+            optimizer.load_state_dict({**state, "state": saved})
+        versions = own_state.get("versions", _divided(checkpoint.get("global_step", 0), len(optimizers)))
         steps: list[int] | None = None
         if local:
-            kept = ours.get("local", [])
-            states = [{"state": one["outer"]} for one in kept] or [{"state": {}} for _ in optimizers]
-            steps = [one["steps"] for one in kept] or versions
+            saved = own_state.get("local", [])
+            states = [{"state": local_state["outer"]} for local_state in saved] or [{"state": {}} for _ in optimizers]
+            steps = [local_state["steps"] for local_state in saved] or versions
         if self._parts.rank == 0:
             states = states or [optimizer.state_dict() for optimizer in optimizers]
-            self._joined.restore(versions, states, ours.get("residuals", ()), steps or ())
-            self._parts.figures.add_samples(ours.get("samples", 0))
+            self._joined.restore(versions, states, own_state.get("residuals", ()), steps or ())
+            self._parts.figures.add_samples(own_state.get("samples", 0))
         self._joined.show_state()
-        return ResumePoint(versions, steps, position_in(ours), ours.get("clock_s"))
+        return ResumePoint(versions, steps, position_in(own_state), own_state.get("clock_s"))
 
 
 def _divided(steps: int, optimizers: int) -> list[int]:

@@ -50,7 +50,7 @@ def worker_parts(
     machine: NodePart,
     end: WorkerEnd,
     trainer: Trainer,
-    kept: StateFile,
+    state_file: StateFile,
     turn: Callable[[], int | None] | None = None,
 ) -> WorkerParts:
     """In the process that was forked for this worker; `turn` as `SharedData` has it."""
@@ -61,7 +61,9 @@ def worker_parts(
     data = shared_data(arguments, end.workers, end.cursor, end.meetings, turn)
     data.join(rank, arguments.limits.deadline_s, end.is_over)
     collectives = Collectives(end.meetings, CollectiveOrder(trainer), rank) if machine.processes > 1 else None
-    return WorkerParts(rank, on_each, arguments, machine, end, trainer, data, collectives, TrainingFigures(end), kept)
+    return WorkerParts(
+        rank, on_each, arguments, machine, end, trainer, data, collectives, TrainingFigures(end), state_file
+    )
 
 
 class WorkerProcess(Session):
@@ -112,9 +114,9 @@ class FinishedWorker(WorkerProcess):
     """After the training. `ours`: what a checkpoint that has been gathered says for us alone, and the data position;
     None in a worker that has validated nothing."""
 
-    def __init__(self, parts: WorkerParts, ours: dict[str, Any] | None, position: dict[str, Any] | None) -> None:
+    def __init__(self, parts: WorkerParts, own_state: dict[str, Any] | None, position: dict[str, Any] | None) -> None:
         super().__init__(parts)
-        self._ours, self._position = ours, position
+        self._ours, self._position = own_state, position
 
     @override
     def checkpoint(self, gathered: dict[str, Any]) -> dict[str, Any]:

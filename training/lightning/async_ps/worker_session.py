@@ -347,20 +347,20 @@ class WorkerSession(WorkerProcess):
     # --- checkpoints -------------------------------------------------------------------------------------------------
 
     @override
-    def weights(self, own: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        return own() if self.rank != 0 else self.snapshots.weights(own)
+    def weights(self, default: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        return default() if self.rank != 0 else self.snapshots.weights(default)
 
     @override
-    def optimizer_state(self, optimizer: Optimizer, own: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        return own() if self.rank != 0 else self.snapshots.optimizer_state(optimizer)
+    def optimizer_state(self, optimizer: Optimizer, default: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        return default() if self.rank != 0 else self.snapshots.optimizer_state(optimizer)
 
     @override
     def checkpoint(self, gathered: dict[str, Any]) -> dict[str, Any]:
         return self.snapshots.checkpoint(gathered) if self.rank == 0 else gathered
 
     @override
-    def resume(self, checkpoint: State, ours: State, own: Callable[[], None]) -> None:
-        self.resumed = self.snapshots.resume(checkpoint, ours)
+    def resume(self, checkpoint: State, own_state: State, default: Callable[[], None]) -> None:
+        self.resumed = self.snapshots.resume(checkpoint, own_state)
 
     @override
     def version(self, optimizer: Optimizer) -> int:

@@ -44,9 +44,9 @@ class Window:
     def rates(self, time: float, counts: Counts, workers: Mapping[int, Counts]) -> dict[str, float]:
         """Rates since the window began, which ends here; empty where no time, or too few updates, have passed."""
         passed = time - self._time
-        made = sum(worker.updates for worker in workers.values()) or counts.updates
+        after = sum(worker.updates for worker in workers.values()) or counts.updates
         before = sum(worker.updates for worker in self._workers.values()) or self._counts.updates
-        if passed <= 0 or made - before < self.fewest * max(1, len(workers)):
+        if passed <= 0 or after - before < self.fewest * max(1, len(workers)):
             return {}
         rates = {
             names.UPDATES_PER_SECOND: (counts.updates - self._counts.updates) / passed,
@@ -106,13 +106,13 @@ def by_worker(
     if len(times) < 2:
         return by_name
     for worker, worker_times in enumerate(times):
-        mine = shares([worker_times]) | pushes([row for row in rows if row.worker == worker])
+        figures = shares([worker_times]) | pushes([row for row in rows if row.worker == worker])
         if worker_times.memory_bytes:
-            mine[names.PEAK_MEMORY_MB] = worker_times.memory_bytes / MB
+            figures[names.PEAK_MEMORY_MB] = worker_times.memory_bytes / MB
         if histogram is not None:
-            own = measures.mean_staleness(histogram.counts[worker : worker + 1].tolist())
-            mine |= {} if math.isnan(own) else {names.STALENESS_MEAN: own}
-        by_name |= {names.per_worker(name, worker): value for name, value in mine.items()}
+            mean = measures.mean_staleness(histogram.counts[worker : worker + 1].tolist())
+            figures |= {} if math.isnan(mean) else {names.STALENESS_MEAN: mean}
+        by_name |= {names.per_worker(name, worker): value for name, value in figures.items()}
     return by_name
 
 
@@ -152,6 +152,6 @@ class PeakMemory:
 
 def pss_bytes() -> int:
     """Of this process, now."""
-    found = re.search(r"^Pss:\s+(\d+) kB$", Path("/proc/self/smaps_rollup").read_text(encoding="ascii"), re.MULTILINE)
-    assert found is not None, "Linux 4.14 or newer"
-    return int(found[1]) * KB
+    match = re.search(r"^Pss:\s+(\d+) kB$", Path("/proc/self/smaps_rollup").read_text(encoding="ascii"), re.MULTILINE)
+    assert match is not None, "Linux 4.14 or newer"
+    return int(match[1]) * KB

@@ -37,14 +37,14 @@ class CurveWriter(Callback):
         if self._at is None:
             self._append(trainer, self.measure.axes(), self.measure.latest)
 
-    def _append(self, trainer: Trainer, at: Axes, metrics: dict[str, float]) -> None:
+    def _append(self, trainer: Trainer, axes: Axes, metrics: dict[str, float]) -> None:
         if not trainer.is_global_zero or not metrics:
             return
-        point: dict[str, Any] = {**_known(at), "metrics": metrics}
+        point: dict[str, Any] = {**_known(axes), "metrics": metrics}
         with self.job.curve.open("a", encoding="utf-8") as file:
             file.write(f"{json.dumps(point)}\n")
 
 
-def _known(at: Axes) -> dict[str, float]:
+def _known(axes: Axes) -> dict[str, float]:
     """JSON has no NaN."""
-    return {name: value for name, value in at._asdict().items() if not math.isnan(value)}
+    return {name: value for name, value in axes._asdict().items() if not math.isnan(value)}

@@ -50,8 +50,8 @@ class Heartbeat(Callback):
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.is_global_zero and (said := made_again(trainer.ckpt_path, self.measure.counts().updates)):
-            print(said, flush=True)
+        if trainer.is_global_zero and (message := made_again(trainer.ckpt_path, self.measure.counts().updates)):
+            print(message, flush=True)
 
     @override
     def on_train_batch_end(self, trainer: Trainer, *args: Any) -> None:
@@ -96,14 +96,14 @@ class Heartbeat(Callback):
         if not self.measure.latest:
             return  # MLflow's pages begin with the metric that came first: it is to be one of training
         loggers = [logger for logger in trainer.loggers if isinstance(logger, RunLogger)]
-        for metrics, step, at in self._system.news():
+        for metrics, step, timestamp in self._system.news():
             for logger in loggers:
-                logger.log_system(metrics, step, at)
+                logger.log_system(metrics, step, timestamp)
 
     def _progress(self, trainer: Trainer, phase: Phase) -> Progress:
         counts, seconds = self.measure.counts(), self.measure.seconds()
-        done = fraction(trainer, counts.updates)
-        left = self.measure.real_seconds() * (1 - done) / done if done else None
+        finished = fraction(trainer, counts.updates)
+        left_s = self.measure.real_seconds() * (1 - finished) / finished if finished else None
         return Progress(
             time=time.time(),
             phase=phase,
@@ -111,8 +111,8 @@ class Heartbeat(Callback):
             samples=counts.samples,
             seconds=seconds,
             epoch=trainer.current_epoch,
-            fraction=done,
-            left_s=left,
+            fraction=finished,
+            left_s=left_s,
             metrics=dict(self.measure.latest),
         )
 
@@ -144,8 +144,8 @@ def fraction(trainer: Trainer, updates: int) -> float | None:
 def made_again(checkpoint: str | Path | None, updates: int) -> str:
     """What the run that left `checkpoint` had made after these `updates`, which is lost with it, in one line; "" where
     nothing is known of it, or nothing is lost. It may have made more in the second after its last beat."""
-    found = (JobFolder(folder).progress() for folder in (Path(checkpoint).parents if checkpoint else ()))
-    before = next((progress for progress in found if progress is not None), None)
+    records = (JobFolder(folder).progress() for folder in (Path(checkpoint).parents if checkpoint else ()))
+    before = next((progress for progress in records if progress is not None), None)
     if before is None or before.updates <= updates:
         return ""
     lost = before.updates - updates
@@ -163,8 +163,8 @@ def line(progress: Progress, simulated: bool = False) -> str:
     ]
     validated = names.validation_metrics(progress.metrics)
     main = names.main_metric(validated)
-    shown = [names.TRAIN_LOSS, *sorted(validated, key=lambda name: name != main)[:SHOWN], names.UPDATES_PER_SECOND]
-    words += [f"{name} {progress.metrics[name]:.4g}" for name in shown if name in progress.metrics]
+    metrics = [names.TRAIN_LOSS, *sorted(validated, key=lambda name: name != main)[:SHOWN], names.UPDATES_PER_SECOND]
+    words += [f"{name} {progress.metrics[name]:.4g}" for name in metrics if name in progress.metrics]
     if progress.left_s is not None and progress.phase != "ending":
         words.append(f"{progress.left_s:.0f} s left")
     return "  ".join(words)

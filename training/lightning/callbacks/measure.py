@@ -214,12 +214,12 @@ class Measure(Callback):
 
     def _mark_own(self, trainer: Trainer) -> None:
         """Name the metrics that are a worker's own in the run's tags, as soon as there is another."""
-        own: set[str] = getattr(trainer.strategy, "own_metrics", set())  # of DDP
-        if not trainer.is_global_zero or len(own) == self._marked:
+        own_metrics: set[str] = getattr(trainer.strategy, "own_metrics", set())  # of DDP
+        if not trainer.is_global_zero or len(own_metrics) == self._marked:
             return
-        self._marked = len(own)
+        self._marked = len(own_metrics)
         for logger in _ours(trainer):
-            logger.experiment.set_tag(logger.run_id, names.TAG_OWN, ", ".join(sorted(own)))
+            logger.experiment.set_tag(logger.run_id, names.TAG_OWN, ", ".join(sorted(own_metrics)))
 
     def _finish(self, trainer: Trainer) -> None:
         """Totals of the whole run, and best and final values."""
@@ -290,8 +290,8 @@ class Measure(Callback):
         if self.measured is None or isinstance(self.measured, LocalFigures):
             return 0.0
         times = self.measured.worker_times()
-        mine = times[trainer.global_rank] if trainer.global_rank < len(times) else None
-        return 0.0 if mine is None else mine.wait + mine.communicate
+        own_times = times[trainer.global_rank] if trainer.global_rank < len(times) else None
+        return 0.0 if own_times is None else own_times.wait + own_times.communicate
 
     def _training_seconds(self, now: float) -> float:
         """The clock against which throughput counts: it stands while all workers wait for a validation."""
@@ -354,8 +354,8 @@ class Measure(Callback):
 
     def _tells(self, metric: str, value: float) -> bool:
         """Whether a figure of ours has ever said something but what it says in most runs."""
-        ours = metric.startswith(names.MEASURED) and metric not in names.TOLD
-        if not ours or value != 0:
+        is_measured = metric.startswith(names.MEASURED) and metric not in names.TOLD
+        if not is_measured or value != 0:
             self._told.add(metric)
         return metric in self._told
 

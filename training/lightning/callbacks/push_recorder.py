@@ -80,7 +80,9 @@ class PushRecorder(Callback):
         return histogram
 
     def _note_comings(self, living: set[int]) -> None:
-        before = {worker for worker, joined in {one.worker: one.joined for one in self._comings}.items() if joined}
+        before = {
+            worker for worker, joined in {coming.worker: coming.joined for coming in self._comings}.items() if joined
+        }
         now = time()
         self._comings += [MembershipChange(worker, now, worker in living) for worker in sorted(living ^ before)]
 

@@ -44,9 +44,9 @@ class ScaledRates(Callback):
         def factor(updates: int) -> float:
             return self.scaling.warmed(self.samples, updates / epoch)
 
-        for optimizer, made in zip(trainer.optimizers, self._before(trainer), strict=True):
+        for optimizer, steps in zip(trainer.optimizers, self._before(trainer), strict=True):
             refuse_without_rate(optimizer)
-            self._steps.append(ScaledRate(optimizer, counts, made, factor))
+            self._steps.append(ScaledRate(optimizer, counts, steps, factor))
 
     @override
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

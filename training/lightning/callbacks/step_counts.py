@@ -49,7 +49,7 @@ class LocalFigures(RunFigures):
         exposed, computed = self._exposed_per_step, self._computed_per_step
         share = exposed / (exposed + computed) if exposed else 0.0
         communicate = min(exposed * self.trainer.global_step, share * self.compute)
-        mine = WorkerTimes(
+        times = WorkerTimes(
             compute=self.compute - communicate,
             wait=0.0,
             communicate=communicate,
@@ -58,7 +58,7 @@ class LocalFigures(RunFigures):
             samples=self.samples,
             memory_bytes=self.memory_bytes,
         )
-        return [mine]
+        return [times]
 
     @override
     def moved_bytes(self) -> MovedBytes:

@@ -73,10 +73,10 @@ class Stream:
             raise TypeError("a stream without a length")
         if length == 0 and not self._divides_itself:  # nobody has any
             return 0
-        mine = length if self._divides_itself else -(-(length - self._worker) // self._workers)
-        if mine <= 0:
+        batches = length if self._divides_itself else -(-(length - self._worker) // self._workers)
+        if batches <= 0:
             raise TypeError("a stream without a length")
-        return mine
+        return batches
 
     def __getattr__(self, name: str) -> Any:
         if name == "loader":  # while being copied
@@ -208,8 +208,8 @@ class SharedData(Uncopied):
     def _refuse_rare_validation(self, trainer: Trainer, batches: int) -> None:
         """ConfigError where an epoch is over before a validation is due, as Lightning has it; before training."""
         interval = getattr(trainer, "val_check_interval", None)  # absent where it is a time
-        asked = trainer.check_val_every_n_epoch is not None and trainer.limit_val_batches != 0
-        if asked and isinstance(interval, int) and interval > batches > 0:
+        validates = trainer.check_val_every_n_epoch is not None and trainer.limit_val_batches != 0
+        if validates and isinstance(interval, int) and interval > batches > 0:
             raise too_rare(interval, batches, self.cursor.workers)
 
     def start(self, trainer: Trainer, position: Mapping[str, Any] | None = None) -> None:
@@ -227,10 +227,10 @@ class SharedData(Uncopied):
                     trainer.callbacks.append(_AfterEachBatch(self))  # type: ignore[attr-defined]  # made by a connector
             return
         if self.workers > 1 or self._turn is not None:
-            what = "several training loaders" if len(loaders) > 1 else "a training_step that takes `dataloader_iter`"
+            problem = "several training loaders" if len(loaders) > 1 else "a training_step that takes `dataloader_iter`"
             remedy = "one loader over a data set that returns all of them" if len(loaders) > 1 else "`batch` instead"
             workers = self.cursor.workers
-            raise ValueError(f"data: {what} cannot be shared by {workers} workers. Use {remedy}, or one worker.")
+            raise ValueError(f"data: {problem} cannot be shared by {workers} workers. Use {remedy}, or one worker.")
         assert fit._combined_loader is not None
         assert fit._data_fetcher is not None
         originals = [loader.loader if isinstance(loader, SharedLoader) else loader for loader in loaders]
@@ -241,8 +241,8 @@ class SharedData(Uncopied):
         """`trainer.train_dataloader` is the user's own where one worker has all of it: it trains as without us."""
         combined = trainer.fit_loop._combined_loader
         if self.workers == 1 and self._loader is not None and combined is not None:
-            own = [loader.loader if isinstance(loader, SharedLoader) else loader for loader in combined.flattened]
-            combined._iterables = tree_unflatten(own, combined._spec)
+            loaders = [loader.loader if isinstance(loader, SharedLoader) else loader for loader in combined.flattened]
+            combined._iterables = tree_unflatten(loaders, combined._spec)
 
     def restore_loaders(self, trainer: Trainer) -> None:
         """After training: give Lightning the user's own loaders back."""

@@ -104,8 +104,8 @@ def _plain_order(sampler: Any, seed: int) -> torch.Tensor | range | None:
     """The order of all samples, or None for a sampler that we do not know."""
     if type(sampler) is SequentialSampler:
         return range(len(sampler))
-    known = type(sampler) is EpochShuffle or type(sampler) is RandomSampler
-    if known and not sampler.replacement and len(sampler) == len(sampler.data_source):
+    is_shuffle = type(sampler) is EpochShuffle or type(sampler) is RandomSampler
+    if is_shuffle and not sampler.replacement and len(sampler) == len(sampler.data_source):
         return torch.randperm(len(sampler), generator=torch.Generator().manual_seed(seed))
     return None
 
@@ -130,7 +130,7 @@ class _Batches(Sequence[Indices], ABC):
     @override
     def __getitem__(self, index: int | slice) -> Indices | Sequence[Indices]:
         if isinstance(index, slice):
-            return [self[at] for at in range(*index.indices(len(self)))]
+            return [self[number] for number in range(*index.indices(len(self)))]
         if not 0 <= index < self._count:
             raise IndexError(index)
         return self.batch(index)
@@ -141,8 +141,8 @@ class _Slices(_Batches):
 
     def __init__(self, order: torch.Tensor | range, size: int | None, drop_last: bool) -> None:
         self._order, self._size = order, size
-        whole, rest = divmod(len(order), size or 1)
-        self._count = whole + bool(rest and not drop_last)
+        full, rest = divmod(len(order), size or 1)
+        self._count = full + bool(rest and not drop_last)
 
     @override
     def batch(self, index: int) -> Indices:

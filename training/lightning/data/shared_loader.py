@@ -46,10 +46,10 @@ class LoaderPosition:
         return self._marked or self._position()
 
     def _position(self) -> dict[str, Any]:
-        left = self._claims.unfinished()
+        unfinished = self._claims.unfinished()
         return {
-            "left": left,
-            "done": self._batches - sum(stop - start for _, start, stop in left.get(self._epoch, [])),
+            "left": unfinished,
+            "done": self._batches - sum(stop - start for _, start, stop in unfinished.get(self._epoch, [])),
             "whole": self._batches,
             "batches": len(index_sampler(self.loader)),
             "validation_due": self._due,
@@ -70,8 +70,8 @@ class LoaderPosition:
         """
         fit, batches = self._trainer.fit_loop, len(index_sampler(self.loader))
         if position is None and fit.restarting:
-            whole = self._limit(len(self._order(fit.epoch_progress.current.processed)))  # type: ignore[attr-defined]
-            position = of_one_process(self._trainer, whole, batches, self._order.is_the_same_everywhere)
+            epoch_batches = self._limit(len(self._order(fit.epoch_progress.current.processed)))  # type: ignore[attr-defined]
+            position = of_one_process(self._trainer, epoch_batches, batches, self._order.is_the_same_everywhere)
         if position is None:
             return
         if position["batches"] != batches:
@@ -93,20 +93,20 @@ class LoaderPosition:
         over = ended and not passed
         self._plan(first + over, position)
         if ready:
-            left = len(self._claims.plans[first + over])
-            fit.max_batches = ready if ended else ready + self._per_worker(left)
+            remaining = len(self._claims.plans[first + over])
+            fit.max_batches = ready if ended else ready + self._per_worker(remaining)
             self._say_validation(ready, position["validation_due"])
 
     def _plan(self, first: int, position: Mapping[str, Any]) -> None:
         """The batches of the epochs that the checkpoint found begun; the run goes on with epoch `first`."""
-        left = {int(epoch): [[*part] for part in parts] for epoch, parts in position["left"].items()}
-        if first not in left:
-            left[first] = [[first, 0, self._limit(len(self._order(first)))]]
+        unfinished = {int(epoch): [[*part] for part in parts] for epoch, parts in position["left"].items()}
+        if first not in unfinished:
+            unfinished[first] = [[first, 0, self._limit(len(self._order(first)))]]
         if position["known"]:
-            self._order.seeded |= {origin for parts in left.values() for origin, _, _ in parts}
+            self._order.seeded |= {origin for parts in unfinished.values() for origin, _, _ in parts}
         self._claims.plans[first - 1] = []  # a worker that does not validate would begin anew what is over
-        for epoch in sorted(left):
-            claims = [Claim(origin, batch) for origin, start, stop in left[epoch] for batch in range(start, stop)]
+        for epoch in sorted(unfinished):
+            claims = [Claim(origin, batch) for origin, start, stop in unfinished[epoch] for batch in range(start, stop)]
             self._claims.plans.setdefault(max(epoch, first), []).extend(claims)
 
     @property
@@ -279,7 +279,7 @@ class SharedLoader(LoaderPosition):
         """Begin the epoch. False: the run was over before anybody came there who has a batch of it."""
         self._epoch = self._trainer.fit_loop.epoch_progress.current.processed  # type: ignore[attr-defined]  # as in `resume`
         self._order.enter(self._epoch)
-        whole = self._limit(len(self._order(self._epoch)))
+        epoch_batches = self._limit(len(self._order(self._epoch)))
         batches = self._batches_in(self._epoch)
         while not self._claims.enter(self._epoch, batches):
             if self._is_over():
@@ -288,7 +288,7 @@ class SharedLoader(LoaderPosition):
                 self._is_idle = True
                 self._idle(True)
             sleep(POLL_S)
-        self._batches = max(whole, batches)
+        self._batches = max(epoch_batches, batches)
         self._before = self._batches - batches
         self._validations = self._before // self._interval()
         self._count_across_epochs()
@@ -318,15 +318,15 @@ class SharedLoader(LoaderPosition):
         share = -(-self._batches // self._workers)
         if isinstance(interval, float):
             interval = max(1, int(share * interval))  # as Lightning has it: no part of an epoch is less than a batch
-        mine = interval if isinstance(interval, int) else share
-        return max(1, min(mine * self._workers, self._batches))
+        worker_interval = interval if isinstance(interval, int) else share
+        return max(1, min(worker_interval * self._workers, self._batches))
 
     def _tell_validation(self, number: int) -> None:
         """Tell Lightning whether to validate after batch `number`: when an interval is over, and at the end of the
         epoch."""
         whole_rounds = -(-(self._before + number + 1) // self._processes) * self._processes
-        at = self._batches if self.is_last else min(whole_rounds, self._batches - 1)
-        over = max(self._validations, at // self._interval())
+        reached = self._batches if self.is_last else min(whole_rounds, self._batches - 1)
+        over = max(self._validations, reached // self._interval())
         self._due, self._validations = over > self._validations, over
         self._say_validation(self._trainer.fit_loop.epoch_loop.batch_progress.current.ready + 1, self._due)
 

@@ -128,9 +128,9 @@ class FrameExchange(Exchange):
         if buffer.is_sparse:
             raise ValueError(_sparse(self._codec, "a gradient is"))
         of_bucket = zip(bucket.parameters(), bucket.gradients(), strict=True)
-        found = {self._places[parameter]: gradient for parameter, gradient in of_bucket}
-        places = tuple(sorted(found))
-        gradients = [found[place] for place in places]
+        by_place = {self._places[parameter]: gradient for parameter, gradient in of_bucket}
+        places = tuple(sorted(by_place))
+        gradients = [by_place[place] for place in places]
         coder = self._coder(places, gradients)
         frames = self._gathered(self._encoded(coder, places, gradients))
         buffer.zero_()
@@ -169,11 +169,11 @@ class FrameExchange(Exchange):
         dist.all_gather(frames, frame)
         self.pushed_bytes += LENGTH_BYTES + longest
         self.pulled_bytes += others * (LENGTH_BYTES + longest)
-        return [whole[:size] for whole, size in zip(frames, sizes, strict=True)]
+        return [padded[:size] for padded, size in zip(frames, sizes, strict=True)]
 
     def state(self) -> dict[str, Any]:
-        kept = [(list(places), tensor) for places, tensor in self._kept.items()]
-        return {"exchanges": self._exchanges, "residuals": kept}
+        residuals = [(list(places), tensor) for places, tensor in self._kept.items()]
+        return {"exchanges": self._exchanges, "residuals": residuals}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self._exchanges = state["exchanges"]
@@ -203,8 +203,8 @@ def nbytes(gradients: Tensor) -> int:
     return gradients._indices().nbytes + gradients._values().nbytes
 
 
-def _sparse(codec: Codec, which: str) -> str:
-    return f"{KEY}: {codec.name} carries dense gradients alone, and {which} sparse. Write fp32, or sparse: false."
+def _sparse(codec: Codec, subject: str) -> str:
+    return f"{KEY}: {codec.name} carries dense gradients alone, and {subject} sparse. Write fp32, or sparse: false."
 
 
 def _done(gradients: Tensor) -> Future[Tensor]:
@@ -305,13 +305,13 @@ class DDP(AroundFork, DDPStrategy):
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
         """Each worker has what it kept. It is lost where the codec is another, or workers are more or fewer."""
         super().load_optimizer_state_dict(checkpoint)
-        found = checkpoint.get(STATE)
-        if found and self.exchange is not None and self.exchange.state():
-            if found["codec"] == repr(self.codec) and len(found["workers"]) == self.world_size:
-                self.exchange.restore(found["workers"][self.global_rank])
+        saved = checkpoint.get(STATE)
+        if saved and self.exchange is not None and self.exchange.state():
+            if saved["codec"] == repr(self.codec) and len(saved["workers"]) == self.world_size:
+                self.exchange.restore(saved["workers"][self.global_rank])
             else:
                 rank_zero_warn(
-                    f"ckpt_path: the residuals of {len(found['workers'])} workers' codec ({found['codec']}) are lost: "
+                    f"ckpt_path: the residuals of {len(saved['workers'])} workers' codec ({saved['codec']}) are lost: "
                     f"this run has {self.world_size} workers with {self.codec!r}."
                 )
 
@@ -375,19 +375,19 @@ class DDP(AroundFork, DDPStrategy):
                 "validates would wait for one that trains. Write a number of batches, or use AsyncPS: its worker 0 "
                 "validates alone."
             )
-        here = self.num_processes // (1 if self._place is None else self._place.tasks)
-        self._arrivals = memoryview(mmap.mmap(-1, 8 * (here + 1))).cast("q")
+        on_node = self.num_processes // (1 if self._place is None else self._place.tasks)
+        self._arrivals = memoryview(mmap.mmap(-1, 8 * (on_node + 1))).cast("q")
         if self._place is None:
             self._meeting = socket.create_server((LOOPBACK, 0))
-            return Processes(here)
-        self._first = self._place.node * self.num_processes + self._place.task * here
+            return Processes(on_node)
+        self._first = self._place.node * self.num_processes + self._place.task * on_node
         self._run, meets_at = next_run(os.environ), self._place.port
         if self._place.index == 0 and not self._place.hosted:
             self._meeting = listening_at(self._place, 0)
             meets_at = self._meeting.getsockname()[1]
-        own = (self.num_processes, self.deadline_s, self.started_with, meets_at)
-        self._monitor = node_monitor(self._place, self._run, *own)
-        return Processes(here, threads=shared_out(self.num_processes), first=self._first, others=self._monitor)
+        arguments = (self.num_processes, self.deadline_s, self.started_with, meets_at)
+        self._monitor = node_monitor(self._place, self._run, *arguments)
+        return Processes(on_node, threads=shared_out(self.num_processes), first=self._first, others=self._monitor)
 
     @override
     def after_fork(self, worker: int, trainer: Trainer) -> None:
@@ -408,10 +408,10 @@ class DDP(AroundFork, DDPStrategy):
     def arrivals(self) -> Sequence[int] | None:
         if self._arrivals is None:
             return None
-        own = None if self._arrivals[-1] else self._arrivals[:-1].tolist()
-        if self._monitor is not None and not self._monitor.arrived(BEGUN if own is None else min(own)):
+        arrived = None if self._arrivals[-1] else self._arrivals[:-1].tolist()
+        if self._monitor is not None and not self._monitor.arrived(BEGUN if arrived is None else min(arrived)):
             return None
-        return own
+        return arrived
 
     def _come(self) -> None:
         if self._arrivals is not None:

@@ -158,9 +158,9 @@ class EvaluationShare:
         self._order.enter(self._epoch)
         batches = self._order(self._epoch)
         self._epoch += 1
-        own = [self._place(index) for index in range(self.rounds)]
-        self.samples = sum(_size(batches[place]) for place, counts in own if counts)
-        return iter([batches[place] for place, _ in own])
+        places = [self._place(index) for index in range(self.rounds)]
+        self.samples = sum(_size(batches[place]) for place, counts in places if counts)
+        return iter([batches[place] for place, _ in places])
 
 
 def _size(indices: Indices) -> int:
@@ -222,8 +222,8 @@ class _Reducing(Protocol):
 class WorkersMetrics:
     """Of one Trainer in one worker; from `install` on. `own` gets the names of those that are not of all workers."""
 
-    def __init__(self, trainer: Trainer, strategy: _Reducing, own: set[str]) -> None:
-        self._trainer, self._strategy, self._own = trainer, strategy, own
+    def __init__(self, trainer: Trainer, strategy: _Reducing, own_metrics: set[str]) -> None:
+        self._trainer, self._strategy, self._own = trainer, strategy, own_metrics
         self._said: set[str] = set()
 
     def install(self) -> None:
@@ -241,8 +241,8 @@ class WorkersMetrics:
             loop._store_dataloader_outputs = partial(self._first, self._sum_up_steps, of_loader)
             loop._evaluation_step = partial(self._step, loop, loop._evaluation_step)
 
-    def _first(self, what: Callable[[], None], then: Callable[[], None]) -> None:
-        what()
+    def _first(self, action: Callable[[], None], then: Callable[[], None]) -> None:
+        action()
         then()
 
     def _step(
@@ -280,7 +280,7 @@ class WorkersMetrics:
             self._sum_up(results, _is_of_the_epoch)
 
     def _sum_up(self, results: _ResultCollection, chosen: Callable[[_ResultMetric], bool]) -> None:
-        mine = {}
+        logged = {}
         for key, metric in results.valid_items():
             if not metric.is_tensor or not metric.meta.on_epoch or metric._computed is not None:
                 continue
@@ -289,9 +289,9 @@ class WorkersMetrics:
                 if metric.meta.sync.rank_zero_only:
                     metric.compute()
             elif chosen(metric):
-                mine[key] = _logged(metric)
+                logged[key] = _logged(metric)
         samples, everyone = [], []
-        for count, letter in exchange([self._samples(), mine], self._strategy.root_device):
+        for count, letter in exchange([self._samples(), logged], self._strategy.root_device):
             samples.append(count)
             everyone.append({key: Logged(*each) for key, each in letter.items()})
         for key in sorted({key for letter in everyone for key in letter}):
@@ -323,15 +323,15 @@ class WorkersMetrics:
 
     def _missing(self, results: _ResultCollection, key: str, part: Logged) -> _ResultMetric:
         """A value that this worker has not logged, as others have."""
-        *told, index, attribute, should, reduction = part.meta
-        fx, name, prog_bar, logger, on_step, add_index = told
+        *args, index, attribute, should, reduction = part.meta
+        fx, name, prog_bar, logger, on_step, add_index = args
         meta = _Metadata(
             fx, name, prog_bar, logger, on_step, True, getattr(torch, reduction), False, add_index, index, attribute
         )
         meta.sync = _Sync(fn=self._strategy.reduce, _should=should)
-        made: _ResultMetric = _ResultMetric(meta, is_tensor=True).to(self._strategy.root_device)
-        results[key] = made
-        return made
+        metric: _ResultMetric = _ResultMetric(meta, is_tensor=True).to(self._strategy.root_device)
+        results[key] = metric
+        return metric
 
     def _say(self, text: str, name: str) -> None:
         if name not in self._said and not self._trainer.sanity_checking:
@@ -348,10 +348,10 @@ def _is_of_the_epoch(metric: _ResultMetric) -> bool:
 
 def _logged(metric: _ResultMetric) -> Logged:
     meta = metric.meta
-    told = [meta.fx, meta.name, meta.prog_bar, meta.logger, meta.on_step, meta.add_dataloader_idx, meta.dataloader_idx]
+    args = [meta.fx, meta.name, meta.prog_bar, meta.logger, meta.on_step, meta.add_dataloader_idx, meta.dataloader_idx]
     reduction = "mean" if meta.is_mean_reduction else meta.reduce_fx.__name__
     weight = float(metric.cumulated_batch_size) if meta.is_mean_reduction else 1.0
-    return Logged(float(metric.value), weight, [*told, meta.metric_attribute, meta.sync.should, reduction])
+    return Logged(float(metric.value), weight, [*args, meta.metric_attribute, meta.sync.should, reduction])
 
 
 def reduced(parts: Iterable[Logged]) -> float:

@@ -27,11 +27,11 @@ def listening_at(place: NodeRank, port: int, own: bool = False) -> socket.socket
 def resolved(place: NodeRank) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     """The address as this machine knows it. ConfigError where it is none, or one that means another on each machine."""
     try:
-        found = socket.getaddrinfo(place.address, place.port, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(place.address, place.port, type=socket.SOCK_STREAM)
     except OSError as error:
         why = f"is {place.address!r}, which this machine does not know ({error.strerror})"
         raise ConfigError(ADDRESS, why, "Give the first machine's own address.") from error
-    address = ipaddress.ip_address(str(found[0][4][0]).partition("%")[0])
+    address = ipaddress.ip_address(str(addresses[0][4][0]).partition("%")[0])
     if place.nodes > 1 and address.is_loopback and not _says_loopback(place.address):
         why = f"is {place.address!r}, which is {address} on this machine: others would not find it there"
         raise ConfigError(ADDRESS, why, "Give the address of the first machine's network, in numbers.")
@@ -43,11 +43,11 @@ def interface_to(place: NodeRank | None) -> str | None:
     a process that was started alone."""
     if place is None or place.nodes == 1:
         return "lo" if any(name == "lo" for _, name in socket.if_nameindex()) else None
-    own = _own_address(place)
+    own_address = _own_address(place)
     import psutil  # here: a run on one machine needs torch and Lightning alone
 
     for name, addresses in psutil.net_if_addrs().items():
-        if any(found.address.partition("%")[0] == own for found in addresses):
+        if any(entry.address.partition("%")[0] == own_address for entry in addresses):
             return name
     return None
 

@@ -36,8 +36,8 @@ def count_gpus_apart() -> None:
     That is so where NVML fails, and of a part of a GPU (`CUDA_VISIBLE_DEVICES=MIG-...`). Another process counts them
     then. Nothing otherwise, and nothing where the count is known.
     """
-    known = torch.cuda._cached_device_count  # private, and the only way to say it
-    if known is not None or cuda_has_begun() or not counting_begins_cuda():
+    cached = torch.cuda._cached_device_count  # private, and the only way to say it
+    if cached is not None or cuda_has_begun() or not counting_begins_cuda():
         return
     if count := _counted():
         torch.cuda._cached_device_count = count

@@ -45,8 +45,8 @@ class Deaths:
     def give_up(self, lost: LostProcess) -> Reaction:
         """The rest goes on without this worker."""
         self._launch.mark_dead(lost.number)
-        left = len(self._launch.living())
-        log.warning("worker %d died: %s. Training goes on with %d.", lost.number, lost.cause, left)
+        living = len(self._launch.living())
+        log.warning("worker %d died: %s. Training goes on with %d.", lost.number, lost.cause, living)
         return Reaction.GO_ON
 
     def _server(self, lost: LostProcess) -> Reaction:
@@ -59,8 +59,8 @@ class Deaths:
 
 def resume_hint(error: ProcessLost, noted: Path | None, callbacks: list[Callback]) -> ProcessLost:
     """`error` with the newest checkpoint in its message: `noted` by the strategy, or one that a callback keeps."""
-    kept = [getattr(callback, "path", None) for callback in callbacks]
-    checkpoints = [path for path in (noted, *kept) if isinstance(path, Path) and path.is_file()]
+    paths = [getattr(callback, "path", None) for callback in callbacks]
+    checkpoints = [path for path in (noted, *paths) if isinstance(path, Path) and path.is_file()]
     if not checkpoints:
         return error
     newest = max(checkpoints, key=lambda path: path.stat().st_mtime)

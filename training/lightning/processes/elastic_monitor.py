@@ -35,13 +35,13 @@ class ElasticMonitor(ServerMonitor):
         me: NodeHello,
         deadline_s: float,
         launch: Launch,
-        here: int,
+        on_node: int,
         elastic: WorkerRange,
     ) -> None:
         super().__init__(place, port, me, deadline_s, launch, ends_all=())
-        self._here, self._elastic = here, elastic
+        self._here, self._elastic = on_node, elastic
         self._knocking: set[int] = set()
-        self._taken = set(range(here))
+        self._taken = set(range(on_node))
         self._has_begun = False
         self._short: tuple[float, LostProcess] | None = None  # since when too few are left, and who was the last
 
@@ -71,11 +71,11 @@ class ElasticMonitor(ServerMonitor):
         super().check(stopping)
         if self._short is not None and not stopping:
             since, lost = self._short
-            left = len(self._launch.living())
-            if left >= self._elastic.min:
+            living = len(self._launch.living())
+            if living >= self._elastic.min:
                 self._short = None
             elif time.monotonic() > since + COME_AGAIN_S:
-                why = f"{lost.cause}; {WORKERS}.min is {self._elastic.min}, and {left} left for {COME_AGAIN_S:g} s"
+                why = f"{lost.cause}; {WORKERS}.min is {self._elastic.min}, and {living} left for {COME_AGAIN_S:g} s"
                 raise lost._replace(cause=why).error()
 
     @override

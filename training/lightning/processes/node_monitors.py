@@ -124,13 +124,15 @@ class NodeMonitor(PeerMonitor):
 
     def _cause(self) -> tuple[int, NodeEnd] | None:
         """What has ended the run elsewhere, and where."""
-        told = [
-            (reason, at) for at, (reason, *_) in self._ends.items() if reason in _CAUSES and self._ends_it(at, reason)
+        ends = [
+            (reason, node)
+            for node, (reason, *_) in self._ends.items()
+            if reason in _CAUSES and self._ends_it(node, reason)
         ]
-        if not told:
+        if not ends:
             return None
-        _, at = min(told, key=lambda one: (_CAUSES.index(one[0]), one[1]))
-        return at, self._ends[at]
+        _, node = min(ends, key=lambda end: (_CAUSES.index(end[0]), end[1]))
+        return node, self._ends[node]
 
     def _ends_it(self, machine: int, reason: ExitReason) -> bool:
         """Whether such an end there is everybody's."""
@@ -183,9 +185,9 @@ class FirstMonitor(NodeMonitor):
             self.miss()
         self._have_begun = self._is_met
         others = [
-            self._arrivals.get(at, 0)
-            for at in range(1, self._place.count)
-            if at in self._hellos and at not in self._ends
+            self._arrivals.get(node, 0)
+            for node in range(1, self._place.count)
+            if node in self._hellos and node not in self._ends
         ]
         if (least := min([self._arrived, *others])) != self._least:
             self._least = least
@@ -197,8 +199,8 @@ class FirstMonitor(NodeMonitor):
 
     def miss(self) -> NoReturn:
         """Those that have not come in time."""
-        gone = sorted({at // self._place.tasks for at in range(self._place.count) if at not in self._hellos})
-        raise self._missing(f"node {' and '.join(map(str, gone))} has not come", f"to {self._place.where}")
+        missing = sorted({node // self._place.tasks for node in range(self._place.count) if node not in self._hellos})
+        raise self._missing(f"node {' and '.join(map(str, missing))} has not come", f"to {self._place.where}")
 
     def receive(self) -> None:
         """What the others have said. Raises what ends the run here because of it."""
@@ -206,20 +208,20 @@ class FirstMonitor(NodeMonitor):
             self._hear(machine, *json.loads(text))
         self._raise_cause()
 
-    def _hear(self, machine: int, what: str, told: Any) -> None:
-        if what == "config":
-            self._configs.setdefault(machine, {}).update(told)
-        elif what == "came":
-            self._meet(machine, NodeHello(*told)._replace(config=self._configs.pop(machine, {})))
-        elif what == "arrived":
-            self._arrivals[machine] = int(told)
-        elif what == "stop" and not self._is_stopping:
+    def _hear(self, machine: int, kind: str, value: Any) -> None:
+        if kind == "config":
+            self._configs.setdefault(machine, {}).update(value)
+        elif kind == "came":
+            self._meet(machine, NodeHello(*value)._replace(config=self._configs.pop(machine, {})))
+        elif kind == "arrived":
+            self._arrivals[machine] = int(value)
+        elif kind == "stop" and not self._is_stopping:
             self._is_stopping = True
             os.kill(os.getpid(), signal.SIGTERM)
-        elif what == "end":
-            self._note(machine, NodeEnd(ExitReason(told[0]), str(told[1]), int(told[2])))
-        elif what == "silent":
-            self._note(machine, NodeEnd(ExitReason.SILENT, _silence(told)))
+        elif kind == "end":
+            self._note(machine, NodeEnd(ExitReason(value[0]), str(value[1]), int(value[2])))
+        elif kind == "silent":
+            self._note(machine, NodeEnd(ExitReason.SILENT, _silence(value)))
 
     def _meet(self, machine: int, other: NodeHello) -> None:
         self._hellos[machine] = other
@@ -285,8 +287,8 @@ class FirstMonitor(NodeMonitor):
         problem = why.problem
         self._say("refused", [[problem.key, problem.message, problem.remedy], whom])
 
-    def _say(self, what: str, told: Any) -> None:
-        self._mailbox.post(json.dumps([what, told]))
+    def _say(self, kind: str, value: Any) -> None:
+        self._mailbox.post(json.dumps([kind, value]))
 
     @override
     def stop_monitoring(self) -> None:
@@ -373,28 +375,28 @@ class OtherMonitor(NodeMonitor):
             self._mailbox.post(self._says[0])
             self._says.pop(0)
 
-    def _hear(self, what: str, told: Any) -> None:
-        if what == "here":
-            self._hellos[0] = NodeHello(*told)
-        elif what == "met":
-            machine, pid, host = told
+    def _hear(self, kind: str, value: Any) -> None:
+        if kind == "here":
+            self._hellos[0] = NodeHello(*value)
+        elif kind == "met":
+            machine, pid, host = value
             self._hellos.setdefault(machine, self._me._replace(host=host))
             if (machine, pid) == (self._place.index, self._me.pid) and not self._is_met:
                 self._is_met = True
                 self.on_accepted()
-        elif what == "all":
+        elif kind == "all":
             self._have_begun = True
-            self._met.set(int(told))
-        elif what == "least":
-            self._least = int(told)
-        elif what == "refused":
-            problem, whom = told
+            self._met.set(int(value))
+        elif kind == "least":
+            self._least = int(value)
+        elif kind == "refused":
+            problem, whom = value
             if whom in (None, [self._place.index, self._me.pid]):
                 self._refused = ConfigError(*map(str, problem))
-        elif what == "silent":
-            self._ends.setdefault(0, NodeEnd(ExitReason.SILENT, _silence(told)))
-        elif what == "end":
-            machine, (reason, cause, worker) = told
+        elif kind == "silent":
+            self._ends.setdefault(0, NodeEnd(ExitReason.SILENT, _silence(value)))
+        elif kind == "end":
+            machine, (reason, cause, worker) = value
             if machine == self._place.index:
                 machine, reason, cause = 0, "silent", f"has ended the run, since this machine {cause}"
             self._ends[machine] = NodeEnd(ExitReason(reason), str(cause), int(worker))

@@ -297,8 +297,8 @@ class ProcessWatch:
     def _let_servers_end(self) -> None:
         """Their workers have ended, so they do too, within GRACE_S. A death no longer matters, an exception does."""
         until = monotonic() + GRACE_S
-        while self._some("server") and (left := until - monotonic()) > 0:
-            for process in self._ready(left):
+        while self._some("server") and (left_s := until - monotonic()) > 0:
+            for process in self._ready(left_s):
                 ended = process.last_message()
                 del self._running[process.role, process.number]
                 if ended is not None and ended.error is not None:
@@ -316,11 +316,11 @@ class ProcessWatch:
         not come; then a warning that says where each stands, as when one waits so long for others."""
         pids = [process.process.pid for process in self._running.values() if process.process.pid is not None]
         is_still = self._stillness.seconds(pids) >= LIMIT_S
-        told = self._arrivals()
-        if told is None:
+        counts = self._arrivals()
+        if counts is None:
             self._say_waits(is_still)
             return
-        arrivals = dict(zip(self._numbers, told, strict=False))
+        arrivals = dict(zip(self._numbers, counts, strict=False))
         workers = {number: worker for (role, number), worker in sorted(self._running.items()) if role == "worker"}
         if not workers or not is_still:
             return
@@ -356,6 +356,6 @@ class ProcessWatch:
 
     def _end_orphans(self) -> None:
         """End what a dead process had started, which has become a child of the monitor."""
-        known = self._strangers | {process.process.pid for process in self._forked.values()}
-        orphans = [pid for pid in descendants(os.getpid(), children_only=True) if pid not in known]
+        own_pids = self._strangers | {process.process.pid for process in self._forked.values()}
+        orphans = [pid for pid in descendants(os.getpid(), children_only=True) if pid not in own_pids]
         kill_and_wait([pid for orphan in orphans for pid in (orphan, *descendants(orphan))], GRACE_S)

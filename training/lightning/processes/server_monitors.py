@@ -59,10 +59,10 @@ class ServerMonitor(FirstMonitor):
             self._say("saved", [str(path), self._launch.figures.counts().updates])
 
     @override
-    def _hear(self, machine: int, what: str, told: Any) -> None:
-        if what == "knocks":
-            self.hear_knock(int(told))
-        super()._hear(machine, what, told)
+    def _hear(self, machine: int, kind: str, value: Any) -> None:
+        if kind == "knocks":
+            self.hear_knock(int(value))
+        super()._hear(machine, kind, value)
 
     def hear_knock(self, worker: int) -> None:
         """This worker, whom nobody here stands in for, wants to be taken in."""
@@ -121,10 +121,10 @@ class WorkersMonitor(OtherMonitor):
             self._deaths.pop(0)
 
     @override
-    def _hear(self, what: str, told: Any) -> None:
-        if what == "saved":
-            self._saved = str(told[0]), int(told[1])
-        super()._hear(what, told)
+    def _hear(self, kind: str, value: Any) -> None:
+        if kind == "saved":
+            self._saved = str(value[0]), int(value[1])
+        super()._hear(kind, value)
 
     @override
     def is_echo(self, error: BaseException) -> bool:
@@ -161,9 +161,9 @@ class ServerDeaths(Deaths):
     One that is to come again and does not is given up, whatever is left of `restarts`.
     """
 
-    def __init__(self, launch: Launch, restarts: int, monitor: ServerMonitor, here: int) -> None:
+    def __init__(self, launch: Launch, restarts: int, monitor: ServerMonitor, on_node: int) -> None:
         super().__init__(launch, restarts)
-        self._monitor, self._here = monitor, here
+        self._monitor, self._here = monitor, on_node
 
     @override
     def react(self, lost: LostProcess) -> Reaction:

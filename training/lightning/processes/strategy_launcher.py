@@ -70,8 +70,8 @@ class StartedEnvironment(LightningEnvironment):
 
 def ours(environment: ClusterEnvironment | None) -> ClusterEnvironment | None:
     """Ours, in place of Lightning's for torchrun or Slurm; any other as it is."""
-    theirs = isinstance(environment, TorchElasticEnvironment | SLURMEnvironment)
-    return StartedEnvironment() if theirs else environment
+    is_lightnings = isinstance(environment, TorchElasticEnvironment | SLURMEnvironment)
+    return StartedEnvironment() if is_lightnings else environment
 
 
 def forks(environment: ClusterEnvironment) -> bool:
@@ -160,7 +160,7 @@ def repr_for_trainers(strategy: object) -> str:
 class AroundFork:
     """What is done around the fork."""
 
-    def tune(self, trainer: Trainer, run: Callable[[], Any], given: Iterable[Any]) -> bool:
+    def tune(self, trainer: Trainer, run: Callable[[], Any], objects: Iterable[Any]) -> bool:
         """In the monitor, before all else: let callbacks search by `run` (`tuners`). True: nothing else was asked."""
         return False
 
@@ -351,10 +351,10 @@ def _profiler(trainer: Trainer) -> Profiler:
     return profiler
 
 
-def _unpruned(weights: dict[str, Tensor], here: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _unpruned(weights: dict[str, Tensor], own_weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """`weights` with each pruned parameter as one tensor: torch splits it into `NAME_orig` and `NAME_mask`, and it is
     their product."""
-    split = (name for name in here if name not in weights and f"{name}_mask" in weights)
+    split = (name for name in own_weights if name not in weights and f"{name}_mask" in weights)
     return weights | {name: weights[f"{name}_orig"] * weights[f"{name}_mask"] for name in split}
 
 

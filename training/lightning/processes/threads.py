@@ -73,10 +73,10 @@ def shared_out(processes: int) -> int:
     return min(now, max(1, cores() // processes))
 
 
-def each_of(processes: int, asked: int | None) -> int:
+def each_of(processes: int, requested: int | None) -> int:
     """Threads for each process: `shared_out`, or the number asked for, after `end_pools`. 1, with a warning, if that
     failed."""
-    threads = asked or shared_out(processes)
+    threads = requested or shared_out(processes)
     if threads > 1 and not end_pools():
         rank_zero_warn(
             f"each worker computes with one thread instead of {threads}: the OpenMP library (libgomp) of this process "
