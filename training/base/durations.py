@@ -1,8 +1,8 @@
-"""Lengths of time as a person reads them."""
+"""Durations as text."""
 
 
 def duration(seconds: float | None) -> str:
-    """What something took: `0.4 s`, `12 s`, `3 min 05 s`, `2 h 10 min`; "" for None."""
+    """A measured duration: `0.4 s`, `12 s`, `3 min 05 s`, `2 h 10 min`; "" for None."""
     if seconds is None:
         return ""
     if seconds < 9.95:
@@ -16,7 +16,7 @@ def duration(seconds: float | None) -> str:
 
 
 def roughly(seconds: float) -> str:
-    """What something may take: `40 s`, `3 min`, `2 h`."""
+    """An estimated duration: `40 s`, `3 min`, `2 h`."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     return f"{round(seconds / 60)} min" if seconds < 90 * 60 else f"{round(seconds / 3600)} h"

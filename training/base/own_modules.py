@@ -1,8 +1,8 @@
-"""Which of a person's own modules a config uses, found by reading; nothing is imported.
+"""Which of the user's own modules a config uses, found by reading, without importing.
 
-Their content is recorded with each run, and tells later whether the code is another one by now. A module is a person's
-own where it lies in the workspace, or where `scalebook.toml` names it and it was installed from a folder (`pip install
--e`). What code imports by a name that it makes at run time is not found; nor are files that it reads.
+Their content is recorded with each run, and shows later whether the code has changed. A module is the user's own if it
+lies in the workspace, or if `scalebook.toml` names it and it was installed from a folder (`pip install -e`). Imports by
+a name made at run time are not found; nor are files that the code reads.
 """
 
 import ast
@@ -24,19 +24,19 @@ from scalebook.training.base.workspace import Workspace
 
 MOST_FILES: Final = 100
 LARGEST: Final = 500_000
-"""Bytes of one file."""
+"""The largest file, bytes."""
 MOST_BYTES: Final = 2_000_000
-"""Of all together."""
+"""The most bytes of all files together."""
 LONGEST_RECORD: Final = 5_000
-"""Characters; MLflow takes 8,000 in a tag."""
+"""The longest record, characters; MLflow takes 8,000 in a tag."""
 DIGITS: Final = 10
 MORE: Final = "..."
-"""Stands in a record for files that are not in it, with their number."""
+"""Key in a record for the number of files left out."""
 
 
 @dataclass(frozen=True)
 class OwnFile:
-    """`name` is its path from the folder that its package lies in: `my_package/models.py`."""
+    """A file and its content. `name` is its path from the folder of its package: `my_package/models.py`."""
 
     name: str
     content: bytes
@@ -48,14 +48,14 @@ class OwnFile:
 
 @dataclass(frozen=True)
 class OwnModules:
-    """The files that a config uses, those that it names first, then what they import. `left_out`: how many more there
-    are, which are too large, too many or not readable."""
+    """The files that a config uses: first those that it names, then what they import. `left_out`: how many more there
+    are that are too large, too many or not readable."""
 
     files: Sequence[OwnFile] = ()
     left_out: int = 0
 
     def record(self) -> str:
-        """As a tag says it: JSON, file -> beginning of its SHA-256; "" where no file is used."""
+        """The files as a tag: JSON, file -> beginning of its SHA-256; "" if there are none."""
         digests: dict[str, str] = {}
         size = 0
         for file in self.files:
@@ -69,7 +69,8 @@ class OwnModules:
 
 
 def used(workspace: Workspace, config: Mapping[str, Any]) -> OwnModules:
-    """By a config in which classes are named in full. Reads MOST_FILES and MOST_BYTES at most."""
+    """The user's own modules that a config uses; its classes must have full names. Reads MOST_FILES and MOST_BYTES at
+    most."""
     search = _Search(workspace)
     for name in _names(config):
         search.add(name)
@@ -204,17 +205,17 @@ def _digest(content: bytes) -> str:
 
 
 class CodeNow:
-    """Answers whether code that was recorded is still the same. For one look at a page: it remembers its answers."""
+    """Checks whether recorded code is unchanged. For one view of a page: it caches its answers."""
 
     def __init__(self, folder: str) -> None:
-        """`folder`: the workspace; "" where it is not known, and nothing has changed."""
+        """`folder`: the workspace; "" if it is not known: then nothing counts as changed."""
         self._workspace = Workspace(Path(folder)) if folder else None
         self._answers: dict[str, list[str]] = {}
         self._bases: dict[str, Path | None] = {}
 
     def changed(self, record: str) -> list[str]:
-        """The files in a record (`OwnModules.record`) whose content is another one now, or that are gone. A record may
-        be a stranger's: nothing outside of its package's folder is looked at."""
+        """The files in a record (`OwnModules.record`) that have changed or are gone. A record may be a stranger's:
+        nothing outside its package's folder is read."""
         if self._workspace is None or not record:
             return []
         if record not in self._answers:
@@ -238,7 +239,7 @@ class CodeNow:
 
 
 def recorded(record: str) -> dict[str, str]:
-    """File -> digest; nothing where it is not of our writing."""
+    """File -> digest, from a record; empty if Scalebook did not write it."""
     try:
         content = json.loads(record)
     except (ValueError, RecursionError):

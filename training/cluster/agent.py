@@ -1,8 +1,9 @@
-"""On each machine of a cluster, for each workspace that has jobs there: keeps a process warm and starts jobs from it.
+"""The agent: on each node of a cluster, for each workspace with jobs there, it keeps a fork server and starts jobs from
+it.
 
-It is the launcher and the executor of this machine (`executors/local`), reached from another one. Ray makes it as an
-actor that outlives whoever made it. Its methods are called by threads of Ray's; whatever touches processes is done by
-one thread of its own, since the kernel ends a warm process together with the thread that started it.
+It is the node's local launcher and executor (`jobs/local`), reached from another node. It is a Ray actor that outlives
+its creator. Ray calls its methods from threads of its own; only one thread here handles processes, because the kernel
+ends a fork server together with the thread that started it.
 """
 
 import hashlib
@@ -36,10 +37,10 @@ from scalebook.training.jobs.process import Children, ProcessId, adopt_orphans
 
 TURN_S: Final = 0.02
 BEGINS_S: Final = 0.004
-"""The same while the process of a job is on its way: until it has asked whether it may begin."""
+"""The same while a job's process is starting, until it has asked whether it may begin."""
 TAKEN_S: Final = 2.0
 PAUSE_S: Final = 0.05
-"""Between two looks at the files of the jobs, while somebody waits for news; of all else it is told at once."""
+"""Interval between checks of the jobs' files while a caller waits for news, s; everything else is reported at once."""
 
 
 @dataclass
@@ -66,7 +67,7 @@ class _Job:
 
 @dataclass(frozen=True)
 class JobNews:
-    """What is told of a job. `complete`: it has ended, and nothing of its files is left to be brought."""
+    """News of a job. `complete`: it has ended, and all its files have been fetched."""
 
     job: str
     shared: bool
@@ -82,7 +83,8 @@ class JobNews:
 
 
 class Agent:
-    """`key`: of the workspace; `cores`: how many of this machine's jobs may have, None for all."""
+    """The actor on one node. `key`: identifies the workspace; `cores`: how many of the node's cores jobs may have, None
+    for all."""
 
     def __init__(
         self, key: str, name: str, cores: int | None, runner: str | None = None, preload: Sequence[str] | None = None
@@ -101,7 +103,7 @@ class Agent:
         self.jobs: dict[str, _Job] = {}
         self.meetings = Rendezvouses()
         self._waiting: list[str] = []
-        """Jobs that are to be started as soon as the warm process is ready."""
+        """Jobs that start as soon as the fork server is ready."""
         self._todo: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._problem = ""
         self._changed = threading.Condition()
@@ -116,18 +118,18 @@ class Agent:
         }  # fmt: skip
 
     def rendezvous_of(self, run: str, address: str) -> Rendezvous:
-        """Where the machines of a run meet whose first this is, at its `address`."""
+        """Where the nodes of a run meet whose first node this is, at its `address`."""
         return self.meetings.of(run, address)
 
     def has(self, paths: Sequence[str]) -> list[str]:
-        """Those of these files and folders that are on this machine."""
+        """Those of `paths` that exist on this node."""
         return [path for path in paths if os.path.exists(path)]
 
     def missing(self, hashes: Sequence[str]) -> list[str]:
         return [digest for digest in hashes if not (self.files / digest).exists()]
 
     def put(self, digest: str, offset: int, data: bytes, last: bool) -> None:
-        """Part of a file; kept when it is whole and has this hash."""
+        """Receive part of a file, which is kept when it is complete and has this hash."""
         beside = self.files / f".{digest}"
         with beside.open("r+b" if offset else "wb") as file:
             file.seek(offset)
@@ -136,7 +138,7 @@ class Agent:
             beside.replace(self.files / digest)
 
     def start(self, parcel: Parcel, own: Sequence[bytes]) -> None:
-        """Once: what is asked again is there already. `own`: what is in the files of the job itself."""
+        """Start a job; asked again, it does nothing. `own`: the contents of the job's own files."""
         for content in own:
             records.put(self.files / hashlib.sha256(content).hexdigest(), content)
         self._todo.put(lambda: self._take(parcel))
@@ -145,13 +147,14 @@ class Agent:
         records.put(self.jobs[job].asks / ANSWER, YES.encode() if allowed else b"no")
 
     def ask(self, job: str, action: str, words: str = "") -> None:
-        """stop, terminate, kill, clear. Of a job that nobody knows here, nothing is left to do."""
+        """Ask a job to `stop`, `terminate`, `kill` or `clear`. Does nothing for a job that is not known here."""
         self._todo.put(lambda: self._obey(job, action, words))
 
     def news(self, held: Mapping[str, Mapping[str, Has]], seen: Mapping[str, int], wait_s: float) -> Any:
-        """Of the jobs in `known`, with what of their files is there already; and of all that are new.
+        """News of all jobs, new ones included. `held`: by job, how much of its files the caller has.
 
-        `seen`: versions of what was told; returns (versions, news) as soon as there is any, or after `wait_s`.
+        `seen`: the version of the last news of each job. Returns (versions, news) as soon as there is any, or after
+        `wait_s`.
         """
         deadline = time.monotonic() + wait_s
         while True:
@@ -270,7 +273,7 @@ class Agent:
             shutil.rmtree(job.folder.path, ignore_errors=True)
 
     def close(self) -> None:
-        """Its jobs have ended: leave nothing here. The actor ends after that."""
+        """Remove everything from this node, after all jobs have ended. The actor ends after that."""
         for root in (self.folder / "code").glob("[!.]*"):
             withdraw(Workspace(root))
         self.launcher.close()

@@ -1,8 +1,10 @@
-"""`python -m scalebook.training.cluster.cluster_daemon PARTS`: who reaches the machines, for one workspace.
+"""The cluster daemon (`python -m scalebook.training.cluster.cluster_daemon FOLDER`): connects one workspace to the
+nodes.
 
-One process per workspace, and the only one here that imports Ray. It sees which machines there are, has an agent on
-each, and passes on and brings what `desk` and `link` say. It stays while somebody wants it or a job runs elsewhere, and
-ends the agents when it leaves; killed, it is replaced by the next, which goes on where it was.
+There is one process per workspace, the only one here that imports Ray. It finds the nodes, keeps an agent on each,
+passes requests on (`cluster_spool.py`) and fetches what jobs write (`node_connection.py`). It stays while a process
+wants it or a job runs on a node, and ends the agents when it leaves. If it is killed, the next one goes on where it
+was.
 """
 
 import argparse
@@ -41,16 +43,18 @@ from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.process import ProcessId
 
 LOOK_S: Final = 1.0
-"""Between two looks at which machines there are."""
+"""Interval between checks which nodes there are, s."""
 NO_ANSWER: Final = "does not answer"
 RETRY_S: Final = 5.0
 LOST_S: Final = 120.0
-"""Without a machine that knows a job, before it is given up. Ray ends all on a machine without a head after 60 s."""
+"""After so long without a node that knows a job, the job is given up, s. Ray ends everything on a node without a head
+after 60 s."""
 LEAVE_S: Final = 30.0
 
 
 class NodeWorker:
-    """One machine, in a thread of its own: its agent is made, asked until it is ready, and then kept company."""
+    """The connection to one node, in a thread of its own: it creates the agent, waits until that is ready, and serves
+    it."""
 
     def __init__(self, courier: "ClusterDaemon", node: dict[str, Any], name: str) -> None:
         self.courier, self.node_id, self.name = courier, str(node["NodeID"]), name
@@ -81,7 +85,7 @@ class NodeWorker:
                 self._lost(str(error))
             except OSError as error:
                 self._away(str(error))
-            except Exception as error:  # noqa: BLE001 - one machine must not keep the courier from the others
+            except Exception as error:  # noqa: BLE001 - one node must not keep the daemon from the others
                 traceback.print_exc()
                 self._away(f"{type(error).__name__}: {str(error)[:200]}")
 
@@ -125,7 +129,7 @@ class NodeWorker:
             self.over = True
 
     def _look_for_data(self, machine: NodeDevices) -> None:
-        """Which of the data that jobs name and that do not travel are there."""
+        """Find which of the paths that jobs name and that are not copied exist on the node."""
         if time.monotonic() - self._looked < LOOK_S:
             return
         self._looked = time.monotonic()
@@ -152,7 +156,7 @@ class NodeWorker:
         return self.courier.ray.get(getattr(self._actor, method).remote(*arguments), timeout=within_s)
 
     def stop_agent(self) -> None:
-        """Its agent, when no job is left."""
+        """End the node's agent when no job is left."""
         if self._actor is not None and self.words != "is lost":
             try:
                 self.call("close")
@@ -162,7 +166,7 @@ class NodeWorker:
 
 
 class ClusterDaemon:
-    """All machines of one workspace."""
+    """The cluster daemon of one workspace."""
 
     def __init__(self, workspace: Workspace, runner: str | None, preload: Sequence[str] | None) -> None:
         self.workspace, self.runner, self.preload = workspace, runner, preload
@@ -176,7 +180,7 @@ class ClusterDaemon:
         self._looked = 0.0
 
     def serve(self) -> None:
-        """Until nobody wants it, and no job runs elsewhere."""
+        """Serve until nobody wants it, and no job runs on a node."""
         problem = ""
         while self.ray is None:
             try:
@@ -201,7 +205,7 @@ class ClusterDaemon:
         self._leave()
 
     def agent(self, node: str, name: str, cores: int | None) -> Any:
-        """The actor on this machine: found, or made."""
+        """The agent's actor on this node; created if there is none."""
         key = f"{hashlib.sha256(str(self.workspace.root).encode()).hexdigest()[:16]}-{node[:12]}"
         near = self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=node, soft=False)
         actor = self.ray.remote(Agent).options(
@@ -211,14 +215,14 @@ class ClusterDaemon:
         return actor.remote(key, name, cores, self.runner, self.preload)
 
     def rendezvous_of(self, run: str, first: str) -> Rendezvous | None:
-        """Where the machines of a run meet; None while its first machine does not answer. From any thread."""
+        """Where the nodes of a run meet; None while its first node does not answer. May be called from any thread."""
         place = next((place for place in list(self.places.values()) if place.name == first and place.link), None)
         if place is None:
             return None
         try:
             rendezvous: Rendezvous = place.call("rendezvous_of", run, place.address)
         except self.ray.exceptions.RayError as error:
-            print(f"scalebook: {first} cannot be asked where run {run} meets: {error}", flush=True)
+            print(f"scalebook: {first} does not say where run {run} meets: {error}", flush=True)
             return None
         return rendezvous
 
@@ -247,11 +251,11 @@ class ClusterDaemon:
         self._refuse({place.name for node_id, place in self.places.items() if node_id in nodes})
 
     def _refuse(self, present: set[str]) -> None:
-        """What is ordered of machines that are not `there`, and what is not wanted any more and nobody knows."""
+        """Give up orders for nodes that are not `present`, and withdrawn parts that no node knows."""
         orders = self.desk.ordered()
         for order in orders:
             if order.machine not in present:
-                print(f"scalebook: {order.job} cannot begin: {order.machine} is not there", flush=True)
+                print(f"scalebook: {order.job} cannot start: node {order.machine} is not there", flush=True)
                 comes_to_nothing(self.desk, order.job, order.parts)
         jobs = {order.job for order in orders}
         jobs |= {name for place in self.places.values() if place.link is not None for name in list(place.link.jobs)}
@@ -266,7 +270,7 @@ class ClusterDaemon:
         return f"{name}-{str(node['NodeID'])[:6]}" if name in taken else name
 
     def _adopt(self) -> None:
-        """Jobs that an earlier courier knew go to their machine; those of machines that are gone are given up."""
+        """Give jobs of an earlier daemon to their nodes; jobs on nodes that are gone are given up."""
         links = {place.link.agent: place.link for place in self.places.values() if place.link is not None}
         watched = {name for link in links.values() for name in link.jobs}
         for folder, state in self._open():
@@ -279,7 +283,7 @@ class ClusterDaemon:
                 self._orphan(folder, state, all(place.link for place in self.places.values()))
 
     def _orphan(self, folder: JobFolder, state: RemoteState, sure: bool) -> None:
-        """`sure`: all machines have been asked, and none knows it."""
+        """Give up a job that no node knows. `sure`: all nodes have been asked."""
         assert state.handle is not None
         since = self._orphans.setdefault(folder.id, time.monotonic())
         if time.monotonic() - since > (5 * LOOK_S if sure else LOST_S):
@@ -291,7 +295,7 @@ class ClusterDaemon:
             self._orphan(folder, state, sure=False)
 
     def _open(self) -> list[tuple[JobFolder, RemoteState]]:
-        """Jobs elsewhere of which something is left."""
+        """Jobs on other nodes of which something is left."""
         open_jobs = []
         hidden = self.workspace.hidden
         for path in (*hidden.glob("jobs/[!.]*/remote.json"), *hidden.glob(f"{PARTS}/*/remote.json")):
@@ -319,7 +323,9 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m scalebook.training.cluster.cluster_daemon")
     parser.add_argument("workspace", type=Path)
     parser.add_argument("--runner", default=None)
-    parser.add_argument("--preload", default=None, help="modules that agents' warm processes import, commas between")
+    parser.add_argument(
+        "--preload", default=None, help="modules that the agents' fork servers import, separated by commas"
+    )
     options: Any = parser.parse_args(argv)
     os.umask(OWNER_ONLY)
     forgive()

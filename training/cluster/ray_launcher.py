@@ -1,4 +1,5 @@
-"""Starting jobs on machines of a cluster: leaves orders for the courier, sees that there is one, hears from folders."""
+"""Starts jobs on nodes of a cluster: leaves orders for the cluster daemon, keeps it running, and reads the folders for
+news."""
 
 import os
 import time
@@ -33,7 +34,7 @@ EVERY_S: Final = 0.01
 
 
 class RayLauncher(Launcher):
-    """The courier is not its own: it stays for the jobs that run, and is found again by whoever comes next."""
+    """It does not own the cluster daemon, which stays while jobs run, and is found again by the next launcher."""
 
     def __init__(
         self, workspace: Workspace, children: Children, runner: str | None = None, preload: Sequence[str] | None = None
@@ -81,7 +82,7 @@ class RayLauncher(Launcher):
             time.sleep(min(EVERY_S, max(0.0, deadline - time.monotonic())))
 
     def close(self) -> None:
-        """What was ordered and has not begun is not wanted any more; where it begins all the same, it is claimed."""
+        """Withdraw orders that have not started. A job that starts all the same claims its folder."""
         self._prepared = False
         for name, job in list(self._running.items()):
             if not job.claimed():
@@ -90,7 +91,7 @@ class RayLauncher(Launcher):
                     ask(self.desk.folder_of(part), "withdraw")
 
     def join(self, job: JobFolder, lent: Allocation) -> None:
-        """The place of one that has ended, or the first that is free."""
+        """Add a node in the place of a part that has ended, or in the first free place."""
         started = job.started()
         if started is None:
             return
@@ -104,7 +105,7 @@ class RayLauncher(Launcher):
         self.desk.order(JobOrder(part.name, lent.machine, lent.cores, lent.gpus, node, started.machine))
 
     def _order_parts(self, job: JobFolder, lease: Lease) -> None:
-        """Each machine's, with a folder of its own here for what comes back."""
+        """Order each node's part, with a folder here for what it writes."""
         lent_ = [lent for lent in lease.others if not lent.idle]
         machines, attempt = [lease.machine, *(lent.machine for lent in lent_)], 0
         while any(came_to_nothing(self.desk.folder_of(part)) for part in part_names(job.id, machines, attempt)):
@@ -118,7 +119,7 @@ class RayLauncher(Launcher):
         self.desk.order(first)
 
     def _make(self, job: JobFolder, part: RunPart, nodes: int) -> None:
-        """Its folder."""
+        """Create a part's folder."""
         folder = JobFolder(self.desk.folder_of(part.name))
         folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         records.put(folder.config, job.config.read_bytes())
@@ -137,12 +138,12 @@ class RayLauncher(Launcher):
         return events
 
     def _machines(self) -> KnownNodes | None:
-        """As the courier tells them, if it lives and there are any."""
+        """The nodes by the cluster daemon, if it lives and there are any."""
         cluster = self.desk.machines()
         return cluster if cluster is not None and cluster.ready and alive(cluster.courier) else None
 
     def _keep(self) -> None:
-        """See that there is a courier, and that it stays."""
+        """Keep the cluster daemon running."""
         if time.monotonic() - self._kept < KEEP_S:
             return
         self._kept = time.monotonic()

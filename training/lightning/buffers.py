@@ -1,4 +1,4 @@
-"""Buffers that training changes: each worker has its own, and what becomes of them is one model's."""
+"""Buffers that training changes: each worker has its own, and policies make them one model's."""
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,15 +25,15 @@ from scalebook.training.lightning.package import rank_zero_info
 
 BufferPolicy = Literal["averaged", "of_worker_0", "per_worker", "frozen"]
 NAMES: Final = 8
-"""Buffers that are said by name."""
+"""How many buffers a message names."""
 
 
 class Buffers:
-    """The buffers of one worker's model, or of all workers that one process plays, and what others show of theirs.
+    """The buffers of one worker's model, or of all workers that one process simulates, and what other workers publish.
 
-    Parameters are shared, buffers are not: a worker's forward pass changes its own. Before each push a worker shows
-    what its buffers are (`publish`), and before its next gradient it goes on as the policy says (`apply_policy`). Only
-    what training changes takes part, found while it trains (`Changes`). The policies:
+    Parameters are shared, buffers are not: a worker's forward pass changes its own. Before each push a worker publishes
+    its buffers (`publish`), and before its next gradient it follows the policy (`apply_policy`). Only buffers that
+    training changes take part; they are found while it trains (`Changes`). The policies:
 
     - `averaged`: it goes on from the mean of its own and of what others have shown since it looked last. So nobody runs
       away, and a slow worker, or one that has ended, holds nobody back. Workers but the first begin with what is shown
@@ -75,14 +75,14 @@ class Buffers:
     # --- before training -----------------------------------------------------------------------------------------
 
     def allocate(self) -> None:
-        """By worker 0, before the others share."""
+        """Allocate the shared memory, in worker 0, before the others share."""
         if self._rows is not None:
             self._rows.allocate()
 
     def share(self, meetings: MessageExchange | None) -> None:
-        """With the model where it will be trained. Those that differ between the workers, since each has drawn its own,
-        begin as worker 0's; and who was started again goes on with what it has shown last. None where one process plays
-        all workers."""
+        """Start to share, when the model is on its device. Buffers that differ between the workers, since each has
+        drawn its own, start as worker 0's; a restarted worker resumes what it published last. `meetings` is None if one
+        process simulates all workers."""
         if self._rows is None:
             return
         self._rows.map()
@@ -127,7 +127,7 @@ class Buffers:
                 self._common.setdefault(worker, set()).update(run.numbers)
 
     def begin_watching(self) -> None:
-        """What changes from now on is training's doing: when it starts, and when it goes on after a validation."""
+        """Count changes from now on as training's: at its start, and when it goes on after a validation."""
         if self._rows is not None:
             self._changes.begin_watching()
 
@@ -140,11 +140,11 @@ class Buffers:
     # --- with each push ------------------------------------------------------------------------------------------
 
     def now(self) -> list[Tensor]:
-        """All of the model's, as they are."""
+        """All buffers of the model, as they are."""
         return [torch.empty(0) if (now := buffer.now) is None else now for buffer in self._all]
 
     def publish(self, worker: int, version: int) -> None:
-        """Show the others what the model's are, which is `worker`'s, before a push from `version`.
+        """Publish the model's buffers, which are `worker`'s, before a push from `version`.
 
         ValueError for what cannot be shared.
         """
@@ -162,9 +162,10 @@ class Buffers:
         self._rows.publish_head(place, self._runs)
 
     def apply_policy(self, worker: int, version: int, into: list[Tensor] | None = None) -> None:
-        """Go on as the policy says, of what others have shown; `version`: what this worker has pulled.
+        """Update the buffers by the policy, from what others have published; `version`: the version that this worker
+        has pulled.
 
-        `into`: the worker's, where they are not what the model has now.
+        `into`: the worker's buffers, if the model does not have them at present.
         """
         if self._rows is None:
             return
@@ -207,8 +208,8 @@ class Buffers:
     # --- what is validated ---------------------------------------------------------------------------------------
 
     def show_mean(self, living: Sequence[int]) -> None:
-        """Put the mean of running statistics over those of the `living` workers that have trained into this worker's
-        model. Its own are kept, and nobody else sees a change."""
+        """Put the mean of the running statistics of those `living` workers that have trained into this worker's model.
+        Its own are saved, and no other worker sees a change."""
         if self._own:
             return
         for run, values in self._shown(living, lambda run: run.fate is BufferFate.VALIDATED):
@@ -217,18 +218,18 @@ class Buffers:
 
     @property
     def shows_mean(self) -> bool:
-        """Whether the model has the mean at present."""
+        """Whether the model has the mean statistics at present."""
         return bool(self._own)
 
     def show_own(self) -> None:
-        """Go on with this worker's own."""
+        """Restore this worker's own statistics."""
         for run, values in self._own:
             self._put(run, values)
         self._own = []
 
     def apart(self, living: Sequence[int]) -> float | None:
-        """How far the workers' were from their mean before they were brought together: the largest distance of any
-        worker and buffer, in parts of the mean's norm. None where training changes no such buffers."""
+        """The largest distance of any worker's buffer from the workers' mean, before averaging, relative to the mean's
+        norm. None if training changes no such buffers."""
         largest = None
         for run, values in self._shown(
             living, lambda run: run.fate is not BufferFate.VALIDATED and _is_number(run.dtype)

@@ -1,7 +1,7 @@
 """`python -m scalebook.training.supervisor.notify_command FOLDER ENDINGS`: run the command, post to the webhook.
 
-As `[notify]` in the folder's `scalebook.toml` says, and only where the folder is trusted. What fails is said on
-standard output, which is the supervisor's log.
+It follows `[notify]` in the folder's `scalebook.toml`, if the folder is trusted. Failures go to standard output, which
+is the supervisor's log.
 """
 
 import json
@@ -24,7 +24,7 @@ WEBHOOK_DEADLINE_S: Final = 10.0
 
 
 def main(argv: Sequence[str]) -> int:
-    """0 when all were told."""
+    """Notify of all endings; returns 0 if all succeeded."""
     workspace, endings = Workspace(Path(argv[0])), records.parse(Path("argument"), argv[1].encode(), list[Ending])
     if not trusted(workspace):
         print("scalebook: no notification: the folder is not trusted (--trust, or the button on the pages)")
@@ -36,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def notify(settings: NotifySettings, ending: Ending, folder: Path) -> list[str]:
-    """Tell of one ending; returns what went wrong, in words."""
+    """Notify of one ending; returns what failed, in words."""
     content = json.dumps({**asdict(ending), "text": ending.text})
     problems = []
     if settings.command:

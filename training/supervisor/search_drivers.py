@@ -1,4 +1,4 @@
-"""Keeping drivers alive: the supervisor's part of a search. It knows nothing of Optuna."""
+"""Keeps search drivers alive: the supervisor's part of a search. It knows nothing of Optuna."""
 
 import time
 from collections.abc import Callable
@@ -10,31 +10,33 @@ from scalebook.training.search.search_folder import DriverProcess, SearchFolder,
 
 LOOK_EVERY_S: Final = 1.0
 ATTEMPTS: Final = 3
-"""So often a driver may die without having got any further before its search is given up."""
+"""How often a driver may die without progress before its search is given up."""
 DRIVER: Final = "scalebook.training.search.driver.driver_loop"
 
 
 class SearchDrivers:
-    """Starts a driver for every search that wants one. Call `poll` often; it looks once a second, or when told.
+    """Starts a driver for every search that needs one. Call `poll` often; it checks once a second, or when the folder
+    of searches has changed.
 
-    Nothing is started, and no death counted, while a disk is full.
+    While a disk is full it starts nothing and counts no death.
     """
 
     def __init__(
         self, workspace: Workspace, driver: str = DRIVER, ended: Callable[[SearchFolder], None] | None = None
     ) -> None:
-        """`driver` is the module that is started with a search's folder; `ended` hears of each that has ended."""
+        """`driver` is the module that is started with a search's folder; `ended` is called for each search that has
+        ended."""
         self.workspace, self.driver, self._ended = workspace, driver, ended
         self.open: set[str] = set()
         """Searches that have not ended."""
         self._deaths: dict[str, tuple[int, int]] = {}  # by id: deaths in a row, and how many trials were done then
         self._looked, self._stamp = 0.0, 0.0
         self._started: dict[str, ProcessId] = {}
-        """Drivers of ours that there was no room to write down."""
+        """Drivers of ours that a full disk kept from being recorded."""
         self._full = False
 
     def poll(self, full: str = "") -> None:
-        """`full` says that the disk is."""
+        """Start and check drivers. `full`: why the disk is full, if it is."""
         now, stamp = time.monotonic(), self.workspace.studies.stat().st_mtime
         if stamp == self._stamp and now - self._looked < LOOK_EVERY_S:
             return

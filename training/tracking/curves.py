@@ -1,4 +1,4 @@
-"""Curves as they are drawn: several seeds as one with its interval, and no more points than can be seen."""
+"""Curves for drawing: several seeds as one mean curve with its interval, and no more points than can be seen."""
 
 import math
 from bisect import bisect_left
@@ -22,7 +22,8 @@ class MeanCurve:
 
 
 def mean_curve(curves: Sequence[MetricCurve], axis: str) -> MeanCurve | None:
-    """Over the stretch of `axis` that all curves cover, by linear interpolation; None without one."""
+    """The mean over the range of `axis` that all curves cover, by linear interpolation; None if there is no such
+    range."""
     points = [curve.on(axis) for curve in curves if curve.axis(axis)]
     if len(points) < 2:
         return None
@@ -46,7 +47,7 @@ def mean_curve(curves: Sequence[MetricCurve], axis: str) -> MeanCurve | None:
 
 
 def at_x(x: Sequence[float], y: Sequence[float], position: float) -> float:
-    """The value at `at` on the line through the points; `at` lies within `x`, which rises."""
+    """The value at `position`, by linear interpolation; `x` is increasing and contains `position`."""
     right = bisect_left(x, position)
     if right < len(x) and x[right] == position:
         return y[right]
@@ -55,7 +56,8 @@ def at_x(x: Sequence[float], y: Sequence[float], position: float) -> float:
 
 
 def thin(x: Sequence[float], y: Sequence[float], points: int) -> tuple[list[float], list[float]]:
-    """At most about `points` of a curve: of each stretch its lowest and its highest, so that no spike is lost."""
+    """At most about `points` points of a curve: the lowest and the highest of each section, so that no spike is
+    lost."""
     if len(x) <= points:
         return list(x), list(y)
     stretch = -(-len(x) * 2 // points)  # ceil; two points are kept of each stretch
@@ -69,10 +71,9 @@ def thin(x: Sequence[float], y: Sequence[float], points: int) -> tuple[list[floa
 
 
 def smooth(values: Sequence[float], weight: float) -> list[float]:
-    """Exponential moving average, point by point: each keeps `weight` of what came before, 0 to below 1.
+    """Exponential moving average: each point keeps `weight` of the average before it, 0 to below 1.
 
-    Without the pull towards zero at the beginning (Kingma & Ba 2015, the correction of bias). What is not finite stays
-    as it is, and is not averaged.
+    With bias correction at the start (Kingma & Ba 2015). Values that are not finite are kept, and not averaged.
     """
     assert 0.0 <= weight < 1.0, weight
     averages, average, share = [], 0.0, 0.0

@@ -1,7 +1,7 @@
-"""Whether a database is of this MLflow's version: looked up before MLflow opens it, and not changed.
+"""Checks the version of a database before MLflow opens it, without changing it.
 
-MLflow makes tables that it misses, also in a database of another version, and refuses that only then. The versions that
-it knows are read from its migrations' files, without importing it or them.
+MLflow creates missing tables even in a database of another version, and refuses that database only afterwards. The
+versions that it knows are read from its migration files, without importing them.
 """
 
 import importlib.metadata
@@ -23,19 +23,19 @@ REVISION: Final = re.compile(r"^(revision|down_revision)\b[^=\n]*= *[\"']([0-9a-
 DATABASE: Final = re.compile(r"(postgresql|mysql|mssql|sqlite)(\+\w+)?://")
 QUESTION: Final = "SELECT version_num FROM alembic_version"
 TABLES: Final = frozenset({"experiments", "runs"})
-"""Some that MLflow has had from its beginning: with them, and without a version, a database is of its first ones."""
+"""Tables that MLflow has always had: a database with them and without a version is of one of the first versions."""
 
 
 class Revisions(NamedTuple):
-    """Of a database's tables, as MLflow's migrations name them."""
+    """The schema versions that the installed MLflow knows, from its migrations."""
 
     newest: str
     known: frozenset[str]
 
 
 def require_known(address: str) -> None:
-    """ConfigError, with the remedy, for a database of another MLflow's version. Any other store is not looked at, nor
-    a database that is empty or does not answer."""
+    """ConfigError for a database of another MLflow version. Other stores are not checked, nor a database that is empty
+    or does not answer."""
     if not DATABASE.match(address):
         return
     import sqlalchemy  # 0.1 s; MLflow does it anyway

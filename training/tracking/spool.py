@@ -1,7 +1,8 @@
-"""What a job on another machine tells MLflow: written beside it, line by line, and told to the store where that is.
+"""The spool of a job on another node: it writes its calls to MLflow into a file, and they are replayed where the store
+is.
 
-Of the few methods of MLflow's client that a run uses. Lines are appended in one write each, and never changed; files
-are copied, so that each is what it was when it was told of. `replay` may tell a line twice: MLflow keeps one point.
+It has the few methods of MLflow's client that a run uses. Each line is appended in one write and never changed; files
+are copied, so that a later change does no harm. `replay` may send a line twice: MLflow keeps one point.
 """
 
 import json
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
     from mlflow.entities import Metric, Param, RunTag
 
 SPOOL: Final = "SCALEBOOK_SPOOL"
-"""The environment's word for the folder; the process of a job on another machine has it."""
+"""The environment variable with the spool's folder; a job's process on another node has it."""
 LINES: Final = "lines.jsonl"
 FILES: Final = "files"
 APPLIED: Final = "applied"
-"""File beside the lines, where the store is: how many bytes of them it has been told."""
+"""File beside the lines, where the store is: how many of their bytes have been replayed."""
 LARGEST: Final = 2**22
-"""Bytes of lines that are told in one go."""
+"""How many bytes of lines are replayed at once."""
 BEGIN: Final = (
     "UPDATE runs SET start_time = CASE status WHEN 'SCHEDULED' THEN :at ELSE start_time END, status = 'RUNNING' "
     "WHERE run_uuid = :run AND lifecycle_stage = 'active'"
@@ -33,7 +34,7 @@ BEGIN: Final = (
 
 
 class Spool:
-    """In place of an MlflowClient. Any process and thread of the run may write."""
+    """Takes the place of an MlflowClient. Any process and thread of the run may write."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -47,7 +48,7 @@ class Spool:
         tags: "Sequence[RunTag]" = (),
         synchronous: bool | None = None,
     ) -> None:
-        assert not params, "a run's parameters are written where it is made"
+        assert not params, "a run's parameters are recorded when it is created"
         if metrics:
             points = [(metric.key, metric.value, metric.timestamp, metric.step) for metric in metrics]
             self._tell(run_id, "points", points)
@@ -67,7 +68,7 @@ class Spool:
         self._tell(run_id, "status", status)
 
     def begun(self, run_id: str, started: float) -> None:
-        """As `begin` tells it."""
+        """Record that the run has started, for `begin`."""
         self._tell(run_id, "begun", started)
 
     def set_terminated(self, run_id: str, status: str | None = None, end_time: int | None = None) -> None:
@@ -87,17 +88,17 @@ class Spool:
         handle = os.open(self.folder / LINES, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             if os.write(handle, line) != len(line):
-                raise OSError(f"{self.folder / LINES}: a line could not be written whole")
+                raise OSError(f"{self.folder / LINES}: a line could not be written completely")
         finally:
             os.close(handle)
 
 
 def begin(client: "MlflowClient | Spool", run_id: str, started: float) -> None:
-    """The run is RUNNING, if it waited since `at` (unix s): the wait is no part of the duration that MLflow shows. A
-    search that goes on has its first start.
+    """Mark a run as RUNNING. If it was SCHEDULED, its start time becomes `started` (unix s), so that the duration in
+    MLflow does not include the wait; a resumed search keeps its first start.
 
-    MLflow's interface cannot change when a run started, so its database is told; behind a server of somebody else's
-    the wait stays in the duration.
+    MLflow's API cannot change a run's start time, so this changes its database; behind another server the wait stays
+    part of the duration.
     """
     if isinstance(client, Spool):
         client.begun(run_id, started)
@@ -116,9 +117,10 @@ def begin(client: "MlflowClient | Spool", run_id: str, started: float) -> None:
 
 
 def replay(folder: Path, run_id: str, client: "MlflowClient") -> bool:
-    """Tell the store what has come since the last time; False where more is there, or a file has not come yet.
+    """Send the store the lines that have arrived since the last call; False if there are more, or a file has not
+    arrived yet.
 
-    What MLflow raises goes to the caller, who tries again: from the line that failed.
+    Raises MLflow's errors; the next call goes on from the line that failed.
     """
     offset = told_so_far(folder)
     try:

@@ -1,4 +1,4 @@
-"""The supervisor's end of the warm process: start it, give it orders, hear from it, notice that it is out of date."""
+"""The supervisor's end of the fork server: start it, send orders, receive reports, notice that it is out of date."""
 
 import json
 import os
@@ -28,11 +28,11 @@ PRELOAD = (
 )
 PACKAGE = Path(__file__).resolve().parents[2]
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
-"""numpy and pyarrow (through mlflow) start threads when they are imported, unless told so."""
+"""numpy and pyarrow (through mlflow) start threads when they are imported, unless these say otherwise."""
 
 
 class ForkServerProcess:
-    """A warm process that this process started and must `close`. `connection` becomes readable when it has reported.
+    """A fork server that this process has started and must `close`. `connection` becomes readable when it has reported.
 
     Its standard output and error go to the end of the file `log`.
     """
@@ -53,7 +53,7 @@ class ForkServerProcess:
         return not self.closed and alive(self.process)
 
     def order(self, order: Order) -> bool:
-        """Ask for a job; False when the process is gone and the job must wait for the next one."""
+        """Order a job; False if the fork server is gone and the job must wait for the next one."""
         try:
             self.connection.send(json.dumps(asdict(order)).encode())
         except OSError:
@@ -61,7 +61,7 @@ class ForkServerProcess:
         return True
 
     def reports(self) -> list[Report]:
-        """What it has reported since the last call. Closes this end when the other is gone."""
+        """The reports since the last call. Closes this end if the fork server is gone."""
         reports: list[Report] = []
         while not self.closed:
             try:
@@ -82,7 +82,7 @@ class ForkServerProcess:
         return source_stamps(self.package) != self.sources
 
     def close(self) -> None:
-        """End it; it holds nothing. Jobs it has forked go on and fall to this process."""
+        """End it; it holds no state. Jobs that it has forked go on and become children of this process."""
         if not self.closed:
             self.closed = True
             self.connection.close()
@@ -100,7 +100,7 @@ def _spawn(log: Path, child_socket: socket.socket, runner: str, preload: tuple[s
 
 
 def source_stamps(package: Path) -> frozenset[tuple[str, int, int]]:
-    """Path, time of change and size of every Python file of a package."""
+    """Path, modification time and size of every Python file of a package."""
     stamps = set()
     for path in package.rglob("*.py"):
         with suppress(FileNotFoundError):  # replaced just now

@@ -1,4 +1,4 @@
-"""The processes of AsyncPS: what they share, who becomes what, what follows when one dies."""
+"""The processes of AsyncPS: what they share, what each becomes, and what happens when one dies."""
 
 import ctypes
 import mmap
@@ -47,7 +47,7 @@ _FIXED: Final = 0x10  # MAP_FIXED of Linux
 
 
 class Piece(NamedTuple):
-    """Whole pages of memory: their address, their length in bytes, their place in the file."""
+    """Whole pages of memory: their address, length in bytes, and offset in the file."""
 
     address: int
     size: int
@@ -55,9 +55,9 @@ class Piece(NamedTuple):
 
 
 class ParameterSpill:
-    """Pages whose content lies in a file until `bring_back`. Nothing may write to them meanwhile.
+    """Pages whose content is in a file until `bring_back`. Nothing may write to them meanwhile.
 
-    The storages are held, so that what is brought back can never meet memory that somebody else was given.
+    It keeps references to the storages, so that their memory cannot be given to anything else meanwhile.
     """
 
     def __init__(
@@ -67,8 +67,7 @@ class ParameterSpill:
 
     @classmethod
     def of(cls, tensors: Iterable[Tensor]) -> "ParameterSpill":
-        """Move the large parameters that lie in CPU memory of this process alone to a file; none where the disk has no
-        room."""
+        """Move large parameters that are in this process's private CPU memory to a file; none if the disk is full."""
         storages = _storages(tensors)
         pieces = _pieces(storages) if sum(storage.nbytes() for storage in storages) >= WORTH else []
         if sum(piece.size for piece in pieces) < WORTH:
@@ -85,13 +84,14 @@ class ParameterSpill:
             return cls(pieces, storages, os.dup(file.fileno()))
 
     def forget(self) -> None:
-        """In a process forked meanwhile, which has other parameters once it has joined: let these be freed then."""
+        """Drop the references in a forked process, which gets other parameters when it joins, so that the pages can be
+        freed."""
         if self._pieces:
             os.close(self._descriptor)
         self._pieces, self._storages = (), ()
 
     def bring_back(self) -> None:
-        """Load all of it into memory again, at the same addresses. OSError where the file cannot be read."""
+        """Load everything back to the same addresses. OSError if the file cannot be read."""
         for piece in self._pieces:
             _map(piece, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
             _all_of(piece, os.preadv, self._descriptor)
@@ -143,7 +143,7 @@ def _all_of(piece: Piece, move: Callable[[int, list[memoryview], int], int], des
     while copied < piece.size:
         moved = move(descriptor, [content[copied:]], piece.offset + copied)
         if not moved:
-            raise OSError("the file that parameters were set aside in has ended too early")
+            raise OSError("the file with the spilled parameters is too short")
         copied += moved
 
 
@@ -161,16 +161,16 @@ _NOTHING_TRAINS: Final = NodePart(1, Processes(1), 0.0)
 
 
 class AsyncRun(AroundFork):
-    """A monitor, which does not train, workers, and servers under host `process`.
+    """The processes of a run: a monitor, which does not train, workers, and servers under host `process`.
 
-    Lightning's hooks are the affair of `session`, which says what this process is at present.
+    `session`, which is what this process is at present, handles Lightning's hooks.
     """
 
     def __init__(self, arguments: AsyncArguments) -> None:
         self._arguments = arguments
         self.session = Session()
         self.started_with: dict[str, str] = {}
-        """Digests of what must be the same on all machines, by key."""
+        """Digests of what must be the same on all nodes, by key."""
         self._nodes, self._on_each = 1, 1
         self._place: NodeRank | None = None  # of this process among those that somebody started; None: it is alone
         self._machine = _NOTHING_TRAINS
@@ -182,14 +182,14 @@ class AsyncRun(AroundFork):
 
     @override
     def __getstate__(self) -> dict[str, Any]:
-        """Of a copy or a pickle: without what the processes of a run share."""
+        """The state for a copy or a pickle: without what the processes of a run share."""
         shared = ("_kept", "_aside", "_python")
         return {name: value for name, value in vars(self).items() if name not in shared} | {"_machine": _NOTHING_TRAINS}
 
     # --- in the monitor --------------------------------------------------------------------------------------------
 
     def configure(self, nodes: int, on_each: int) -> None:
-        """How many machines the Trainer has, and workers each of them."""
+        """Set the number of nodes, and of workers on each."""
         self._nodes, self._on_each = nodes, on_each
         self._place = node_rank(os.environ, nodes, on_each)
 
@@ -201,7 +201,7 @@ class AsyncRun(AroundFork):
 
     @override
     def before_fork(self, trainer: Trainer) -> Processes:
-        """Make what the processes share. Whatever is not training needs one worker only."""
+        """Create what the processes share. Anything but training needs only one worker."""
         if trainer.state.fn != TrainerFn.FITTING:
             self._machine = _NOTHING_TRAINS
             return self._machine.forks
@@ -248,7 +248,7 @@ class AsyncRun(AroundFork):
 
     @override
     def after_workers(self) -> None:
-        """Let go of the shared memory, and of the number of workers, which the next call may choose anew."""
+        """Release the shared memory, and forget the number of workers, which the next call may change."""
         if self._machine.is_training:
             self._kept.close()
             self._aside.bring_back()
@@ -277,14 +277,14 @@ class AsyncRun(AroundFork):
 
     @override
     def become_server(self, server: int, trainer: Trainer) -> None:
-        """Become server `server`, whose rank comes after the workers'."""
+        """Become server `server`; its rank comes after the workers'."""
         machine = self._machine
         rank, end = machine.processes + server, machine.server(server)
         self.session = ServerSession(rank, machine, self._arguments, end, trainer)
 
     @override
     def stand_in(self, worker: int, trainer: Trainer) -> None:
-        """Become who stands in for worker `worker` of another machine, with its rank."""
+        """Become the proxy of worker `worker` of another node, with its rank."""
         end = self._machine.stand_in(worker)
         self.session = ServerSession(worker, self._machine, self._arguments, end, trainer)
 

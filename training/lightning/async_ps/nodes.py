@@ -1,4 +1,4 @@
-"""The machines of a run over several, each made by its own monitor before the fork."""
+"""The nodes of a run over several, each created by its own monitor before the fork."""
 
 import ipaddress
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ from scalebook.training.lightning.processes.threads import shared_out
 
 
 class FirstNode(TrainingNode):
-    """The machine with the shards: processes here stand in for the workers of the others."""
+    """The node with the shards: a process here is the proxy of each worker of another node."""
 
     several = True
 
@@ -55,7 +55,7 @@ class FirstNode(TrainingNode):
 
     @override
     def arrivals(self) -> Sequence[int] | None:
-        """Nobody's while workers of another machine are behind those here, who cannot do anything meanwhile."""
+        """None while another node's workers are behind those here, which then only wait."""
         arrivals = super().arrivals()
         if arrivals is None:
             return None
@@ -64,7 +64,7 @@ class FirstNode(TrainingNode):
 
 
 class OtherNode(NodePart):
-    """A machine whose workers reach the shards on the first one."""
+    """A node whose workers reach the shards on the first node."""
 
     several = True
     has_shards = False
@@ -90,7 +90,7 @@ class OtherNode(NodePart):
 
     @override
     def returns(self, worker: int) -> bool:
-        """The first of those here that live."""
+        """Whether this is the first living worker of this node."""
         return worker == min(other for other in self._end.living() if other >= self.first)
 
     @override
@@ -103,7 +103,7 @@ class OtherNode(NodePart):
 
 
 def goes_out(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    """Whether what is sent there leaves this machine."""
+    """Whether data sent to this address leaves this machine."""
     return not address.is_loopback
 
 
@@ -118,10 +118,10 @@ def machine_of_several(
     seed: int,
     started_with: Mapping[str, str],
 ) -> FirstNode | OtherNode:
-    """`workers`: of all machines; `on_each`: of one, which several processes may have been started on. `started_with`:
-    digests of the config, by key.
+    """This node's part in the run. `workers`: on all nodes; `on_each`: on one node, possibly of several started
+    processes. `started_with`: digests of the config, by key.
 
-    ConfigError where address, port or key are none; ValueError for settings that do not go between machines.
+    ConfigError for an invalid address, port or key; ValueError for settings that several nodes do not support.
     """
     launch = Launch(workers, settings, seed=seed) if place.index == 0 else None
     on_node, threads = on_each // place.tasks, shared_out(on_each)

@@ -1,4 +1,5 @@
-"""What worker 0 validates and saves: parameters, optimizer state, statistics and data position of one moment."""
+"""Snapshots that worker 0 validates and saves: parameters, optimizer state, statistics and data position at one
+time."""
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
@@ -19,30 +20,30 @@ from scalebook.training.lightning.worker_role import ends_here
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """Where a run goes on from: the checkpoint's versions by optimizer, by which the steps are counted; the numbers by
-    which rates are scheduled, where workers make steps of their own; its place in the data, where it has one."""
+    """Where a run resumes: the checkpoint's versions by optimizer, which count the steps; with `local`, the step
+    numbers that schedule the learning rates; the position in the data, if it has one."""
 
     versions: list[int]
     steps: list[int] | None = None
     position: dict[str, Any] | None = None
     clock_s: float | None = None
-    """Of a virtual run."""
+    """The clock of a simulated run, s."""
 
     @property
     def scheduled(self) -> list[int]:
-        """What rates have been scheduled by so far."""
+        """The steps that have scheduled the learning rates so far."""
         return self.steps or self.versions
 
 
 class Snapshots:
     """Worker 0 validates and writes checkpoints from a consistent snapshot while the others go on.
 
-    A snapshot holds from the moment it is taken until the next batch. The last one of a run waits until it includes
-    every update, and holds after the fit too.
+    A snapshot is valid until the next batch. The last one of a run waits for every update, and stays valid after the
+    fit.
 
     Args:
-        wait_for_others: Returns when all updates of the run are made; sets `has_all`.
-        clock_state: What a checkpoint keeps of the run's clock, if that does not go by itself.
+        wait_for_others: Returns when all updates of the run have been made; sets `has_all`.
+        clock_state: The state of the run's clock for a checkpoint, if it has one.
     """
 
     def __init__(
@@ -57,25 +58,25 @@ class Snapshots:
         self._parts, self._joined, self._buffers, self._following = parts, joined, buffers, following
         self._wait_for_others, self._clock_state = wait_for_others, clock_state
         self.taken: Snapshot | None = None
-        """Of the version that worker 0's replica has."""
+        """The snapshot of the version in worker 0's replica."""
         self.has_begun = False
         """Whether this worker has begun to train: until then it has the first version, and what was loaded into it."""
         self.has_all = False
         """Whether what is taken is the run's last, of which nobody trains on."""
 
     def drop(self) -> None:
-        """Training goes on: the next is another."""
+        """Drop the snapshot, because training goes on."""
         self.taken = None
 
     def have(self) -> Snapshot:
-        """The one taken since the last batch, for a validation say; else a new one. What was validated is what is
-        saved."""
+        """The snapshot taken since the last batch (for a validation, say), or a new one, so that what is saved is what
+        was validated."""
         return self.taken or self.take()
 
     def take(self, moment: str = "after its last step and before a checkpoint") -> Snapshot:
-        """Parameters, optimizer states and data position of now, which are what is validated, named and saved.
+        """Take a snapshot of the present parameters, optimizer states and data position, to validate, name and save.
 
-        `moment`: when, for the error that names who wrote into parameters before.
+        `moment`: the present moment in words, for the error about code that has written into parameters.
         """
         trainer = self._parts.trainer
         if self.has_all and self.taken is not None:
@@ -113,7 +114,7 @@ class Snapshots:
             return {name: _own_storage(value) for name, value in default().items()}
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
-        """Its state dict."""
+        """The optimizer's state dict in the snapshot."""
         snapshot, clients = self.have(), self._joined.clients
         number = next(i for i, client in enumerate(clients) if client.optimizer is optimizer)
         states = snapshot.optimizers[number]["state"]
@@ -133,7 +134,7 @@ class Snapshots:
         return for_any_trainer({**gathered, **step}, self._parts.machine.processes, own_state, position)
 
     def ours(self) -> dict[str, Any] | None:
-        """What a checkpoint says for us alone, without the residuals; None where nothing is taken."""
+        """AsyncPS's part of a checkpoint, without the residuals; None without a snapshot."""
         if self.taken is None:
             return None
         samples = self._parts.figures.counts().samples
@@ -141,17 +142,17 @@ class Snapshots:
         return {**own_state, "local": self.taken.local} if self.taken.local else own_state
 
     def resume(self, checkpoint: Mapping[str, Any], own_state: Mapping[str, Any]) -> ResumePoint:
-        """Every worker takes the hyper-parameters; worker 0 puts state and versions back into the shards. `ours`: what
-        the checkpoint says for us alone.
+        """Restore hyper-parameters in every worker; worker 0 also restores state and versions in the shards.
+        `own_state`: AsyncPS's part of the checkpoint.
 
-        A checkpoint of another strategy says only how many steps all optimizers together have made. One without any
-        optimizer's state leaves them as they are. ValueError if it has others than the model.
+        A checkpoint of another strategy only has the number of steps of all optimizers together. A checkpoint without
+        optimizer states leaves them unchanged. ValueError if it has other optimizers than the model.
         """
         optimizers, states = [client.optimizer for client in self._joined.clients], list(checkpoint["optimizer_states"])
         if states and len(states) != len(optimizers):
             raise ValueError(
                 f"ckpt_path: the checkpoint has the state of {len(states)} optimizers, and the model has "
-                f"{len(optimizers)}. Use the model's configure_optimizers of then, or save with weights_only=True."
+                f"{len(optimizers)}. Use the configure_optimizers that wrote it, or save with weights_only=True."
             )
         local = self._parts.end.settings.local.steps  # then each worker's state is its own
         for optimizer, state in zip(optimizers, states, strict=False):

@@ -1,4 +1,4 @@
-"""A trial's learning curve as a file, for whoever compares trials while they run (`curve.jsonl` of its job)."""
+"""Writes a trial's learning curve to a file (`curve.jsonl` of its job), by which running trials are compared."""
 
 import json
 import math
@@ -13,10 +13,10 @@ from scalebook.training.tracking.logger import Axes
 
 
 class CurveWriter(Callback):
-    """Worker 0 appends a line after each validation; without validations after each epoch, of what training recorded.
+    """Worker 0 appends a line after each validation; without validations, after each epoch, with training metrics.
 
-    `{"updates": 90, "samples": 2880, "seconds": 0.41, "bytes": 0.0, "metrics": {"val/loss": 1.2}}`. Stands
-    after `measure` in the Trainer's list, which pins the place of a validation and gathers its metrics.
+    `{"updates": 90, "samples": 2880, "seconds": 0.41, "bytes": 0.0, "metrics": {"val/loss": 1.2}}`. It comes after
+    `measure` in the Trainer's list, which fixes the axes of a validation and gathers its metrics.
     """
 
     def __init__(self, job: JobFolder, measure: Measure) -> None:

@@ -1,4 +1,4 @@
-"""How far a run is, once a second, for whoever watches the job's folder or its log."""
+"""Reports a run's progress, once a second, in the job's folder and ever more rarely in its log."""
 
 import time
 from pathlib import Path
@@ -21,14 +21,14 @@ FIRST_LINE_S: Final = 2.0
 LONGEST_LINE_S: Final = 60.0
 Phase = Literal["starting", "training", "validating", "ending"]
 SHOWN: Final = 3
-"""Metrics of validation in a line."""
+"""The most validation metrics in a line."""
 
 
 class Heartbeat(Callback):
-    """Worker 0 writes `progress.json` every second between batches, and a line to the log ever more rarely. It tells
-    MLflow what the job takes of its machine, which it samples itself where no supervisor does.
+    """Worker 0 writes `progress.json` every second between batches, and a line to the log ever more rarely. It also
+    sends the job's system metrics to MLflow, and samples them itself if no supervisor does.
 
-    `lines` is off where a progress bar is shown.
+    `lines` is off if a progress bar is shown.
     """
 
     def __init__(self, job: JobFolder, measure: Measure, *, lines: bool) -> None:
@@ -123,7 +123,8 @@ class Heartbeat(Callback):
 
 
 def fraction(trainer: Trainer, updates: int) -> float | None:
-    """How much of the budget is used, 0 to 1: of updates, epochs or time, whichever is furthest; None without one."""
+    """The used fraction of the budget, 0 to 1: of updates, epochs or time, whichever is furthest; None without a
+    budget."""
     parts: list[float] = []
     figures = figures_of(trainer)
     budget = (figures and figures.max_updates) or trainer.max_steps
@@ -142,19 +143,21 @@ def fraction(trainer: Trainer, updates: int) -> float | None:
 
 
 def made_again(checkpoint: str | Path | None, updates: int) -> str:
-    """What the run that left `checkpoint` had made after these `updates`, which is lost with it, in one line; "" where
-    nothing is known of it, or nothing is lost. It may have made more in the second after its last beat."""
+    """A line on the updates that the run which wrote `checkpoint` made after it, and that are lost; "" if none are, or
+    that is not known. It may have made more in the second after its last heartbeat."""
     records = (JobFolder(folder).progress() for folder in (Path(checkpoint).parents if checkpoint else ()))
     before = next((progress for progress in records if progress is not None), None)
     if before is None or before.updates <= updates:
         return ""
     lost = before.updates - updates
-    return f"Resumes at update {updates:,}; the run before had made {before.updates:,} or more: {lost:,} or more again."
+    return (
+        f"Resumes at update {updates:,}; the run before had made at least {before.updates:,}: {lost:,} are made again."
+    )
 
 
 def line(progress: Progress, simulated: bool = False) -> str:
-    """One line for people: `42 %  epoch 4  1,440 updates  12.3 s  train/loss 0.123  ...`; `simulated`: the run's
-    seconds are, `12.3 virtual s`."""
+    """One line for people: `42 % epoch 4 1,440 updates 12.3 s train/loss 0.123 ...`; if `simulated`, `12.3 virtual
+    s`."""
     words = [] if progress.fraction is None else [f"{progress.fraction:4.0%}"]
     words += [
         f"epoch {progress.epoch_under_way}",

@@ -1,4 +1,4 @@
-"""The machine with the shards of a run whose other machines may join and leave while it trains."""
+"""The monitor on the node with the shards, if other nodes may join and leave while the run trains."""
 
 import logging
 import time
@@ -21,11 +21,11 @@ log = logging.getLogger(__name__)
 
 
 class ElasticMonitor(ServerMonitor):
-    """A place that nobody has taken is that of a worker that has died, and may come back at any time.
+    """A free place is treated like that of a dead worker, which may come back at any time.
 
-    Who comes knocks at the port, and is told to come again; a process then stands in for it. Until `elastic.min`
-    workers are there the others wait for all places, as without it; then those that are free are given up. An exception
-    on another machine costs that machine.
+    A worker that comes knocks at the port and is told to come again; a process is then started as its proxy. Until
+    `elastic.min` workers are there, all wait for all places, as without `elastic`; then the free places are given up.
+    An exception on another node ends only that node.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ElasticMonitor(ServerMonitor):
     def miss(self) -> NoReturn:
         raise TimedOut(
             f"{WORKERS}.min: is {self._elastic.min}, and {len(self._taken)} have come, for {self._deadline_s:g} s, to "
-            f"{self._place.where}. Start it on more machines, each with its own NODE_RANK, or raise "
+            f"{self._place.where}. Start it on more nodes, each with its own NODE_RANK, or raise "
             f"{self.DEADLINE_KEY}."
         )
 
@@ -92,7 +92,7 @@ class ElasticMonitor(ServerMonitor):
 
     @override
     def refuse(self, machine: int, why: ConfigError) -> None:
-        """It is told, and takes no part; the others train on."""
+        """Tell the node that it takes no part; the others go on."""
         log.warning("%s takes no part: %s", self.name(machine), why)
         self.tell_refusal(why, machine)
         self._ends[machine] = NodeEnd(ExitReason.RAISED, str(why))
