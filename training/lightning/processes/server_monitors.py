@@ -150,8 +150,8 @@ class WorkersMonitor(OtherMonitor):
         if self._saved is None:
             return f"No checkpoint of it is known here: at least {made:,} updates are lost"
         path, updates = self._saved
-        lost = f"at least {made - updates:,} updates" if made > updates else "as far as known no updates"
-        return f"Resume on all nodes from its checkpoint {path}: {lost} made since then are lost"
+        lost = f"at least {made - updates:,} later updates are lost" if made > updates else "no later updates are known"
+        return f"Resume on all nodes from its checkpoint {path}: {lost}"
 
 
 class ServerDeaths(Deaths):
