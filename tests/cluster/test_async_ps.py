@@ -122,7 +122,8 @@ def test_a_cut_link_is_told_by_both_and_the_first_goes_on(apart: Namespaces, tmp
         (tmp_path / "stop").touch()
         if not comes_back:
             with pytest.raises(
-                NodeLost, match=rf"^node 0 .* is lost to this machine, at 10\.77\.0\.1:{port}: channel: "
+                NodeLost,
+                match=rf"^node 0 .* can no longer be reached from this node, at 10\.77\.0\.1:{port}: channel: ",
             ):
                 machines[1].result()
             assert ended[1] - began < 3 * TOLD_S

@@ -1,5 +1,5 @@
-"""What every room uses: errors with key and remedy, files and records, workspaces, trust, where a process is.
+"""What every package uses: errors with key and remedy, files and records, workspaces, trust, node ranks.
 
-Begin with `errors.py` (a person's mistake, said so that it can be mended), `workspace.py` (the folder that a person
-works in) and `files/` (reading with care, writing whole). Nothing here knows of training, jobs or notebooks.
+Begin with `errors.py` (how a user's mistake is reported), `workspace.py` (the folder that a user works in) and `files/`
+(safe reading, atomic writing). Nothing here knows of training, jobs or notebooks.
 """

@@ -1,15 +1,16 @@
-"""A mistake in what the user wrote, said so that it can be mended."""
+"""A user's mistake, reported with its key and a remedy."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
 
 LONGEST: Final = 1000
 LONGEST_KEY: Final = 200
-"""Characters of a message, and of a key in it; both may repeat what somebody wrote, whatever that is."""
+"""The longest message, and key in it, in characters; both may repeat what a user wrote."""
 
 
 def one_line(text: str, most: int = LONGEST) -> str:
-    """`text` on one line that a terminal can show: line ends as spaces, other control characters escaped, cut."""
+    """`text` on one line that a terminal can show: line ends become spaces, other control characters are escaped, and a
+    long text is cut."""
     text = text if len(text) <= most else f"{text[: most - 3]}..."
     if text.isprintable():
         return text
@@ -35,7 +36,8 @@ class Problem:
 
     @classmethod
     def said_by(cls, error: ValueError) -> "Problem":
-        """What the engine, which knows no configs, says in words of the same order: `key: message. Remedy.`"""
+        """A Problem from a ValueError of the engine, which knows no configs, with a text of the form `key: message.
+        Remedy.`"""
         key, _, rest = str(error).partition(": ")
         message, _, remedy = rest.rpartition(". ")
         return cls(key, message, remedy)
@@ -54,7 +56,7 @@ class ConfigError(ValueError):
 
     @classmethod
     def said_by(cls, error: ValueError) -> "ConfigError":
-        """As `Problem.said_by`."""
+        """Like `Problem.said_by`."""
         problem = Problem.said_by(error)
         return cls(problem.key, problem.message, problem.remedy)
 

@@ -1,4 +1,4 @@
-"""A mean over seeds and how sure it is."""
+"""A mean over seeds, with its confidence interval."""
 
 import math
 import statistics
@@ -24,7 +24,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Reached:
-    """How much it took to reach a target. `estimate` is over all `runs`; None (censored) where any missed it."""
+    """What it took to reach a target. `estimate` is over all `runs`; None (censored) if any run missed the target."""
 
     estimate: Estimate | None
     reached: int
@@ -32,25 +32,26 @@ class Reached:
 
 
 def estimate(values: Iterable[float | None]) -> Estimate | None:
-    """Mean and interval of those values that are there and finite; None where there is none."""
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    if not known:
+    """Mean and interval of the finite values; None if there are none."""
+    finite = [value for value in values if value is not None and math.isfinite(value)]
+    if not finite:
         return None
-    if len(known) == 1:
-        return Estimate(known[0], None, 1)
-    half = t_975(len(known) - 1) * statistics.stdev(known) / math.sqrt(len(known))
-    return Estimate(statistics.fmean(known), half, len(known))
+    if len(finite) == 1:
+        return Estimate(finite[0], None, 1)
+    half = t_975(len(finite) - 1) * statistics.stdev(finite) / math.sqrt(len(finite))
+    return Estimate(statistics.fmean(finite), half, len(finite))
 
 
 def reached(values: Iterable[float | None]) -> Reached:
-    """How many runs reached the target, and an estimate of what it took; None for a run that never did."""
+    """How many runs reached the target, and an estimate of what it took. A value of None is a run that never did."""
     amounts = list(values)
     count = sum(amount is not None for amount in amounts)
     return Reached(estimate(amounts) if amounts and count == len(amounts) else None, count, len(amounts))
 
 
 def t_975(degrees: int) -> float:
-    """The 97.5 % quantile of Student's t; above the table its expansion about the normal's (error below 1e-5)."""
+    """The 97.5 % quantile of Student's t; beyond the table, by expansion about the normal quantile (error below
+    1e-5)."""
     if degrees <= len(T_975):
         return T_975[degrees - 1]
     z = statistics.NormalDist().inv_cdf(0.975)

@@ -1,6 +1,6 @@
-"""Why runs fail: the classes, the exceptions that name them, and what a person can do about each.
+"""Why runs fail: the classes of failure, the exceptions that lead to them, and a remedy for each.
 
-Torch is recognised by the names of its exceptions, so that the browser side can use this module without loading it.
+Torch's exceptions are recognised by name, so that the app can use this module without loading torch.
 """
 
 import math
@@ -51,14 +51,14 @@ FEWER_WORKERS = "Or use fewer asynchronous workers: stale gradients bear a small
 
 @dataclass(frozen=True)
 class Failure:
-    """One failed run, explained: `cause` is one line that names the process where that is known."""
+    """Why a run failed. `cause` is one line; it names the process, if that is known."""
 
     failure_class: FailureClass
     cause: str
     advice: str
     worker: int | None = None
     frame: str = ""
-    """Where in a person's own code it was raised, as a traceback writes it."""
+    """The line of the user's own code that raised it, as in a traceback."""
 
 
 class Diverged(RuntimeError):
@@ -73,7 +73,7 @@ class Diverged(RuntimeError):
 
 
 class ProcessLost(RuntimeError):
-    """A process of a run died; `cause` names its pid and the signal or exit code."""
+    """A process of the run died; `cause` names its pid and the signal or exit code."""
 
     role: ClassVar[str]
 
@@ -86,48 +86,47 @@ class ProcessLost(RuntimeError):
 
 
 class WorkerLost(ProcessLost):
-    """A worker that the run could not spare."""
+    """A worker died that the run cannot go on without."""
 
     role = "worker"
 
 
 class ServerLost(ProcessLost):
-    """A server process that could not be started again."""
+    """A server process died and could not be restarted."""
 
     role = "server"
 
 
 class NodeLost(RuntimeError):
-    """Another machine of the run has ended it, or is not heard of any more; the message says which and why."""
+    """Another node has ended the run, or does not answer any more; the message says which and why."""
 
 
 class TimedOut(RuntimeError):
-    """A wait inside a run met its deadline; the message says who waited for what."""
+    """A wait inside a run reached its deadline; the message says who waited for what."""
 
 
 OURS = (Diverged, ProcessLost, NodeLost, TimedOut, ConfigError)
 
 MEMORY_WORDS = ("out of memory", "can't allocate memory", "cannot allocate memory", "unable to allocate", "bad_alloc")
-"""Of torch's allocators for CPU and GPU, the operating system, NumPy and C++, in lower case."""
+"""Messages of torch's allocators for CPU and GPU, the operating system, NumPy and C++, in lower case."""
 GPU_MEMORY = re.compile(
     r"\bcu\w+_alloc_failed\b|\bcudnn_status_\w+_allocation_failed\b|\bcuda_?error_?(memory_?allocation|out_of_memory)\b",
     re.IGNORECASE,
 )
-"""What cuBLAS, cuDNN, cuSPARSE, cuSOLVER, cuFFT, CUDA's runtime and its driver call it, of the GPU's memory or the
-host's."""
+"""How cuBLAS, cuDNN, cuSPARSE, cuSOLVER, cuFFT, CUDA's runtime and its driver report a lack of GPU or host memory."""
 ONEDNN_MEMORY = re.compile(r"could not create a (primitive(?! descriptor)|memory object)", re.IGNORECASE)
-"""What oneDNN says where it has no memory for what a convolution needs beside its tensors. (A descriptor that it cannot
-create is an operation that it does not know.)"""
+"""What oneDNN reports when it lacks scratch memory for a convolution. (A descriptor that it cannot create is an unknown
+operation.)"""
 
 INTERVAL_MESSAGE = " `val_check_interval` ("
-"""How Lightning's ValueError begins for an interval of more batches than an epoch has."""
+"""How Lightning's ValueError begins for a validation interval longer than an epoch."""
 
 BYTES = re.compile(r"\b(\d[\d,]{8,}) bytes\b")
 DATA_MODULES = ("/training/zoo/data/", "/torch/utils/data/")
 
 
 def classify(error: BaseException) -> Failure:
-    """Explain an exception that ended a run, looking through its chain of causes."""
+    """The failure that an exception means, found along its chain of causes."""
     chain = list(_chain(error))
     if (full := next(filter(is_full, chain), None)) is not None:  # whatever else came of it
         return Failure(FailureClass.DISK_FULL, _one_line(full), ADVICE[FailureClass.DISK_FULL])
@@ -165,7 +164,7 @@ def _class_of(error: BaseException) -> FailureClass:
 
 
 def wants_memory(text: str) -> bool:
-    """Whether an error message, or the end of a log, says that memory could not be had."""
+    """Whether an error message, or the end of a log, reports a lack of memory."""
     named = any(words in text.lower() for words in MEMORY_WORDS)
     return named or any(kind.search(text) is not None for kind in (ONEDNN_MEMORY, GPU_MEMORY))
 

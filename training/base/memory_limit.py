@@ -1,4 +1,5 @@
-"""A ceiling on the memory of a run's processes, so that "too large" is an error and not the end of the machine."""
+"""A limit on the memory of a run's processes, so that a model that is too large raises an error instead of exhausting
+the machine."""
 
 import resource
 from collections.abc import Iterator
@@ -11,11 +12,11 @@ MB: Final = 1_000_000
 
 @contextmanager
 def memory_limit(megabytes: int | None) -> Iterator[None]:
-    """Meanwhile this process, and each that it forks, may take so many MB beyond what this one has now.
+    """Limit this process, and each process that it forks, to `megabytes` beyond what this one has now.
 
-    By RLIMIT_DATA (Linux 4.7): private memory that can be written to, so tensors, Python's objects, optimizer states,
-    8 MB for the stack of each thread; not what is shared (parameters of AsyncPS) and not a GPU's. What asks for more
-    gets torch's "can't allocate memory" or a MemoryError. None: no ceiling.
+    By RLIMIT_DATA (Linux 4.7), which counts private writable memory: tensors, Python objects, optimizer states, 8 MB
+    for each thread's stack; not shared memory (parameters of AsyncPS) and not a GPU's. Beyond it, allocation raises
+    torch's "can't allocate memory" or a MemoryError. None: no limit.
     """
     if megabytes is None:
         yield
@@ -32,7 +33,7 @@ def memory_limit(megabytes: int | None) -> Iterator[None]:
 
 
 def data_bytes() -> int:
-    """What the limit is held against: the private writable memory of this process, touched or not (VmData)."""
+    """What counts against the limit: the private writable memory of this process, touched or not (VmData)."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith("VmData:"):
             return int(line.split()[1]) * 1024
@@ -40,13 +41,13 @@ def data_bytes() -> int:
 
 
 def free_bytes() -> int | None:
-    """Bytes below the ceiling now; None where there is none."""
+    """Bytes left below the limit; None without a limit."""
     ceiling = resource.getrlimit(resource.RLIMIT_DATA)[0]
     return None if ceiling == resource.RLIM_INFINITY else max(0, ceiling - data_bytes())
 
 
 def available_bytes() -> int | None:
-    """Memory that this machine, or the control group that this process is in, can still give; None: it does not say."""
+    """Bytes that this machine, or the process's control group, still has; None if that is not known."""
     machine = [line for line in _lines(Path("/proc/meminfo")) if line.startswith("MemAvailable:")]
     limits = [int(line.split()[1]) * 1024 for line in machine]
     group = next((line.rpartition("::")[2] for line in _lines(Path("/proc/self/cgroup")) if "::" in line), "/")

@@ -1,4 +1,4 @@
-"""The user's own modules, which `scalebook.toml` names: found without importing them, and imported with care."""
+"""The user's own modules, which `scalebook.toml` names: found without importing them, and imported safely."""
 
 import contextlib
 import importlib
@@ -15,10 +15,11 @@ UNTRUSTED: Final = f"not imported, because this folder is not trusted (press Tru
 
 
 def import_modules(workspace: Workspace) -> tuple[list[ModuleType], list[str]]:
-    """Import what `scalebook.toml` names; (those that could be, `NAME: cause` for each that could not).
+    """Import the modules that `scalebook.toml` names; returns the imported ones, and `NAME: cause` for each other one.
 
-    None of a folder that is not trusted. The folder comes last on the path, so that its modules hide nobody's. What
-    they print goes to standard error. Runs the user's code: only for processes of their own, never for the browser's.
+    Imports nothing from a folder that is not trusted. The folder comes last on `sys.path`, so that its modules hide no
+    others. What they print goes to standard error. It runs the user's code: only for separate processes, never in the
+    app's.
     """
     imported: list[ModuleType] = []
     problems: list[str] = []

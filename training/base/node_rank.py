@@ -1,4 +1,4 @@
-"""Which of several machines this process is on, by the environment of torchrun, of Slurm, or as it was set by hand."""
+"""Which of several nodes this process is on, by the environment of torchrun or Slurm, or by variables set by hand."""
 
 import re
 from collections.abc import Mapping, MutableMapping
@@ -9,43 +9,41 @@ from scalebook.training.base.errors import ConfigError
 
 NODES: Final = "trainer.num_nodes"
 DEVICES: Final = "trainer.devices"
-HOW: Final = (
-    "Start it on each of the machines with torchrun or srun, or with NODE_RANK, MASTER_ADDR and MASTER_PORT set"
-)
+HOW: Final = "Start it on each node with torchrun or srun, or with NODE_RANK, MASTER_ADDR and MASTER_PORT set"
 KEY_FILE: Final = "SCALEBOOK_KEY_FILE"
-"""Names the file with the key that machines of a run show each other."""
+"""The variable that names the file with the nodes' key."""
 SLURM_PORTS: Final = 15_000
-"""The first of the ports that jobs of Slurm get by their number, as in Lightning."""
+"""The first of the ports for Slurm jobs, by job id, as in Lightning."""
 
 LAUNCHERS: Final = re.compile(
     r"(NODE_RANK|GROUP_RANK|GROUP_WORLD_SIZE|(LOCAL_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)"
     r"|TORCHELASTIC_\w+|SLURM_(STEP_\w+|PROCID|NODEID|LOCALID|NTASKS))"
 )
-"""Variables by which a process knows that it is one of several."""
+"""Variables that tell a process that it is one of several."""
 
 
 @dataclass(frozen=True)
 class NodeRank:
-    """Where a process stands among those that were started for one run, and where they meet.
+    """A process's place among those started for one run, and where they meet.
 
-    One was started on each machine, which forks the workers there, or one for each worker.
+    One process was started on each node, which forks the workers there, or one for each worker.
     """
 
     nodes: int
     node: int
     tasks: int
-    """Processes that were started on each machine."""
+    """Processes started on each node."""
     task: int
-    """Of this machine's."""
+    """This process's number on its node."""
     address: str
     port: int
     hosted: bool = False
-    """Whether somebody else listens there for all: torchrun's agent."""
+    """Whether torchrun's agent listens at the address."""
     by: str = "the environment"
 
     @property
     def index(self) -> int:
-        """Of this process, among all that were started."""
+        """This process's number among all that were started."""
         return self.node * self.tasks + self.task
 
     @property
@@ -58,31 +56,30 @@ class NodeRank:
 
 
 def node_rank(environment: Mapping[str, str], nodes: int, devices: int | None) -> NodeRank | None:
-    """Where this process stands in a run on so many machines; None for one that was started alone.
+    """This process's place in a run on `nodes` nodes; None for a process that was started alone.
 
-    ConfigError where the environment tells of other numbers, or of none. `devices`: workers on each machine, None where
-    that is not known.
+    ConfigError if the environment has other numbers, or none. `devices`: workers on each node, None if not known.
     """
     try:
-        found = _torchrun(environment) or _slurm(environment)
-        if found is None and nodes > 1:
-            found = _by_hand(environment, nodes)
+        rank = _torchrun(environment) or _slurm(environment)
+        if rank is None and nodes > 1:
+            rank = _by_hand(environment, nodes)
     except ConfigError:
         raise
     except (KeyError, ValueError) as error:
-        raise ConfigError(NODES, f"cannot be held against the environment: {error!r}", f"{HOW}.") from error
-    if found is None:
+        raise ConfigError(NODES, f"cannot be compared with the environment: {error!r}", f"{HOW}.") from error
+    if rank is None:
         if nodes > 1:
-            raise ConfigError(NODES, f"is {nodes}, and the environment names no other machine", f"{HOW}; or write 1.")
+            raise ConfigError(NODES, f"is {nodes}, and the environment names no other node", f"{HOW}; or write 1.")
         return None
-    if found.nodes != nodes:
-        raise ConfigError(NODES, f"is {nodes}, and {found.by} started this on {found.nodes}", f"Write {found.nodes}.")
-    if not 0 <= found.node < nodes:
-        raise ConfigError(NODES, f"is {nodes}, and NODE_RANK is {found.node}", f"Use 0 to {nodes - 1}.")
-    if devices is not None and found.tasks not in (1, devices):
-        why = f"is {devices}, and {found.by} started {found.tasks} processes on each machine"
-        raise ConfigError(DEVICES, why, f"Start 1, which forks its workers, or write {found.tasks}.")
-    return found if found.count > 1 else None
+    if rank.nodes != nodes:
+        raise ConfigError(NODES, f"is {nodes}, and {rank.by} started this on {rank.nodes}", f"Write {rank.nodes}.")
+    if not 0 <= rank.node < nodes:
+        raise ConfigError(NODES, f"is {nodes}, and NODE_RANK is {rank.node}", f"Use 0 to {nodes - 1}.")
+    if devices is not None and rank.tasks not in (1, devices):
+        why = f"is {devices}, and {rank.by} started {rank.tasks} processes on each node"
+        raise ConfigError(DEVICES, why, f"Start 1, which forks its workers, or write {rank.tasks}.")
+    return rank if rank.count > 1 else None
 
 
 def _torchrun(environment: Mapping[str, str]) -> NodeRank | None:
@@ -129,12 +126,12 @@ def _by_hand(environment: Mapping[str, str], nodes: int) -> NodeRank | None:
 
 
 def forget_launchers(environment: MutableMapping[str, str]) -> None:
-    """Of a job of the queue, which is started by that alone: what is inherited is of who started the queue."""
+    """Remove the launchers' variables, for a job of the queue: it inherits those of whoever started the queue."""
     for name in [name for name in environment if LAUNCHERS.fullmatch(name)]:
         del environment[name]
 
 
 def first_host(nodes: str) -> str:
-    """Of a list as Slurm writes it: `gpu[07-09,12],login` is `gpu07`."""
+    """The first host of a list in Slurm's form: `gpu07` of `gpu[07-09,12],login`."""
     first = re.split(r",(?![^\[]*\])", nodes)[0]
     return re.sub(r"\[(\w+)[^\]]*\]", r"\1", first)

@@ -1,6 +1,6 @@
-"""Errors that a person's own code raised: where, found in a traceback as it is printed.
+"""Finds in a printed traceback where the user's own code raised an error.
 
-The text is read, not the exception: a worker's traceback comes to the run's main process as text.
+It reads the text, not the exception: a worker's traceback reaches the run's main process as text.
 """
 
 import re
@@ -23,37 +23,37 @@ ERROR: Final = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(?:: (?P<words>[^\n]*))?$"
 PACKAGE: Final = Path(scalebook.__file__).parent
 OURS: Final = (PACKAGE, PACKAGE / "training", PACKAGE / "app", PACKAGE / "pages")  # in a checkout three are links
 INSTALLED: Final = tuple(Path(folder).resolve() for folder in (sys.prefix, sys.base_prefix, *OURS))
-"""Where no code of a person's own lies."""
+"""Folders that hold no code of the user's own."""
 
 
 @dataclass(frozen=True)
 class OwnError:
-    """The innermost frame of a person's own code, and the exception that came of it."""
+    """The innermost frame of the user's own code, and the exception that it led to."""
 
     file: Path
     line: int
     function: str
     code: str
-    """The line itself, "" where it cannot be read any more."""
+    """The line itself; "" if it can no longer be read."""
     error: str
-    """The name of its class, without its module."""
+    """The name of the exception's class, without its module."""
     words: str
 
     @property
     def cause(self) -> str:
         """`ValueError at bad.py:17: no such shape`."""
-        at = f"{self.error} at {self.file.name}:{self.line}"
-        return f"{at}: {self.words}" if self.words else at
+        location = f"{self.error} at {self.file.name}:{self.line}"
+        return f"{location}: {self.words}" if self.words else location
 
     @property
     def frame(self) -> str:
-        """The place of the error, as a traceback writes it."""
+        """The place of the error, as in a traceback."""
         return f'File "{self.file}", line {self.line}, in {self.function}\n    {self.code}'.rstrip()
 
 
-def own_error(text: str, own: Callable[[Path], bool]) -> OwnError | None:
-    """The last frame in the printed traceback that is `own`; None where there is none."""
-    frame = next((match for match in reversed(list(FRAME.finditer(text))) if own(Path(match["file"]))), None)
+def own_error(text: str, is_own: Callable[[Path], bool]) -> OwnError | None:
+    """The last frame in the printed traceback whose file `is_own`; None if there is none."""
+    frame = next((match for match in reversed(list(FRAME.finditer(text))) if is_own(Path(match["file"]))), None)
     error = ERROR.search(text, frame.end()) if frame else None
     if frame is None or error is None:
         return None
@@ -63,7 +63,8 @@ def own_error(text: str, own: Callable[[Path], bool]) -> OwnError | None:
 
 
 def own_files(workspace: Workspace) -> Callable[[Path], bool]:
-    """Whether a file is a person's own: of the modules that `scalebook.toml` names, or beside them in the workspace."""
+    """A test whether a file is the user's own: in the modules that `scalebook.toml` names, or elsewhere in the
+    workspace."""
     named = set(source_files(workspace))
 
     def own(path: Path) -> bool:
@@ -76,7 +77,8 @@ def own_files(workspace: Workspace) -> Callable[[Path], bool]:
 
 
 def blamed(failure: Failure, error: BaseException, workspace: Workspace, config: Mapping[str, Any]) -> Failure:
-    """The failure with its place, where the exception came out of a person's own code and says nothing more special."""
+    """The failure with its place in the user's own code, if the exception came from there and its class says nothing
+    more specific."""
     if failure.failure_class not in (FailureClass.UNKNOWN, FailureClass.DATA):
         return failure
     error_ = own_error("".join(traceback.format_exception(error)), own_files(workspace))

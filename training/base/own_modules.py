@@ -1,8 +1,8 @@
-"""Which of a person's own modules a config uses, found by reading; nothing is imported.
+"""Which of the user's own modules a config uses, found by reading, without importing.
 
-Their content is recorded with each run, and tells later whether the code is another one by now. A module is a person's
-own where it lies in the workspace, or where `scalebook.toml` names it and it was installed from a folder (`pip install
--e`). What code imports by a name that it makes at run time is not found; nor are files that it reads.
+Their content is recorded with each run, and shows later whether the code has changed. A module is the user's own if it
+lies in the workspace, or if `scalebook.toml` names it and it was installed from a folder (`pip install -e`). Imports by
+a name made at run time are not found; nor are files that the code reads.
 """
 
 import ast
@@ -24,19 +24,19 @@ from scalebook.training.base.workspace import Workspace
 
 MOST_FILES: Final = 100
 LARGEST: Final = 500_000
-"""Bytes of one file."""
+"""The largest file, bytes."""
 MOST_BYTES: Final = 2_000_000
-"""Of all together."""
+"""The most bytes of all files together."""
 LONGEST_RECORD: Final = 5_000
-"""Characters; MLflow takes 8,000 in a tag."""
+"""The longest record, characters; MLflow takes 8,000 in a tag."""
 DIGITS: Final = 10
 MORE: Final = "..."
-"""Stands in a record for files that are not in it, with their number."""
+"""Key in a record for the number of files left out."""
 
 
 @dataclass(frozen=True)
 class OwnFile:
-    """`name` is its path from the folder that its package lies in: `my_package/models.py`."""
+    """A file and its content. `name` is its path from the folder of its package: `my_package/models.py`."""
 
     name: str
     content: bytes
@@ -48,28 +48,29 @@ class OwnFile:
 
 @dataclass(frozen=True)
 class OwnModules:
-    """The files that a config uses, those that it names first, then what they import. `left_out`: how many more there
-    are, which are too large, too many or not readable."""
+    """The files that a config uses: first those that it names, then what they import. `left_out`: how many more there
+    are that are too large, too many or not readable."""
 
     files: Sequence[OwnFile] = ()
     left_out: int = 0
 
     def record(self) -> str:
-        """As a tag says it: JSON, file -> beginning of its SHA-256; "" where no file is used."""
-        told: dict[str, str] = {}
+        """The files as a tag: JSON, file -> beginning of its SHA-256; "" if there are none."""
+        digests: dict[str, str] = {}
         size = 0
         for file in self.files:
             size += len(json.dumps(file.name)) + DIGITS + 6
             if size > LONGEST_RECORD:
                 break
-            told[file.name] = file.digest
-        if more := self.left_out + len(self.files) - len(told):
-            told[MORE] = str(more)
-        return json.dumps(told) if told else ""
+            digests[file.name] = file.digest
+        if more := self.left_out + len(self.files) - len(digests):
+            digests[MORE] = str(more)
+        return json.dumps(digests) if digests else ""
 
 
 def used(workspace: Workspace, config: Mapping[str, Any]) -> OwnModules:
-    """By a config in which classes are named in full. Reads MOST_FILES and MOST_BYTES at most."""
+    """The user's own modules that a config uses; its classes must have full names. Reads MOST_FILES and MOST_BYTES at
+    most."""
     search = _Search(workspace)
     for name in _names(config):
         search.add(name)
@@ -99,19 +100,19 @@ class _Search:
                 return
 
     def files(self) -> OwnModules:
-        found: list[OwnFile] = []
+        files: list[OwnFile] = []
         size = left_out = 0
         while self._waiting:
             base, name = self._waiting.popleft()
             content = _content(base, name)
-            if content is None or len(found) == MOST_FILES or size + len(content) > MOST_BYTES:
+            if content is None or len(files) == MOST_FILES or size + len(content) > MOST_BYTES:
                 left_out += 1
                 continue
             size += len(content)
-            found.append(OwnFile(name, content))
+            files.append(OwnFile(name, content))
             for dotted in _imports(content, name):
                 self.add(dotted)
-        return OwnModules(found, left_out)
+        return OwnModules(files, left_out)
 
     def _add(self, base: Path, path: Path) -> None:
         name = path.relative_to(base).as_posix()
@@ -138,8 +139,8 @@ def _base(workspace: Workspace, top: str) -> Path | None:
     if spec is None:
         there = (root / top).is_dir() or (root / f"{top}.py").is_file()
         return root if there else None
-    known = [*(spec.submodule_search_locations or ()), *([spec.origin] if spec.has_location and spec.origin else [])]
-    places = [Path(place).resolve() for place in known]
+    paths = [*(spec.submodule_search_locations or ()), *([spec.origin] if spec.has_location and spec.origin else [])]
+    places = [Path(place).resolve() for place in paths]
     if not places or any(place.is_relative_to(folder) for place in places for folder in INSTALLED):
         return None
     if any(place.is_relative_to(root) for place in places):
@@ -175,11 +176,11 @@ def _imports(content: bytes, name: str) -> Iterator[str]:
             module = ".".join([*around, *([node.module] if node.module else [])])
             yield from (f"{module}.{alias.name}" for alias in node.names if module)
         elif isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__") and node.args:
-            told = node.args[0].value if isinstance(node.args[0], ast.Constant) else None
-            if isinstance(told, str) and told:
-                level = len(told) - len(told.lstrip("."))
+            argument = node.args[0].value if isinstance(node.args[0], ast.Constant) else None
+            if isinstance(argument, str) and argument:
+                level = len(argument) - len(argument.lstrip("."))
                 around = package[: len(package) - level + 1] if level else ()
-                yield ".".join([*around, *filter(None, [told.lstrip(".")])])
+                yield ".".join([*around, *filter(None, [argument.lstrip(".")])])
 
 
 def _called(node: ast.Call) -> str:
@@ -204,22 +205,22 @@ def _digest(content: bytes) -> str:
 
 
 class CodeNow:
-    """Answers whether code that was recorded is still the same. For one look at a page: it remembers its answers."""
+    """Checks whether recorded code is unchanged. For one view of a page: it caches its answers."""
 
     def __init__(self, folder: str) -> None:
-        """`folder`: the workspace; "" where it is not known, and nothing has changed."""
+        """`folder`: the workspace; "" if it is not known: then nothing counts as changed."""
         self._workspace = Workspace(Path(folder)) if folder else None
         self._answers: dict[str, list[str]] = {}
         self._bases: dict[str, Path | None] = {}
 
     def changed(self, record: str) -> list[str]:
-        """The files in a record (`OwnModules.record`) whose content is another one now, or that are gone. A record may
-        be a stranger's: nothing outside of its package's folder is looked at."""
+        """The files in a record (`OwnModules.record`) that have changed or are gone. A record may be a stranger's:
+        nothing outside its package's folder is read."""
         if self._workspace is None or not record:
             return []
         if record not in self._answers:
-            told = recorded_files(record).items()
-            self._answers[record] = [name for name, digest in told if self._digest(self._workspace, name) != digest]
+            entries = recorded_files(record).items()
+            self._answers[record] = [name for name, digest in entries if self._digest(self._workspace, name) != digest]
         return self._answers[record]
 
     def _digest(self, workspace: Workspace, name: str) -> str:
@@ -238,12 +239,12 @@ class CodeNow:
 
 
 def recorded_files(record: str) -> dict[str, str]:
-    """File -> digest; nothing where it is not of our writing."""
+    """File -> digest, from a record; empty if Scalebook did not write it."""
     try:
-        told = json.loads(record)
+        content = json.loads(record)
     except (ValueError, RecursionError):
         return {}
-    pairs = told.items() if isinstance(told, dict) else ()
+    pairs = content.items() if isinstance(content, dict) else ()
     return {
         name: str(digest)
         for name, digest in pairs
@@ -259,11 +260,11 @@ def _digest_of(base: Path, name: str, _changed: int, _size: int, _inode: int) ->
 
 def file_list(files: Sequence[str], most: int = 3) -> str:
     """`models.py, layers.py and 2 more`."""
-    shown = ", ".join(files[:most])
+    text = ", ".join(files[:most])
     more = len(files) - most
     if more > 0:
-        return f"{shown} and {more} more"
-    return " and ".join(shown.rsplit(", ", 1))
+        return f"{text} and {more} more"
+    return " and ".join(text.rsplit(", ", 1))
 
 
 def changed_words(changed: Iterable[str]) -> str:

@@ -1,7 +1,7 @@
-"""How we start processes: what lies in the current folder is never imported in place of what is installed.
+"""How Scalebook starts processes: no module in the current folder is imported in place of an installed one.
 
-A notebook's folder may hold `yaml.py`, `mlflow.py` or a package `scalebook`: by chance, or because a stranger made it.
-Python would look there first, with `-m` and `-c`. And how a process imports what is large: torch, Lightning, MLflow.
+A notebook's folder may hold `yaml.py`, `mlflow.py` or a package `scalebook`, by chance or by a stranger's intent; with
+`-m` and `-c` Python would look there first. Also: how a process imports large packages (torch, Lightning, MLflow).
 """
 
 import gc
@@ -16,16 +16,17 @@ from pathlib import Path
 import scalebook
 
 HOME = Path(scalebook.__file__).resolve().parents[1]
-"""Where the package `scalebook` lies: the current folder of processes that need none."""
+"""The folder of the package `scalebook`, and the current folder of processes that need none."""
 
 
 def python(*words: str) -> list[str]:
-    """The command line of a Python of ours, such as `python("-m", "scalebook", "jobs")`; give it `environment()`."""
+    """The command line of one of our Python processes, such as `python("-m", "scalebook", "jobs")`; give it
+    `environment()`."""
     return [sys.executable, "-P", *words]
 
 
 def environment(**more: str) -> dict[str, str]:
-    """This process's environment, with which all that it starts, and what those start, look up modules safely."""
+    """This process's environment, changed so that all descendants look up modules safely."""
     environ = {**os.environ, "PYTHONSAFEPATH": "1", **more}
     if str(HOME) not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):  # not installed: a checkout
         paths = environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -34,7 +35,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def leave_current_folder() -> None:
-    """Of a process that was started without `-P`: stop looking up modules in the current folder, but for our own."""
+    """Stop looking up modules in the current folder, except our own, in a process that was started without `-P`."""
     if not sys.flags.safe_path and sys.path and Path(sys.path[0]) in (Path(), Path.cwd()):
         del sys.path[0]
         if str(HOME) not in sys.path:
@@ -43,10 +44,11 @@ def leave_current_folder() -> None:
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """No garbage is looked for while the block imports, nor ever in what is there after the first such block.
+    """Turn the garbage collector off while the block imports; objects that exist after the first such block are never
+    collected.
 
-    Modules are a million objects, hardly any of them garbage: to look again and again takes a fifth of the imports'
-    time. What is not looked at is not copied either, in processes that are forked from this one.
+    Modules are a million objects, hardly any of them garbage: collecting takes a fifth of the imports' time. Objects
+    that the collector leaves alone are also not copied in forked processes.
     """
     looks = gc.isenabled()
     gc.disable()

@@ -11,11 +11,11 @@ from typing import IO, Any, Final
 from typing_extensions import override
 
 TALKERS: Final = ("lightning.pytorch", "lightning.fabric", "lightning")
-"""Loggers whose handlers hold on to the standard error of the time of their import."""
+"""Loggers whose handlers keep the standard error that was current at their import."""
 
 
 class Tee(io.TextIOBase):
-    """Writes to a stream and, but for progress bars, to a log. Works in forked processes too (it appends)."""
+    """Writes to a stream and, except progress bars, to a log. Works in forked processes too (it appends)."""
 
     def __init__(self, stream: IO[str], log: IO[str]) -> None:
         self.stream, self.log = stream, log
@@ -45,7 +45,7 @@ class Tee(io.TextIOBase):
 
 @contextmanager
 def copied_to(path: Path) -> Iterator[None]:
-    """Standard output and error of this process and its forks go to where they went, and to the end of `path`."""
+    """Copy the standard output and error of this process and its forks to the end of `path`."""
     out, err = sys.stdout, sys.stderr
     handlers = [handler for name in TALKERS for handler in logging.getLogger(name).handlers]
     streams = [(handler, handler.stream) for handler in handlers if isinstance(handler, logging.StreamHandler)]

@@ -1,8 +1,8 @@
-"""Whose code runs: folders that a person trusts, and jobs and searches that this user has submitted.
+"""Whose code may run: that of folders that the user trusts, and of jobs and searches that the user has submitted.
 
-A folder of notebooks may come from a stranger. Its own modules are imported, and jobs that lie in it are run, only
-after the person has said that they trust it. What was said is kept outside of the folder (`state_home()`), for this
-user alone; so is the key of the signatures that jobs and searches submitted here carry.
+A folder of notebooks may come from a stranger. Its modules are imported, and jobs found in it are run, only after the
+user has trusted it. That decision is kept outside the folder (`state_home()`), for this user alone; so is the key that
+signs jobs and searches submitted here.
 """
 
 import hashlib
@@ -20,10 +20,11 @@ from scalebook.training.base.files.secret import kept_secret, put_secret
 from scalebook.training.base.workspace import LOCAL, SETTINGS, Workspace, state_home
 
 MARK: Final = "trusted"
-"""A file of the hidden folder with a random word that the record outside repeats: a folder in its place has none."""
+"""A file of the hidden folder with a random word that the record outside repeats: another folder at the same path does
+not have it."""
 JOB: Final = ("job.json", "config.yaml")
 SEARCH: Final = ("search.json", "search.yaml")
-"""The files of a job, and of a search, that decide what runs."""
+"""The files of a job, and of a search, that determine what runs."""
 SIGNATURE: Final = "signature"
 KEY_BYTES: Final = 32
 FOUND: Final = (
@@ -37,15 +38,15 @@ HELP: Final = "trust this folder from now on: import its modules, run the jobs f
 def trusted(workspace: Workspace) -> bool:
     """Whether this user has trusted this folder, at this place, with these modules and this `[notify]`."""
     try:
-        kept = json.loads(_record(workspace).read_bytes())
+        identity = json.loads(_record(workspace).read_bytes())
         mark = (workspace.hidden / MARK).read_text(encoding="ascii")
-        return bool(mark) and kept == _identity(workspace, mark)
+        return bool(mark) and identity == _identity(workspace, mark)
     except (OSError, ValueError):  # nothing was said, or it cannot be read; or scalebook.toml cannot (a ConfigError)
         return False
 
 
 def trust(workspace: Workspace) -> None:
-    """Trust the folder from now on. ConfigError where that cannot be kept."""
+    """Trust the folder from now on. ConfigError if that cannot be saved."""
     mark = secrets.token_hex(16)
     try:
         workspace.create()
@@ -58,12 +59,12 @@ def trust(workspace: Workspace) -> None:
 
 
 def within(workspace: Workspace, path: Path) -> bool:
-    """Whether what lies at `path` may be shown: no link leads there out of the folder, or the folder is trusted."""
+    """Whether the file at `path` may be shown: no link leads out of the folder, or the folder is trusted."""
     return not leads_out(path, workspace.root) or trusted(workspace)
 
 
 def withdraw(workspace: Workspace) -> None:
-    """Trust the folder no more."""
+    """Stop trusting the folder."""
     _record(workspace).unlink(missing_ok=True)
 
 
@@ -73,17 +74,18 @@ def importable(workspace: Workspace) -> dict[str, str]:
 
 
 def notified(workspace: Workspace) -> list[str]:
-    """What `scalebook.toml` has run or told when something ends, in words; it is part of what is trusted."""
+    """In words, the command and webhook that `scalebook.toml` names for notifications; they are part of what is
+    trusted."""
     notify = Workspace(workspace.root).settings.notify
     words = [f"at the end of a run the command {list(notify.command)}"] if notify.command else []
     return [*words, *([f"at the end of a run a message to {notify.webhook}"] if notify.webhook else [])]
 
 
 def resolve_trust(workspace: Workspace, granted: bool, *, runs: bool = False) -> None:
-    """At the beginning of a command: trust the folder where the person says so, on the command line or when asked.
+    """At the start of a command, trust the folder if the user says so, on the command line or when asked.
 
-    `runs`: the command uses the folder's own modules. Then ConfigError where they are not to be trusted, or nobody is
-    there to ask. A folder without modules asks nothing.
+    `runs`: the command uses the folder's own modules. Then ConfigError if the user does not trust them, or cannot be
+    asked. A folder without modules needs no question.
     """
     if granted:
         trust(workspace)
@@ -93,10 +95,10 @@ def resolve_trust(workspace: Workspace, granted: bool, *, runs: bool = False) ->
     _refuse_links(workspace)
     if not runs or not (modules := importable(workspace)):
         return
-    said = ", ".join(f"{name} ({source})" for name, source in modules.items())
+    listing = ", ".join(f"{name} ({source})" for name, source in modules.items())
     if sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty():
         print(
-            f"{workspace.root} wants to run its own Python code: {said}.\n"
+            f"{workspace.root} wants to run its own Python code: {listing}.\n"
             "That code can do whatever you can. Read it first if somebody else wrote it.",
             file=sys.stderr,
         )
@@ -105,7 +107,7 @@ def resolve_trust(workspace: Workspace, granted: bool, *, runs: bool = False) ->
             trust(workspace)
             return
     raise ConfigError(
-        SETTINGS, f"names modules of {workspace.root}, which you do not trust: {said}",
+        SETTINGS, f"names modules of {workspace.root}, which you do not trust: {listing}",
         f"Read them, then add {OPTION} to the command once, or remove them from {SETTINGS}.",
     )  # fmt: skip
 
@@ -122,17 +124,17 @@ def _refuse_links(workspace: Workspace) -> None:
 
 
 def sign(folder: Path, name: str, files: Sequence[str]) -> None:
-    """Say that this user has submitted what `files` of the job or search `name` ask for."""
+    """Sign `files` of the job or search `name` as submitted by this user."""
     put_secret(folder / SIGNATURE, _signature(folder, name, files, _key()).encode())
 
 
 def may_run(workspace: Workspace, folder: Path, files: Sequence[str]) -> bool:
-    """Whether a job or a search of the workspace was submitted by this user as it stands, or the folder is trusted."""
+    """Whether this user submitted the job or search exactly as it is, or trusts the folder."""
     return signed(folder, files) or trusted(workspace)
 
 
 def signed(folder: Path, files: Sequence[str]) -> bool:
-    """Whether a job or a search was submitted by this user as it stands."""
+    """Whether this user submitted the job or search exactly as it is."""
     try:
         signature = whole(folder / SIGNATURE).decode("ascii")
         return hmac.compare_digest(signature, _signature(folder, folder.name, files, _key()))

@@ -1,4 +1,4 @@
-"""The folder a person works in: notebooks, and one hidden folder with everything that running them leaves behind."""
+"""The folder a user works in: notebooks, and one hidden folder with everything that running them produces."""
 
 import os
 import stat
@@ -16,22 +16,23 @@ HIDDEN = ".scalebook"
 SETTINGS = "scalebook.toml"
 KNOWN: Final = ("cluster", "modules", "notify")
 LOCAL: Final = "local"
-"""The address of no cluster: jobs run on this machine."""
+"""The `address` for no cluster: jobs run on this machine."""
 OWNER_ONLY = 0o077
 """The umask of every process that writes into a hidden folder."""
 
 
 def state_home() -> Path:
-    """Where Scalebook keeps what a person decided about folders, outside of them: this user's own, not made here."""
+    """The folder, outside workspaces, where Scalebook keeps this user's decisions about them. It is not created
+    here."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "scalebook"
 
 
 @dataclass(frozen=True)
 class NotifySettings:
-    """`[notify]`: who is told when a run or a search has ended. False where nobody is."""
+    """`[notify]`: what is notified when a run or a search has ended. False if nothing is."""
 
     command: tuple[str, ...] = ()
-    """A program and its arguments; what has ended is added in words as the last one, and comes as JSON to its input."""
+    """A program and its arguments; it gets a sentence as last argument, and JSON on its standard input."""
     webhook: str = ""
     """An address that gets the same JSON by POST."""
 
@@ -41,12 +42,12 @@ class NotifySettings:
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """`[cluster]`: the Ray cluster on whose machines jobs run. False where they run on this one."""
+    """`[cluster]`: the Ray cluster whose nodes run the jobs. False if they run on this machine."""
 
     address: str = LOCAL
-    """`local`; `auto` for the cluster that `scalebook cluster start` has started or joined here; `host:port`."""
+    """`local`; `auto`: the cluster that `scalebook cluster start` has started or joined here; or `host:port`."""
     files: Literal["auto", "copied"] = "auto"
-    """`auto`: a machine that has the workspace's folder under the same path works in it; else it gets copies."""
+    """`auto`: a node that has the workspace's folder at the same path works in it; other nodes get copies."""
 
     def __bool__(self) -> bool:
         return self.address != LOCAL
@@ -54,10 +55,10 @@ class ClusterSettings:
 
 @dataclass(frozen=True)
 class WorkspaceSettings:
-    """What `scalebook.toml` may say."""
+    """The settings in `scalebook.toml`."""
 
     modules: tuple[str, ...] = ()
-    """Importable modules with the user's own LightningModules and LightningDataModules."""
+    """Modules with the user's own LightningModules and LightningDataModules."""
     notify: NotifySettings = NotifySettings()
     cluster: ClusterSettings = ClusterSettings()
 
@@ -65,7 +66,8 @@ class WorkspaceSettings:
 def sqlite_address(path: Path) -> str:
     """The address under which SQLAlchemy opens the file `path`, whatever characters it has.
 
-    It begins with the driver's name where characters are escaped: MLflow would make a folder of the escaped name.
+    It begins with the driver's name if characters are escaped: otherwise MLflow would create a folder of the escaped
+    name.
     """
     try:
         database = quote(str(path), safe=" +/")  # as SQLAlchemy 2.1 writes and reads it
@@ -96,9 +98,9 @@ class Workspace:
         return cls(start / "notebooks" if (start / "notebooks").is_dir() else start)
 
     def create(self) -> "Workspace":
-        """Make the hidden folder and its parts where they are missing; no other user may look into it.
+        """Create the hidden folder and its parts if they are missing; no other user may read it.
 
-        One that others may read is closed to them; ConfigError where that is not ours to do.
+        If others can read it, their access is removed; ConfigError if this user may not do that.
         """
         self.root.mkdir(parents=True, exist_ok=True)
         self.hidden.mkdir(mode=0o700, exist_ok=True)
@@ -136,7 +138,7 @@ class Workspace:
 
     @property
     def history(self) -> Path:
-        """Earlier states of notebooks; made when the first is kept."""
+        """The folder of earlier states of notebooks, created with the first one."""
         return self.hidden / "history"
 
     @property
@@ -152,12 +154,12 @@ class Workspace:
         return os.environ.get("MLFLOW_TRACKING_URI") or sqlite_address(self.database)
 
     def notebooks(self) -> list[Path]:
-        """The notebooks, by name; files that begin with a dot or lie in folders are none."""
+        """The notebooks, by name; not files that begin with a dot or lie in subfolders."""
         return sorted(path for path in self.root.glob("*.md") if not path.name.startswith("."))
 
     @cached_property
     def settings(self) -> WorkspaceSettings:
-        """What `scalebook.toml` says, or the defaults where there is none."""
+        """The settings in `scalebook.toml`, or the defaults if it is missing."""
         path = self.root / SETTINGS
         if not path.is_file():
             return WorkspaceSettings()
@@ -175,43 +177,43 @@ class Workspace:
             )
         for name in modules:
             if not all(part.isidentifier() for part in name.split(".")):
-                what = f"has {name!r}, which is not the name of a module"
-                raise ConfigError(f"{SETTINGS}: modules", what, 'Write modules = ["my_package.models"].')
+                problem = f"has {name!r}, which is not the name of a module"
+                raise ConfigError(f"{SETTINGS}: modules", problem, 'Write modules = ["my_package.models"].')
         return WorkspaceSettings(
             tuple(modules), _notify(content.get("notify", {})), _cluster(content.get("cluster", {}))
         )
 
 
-def _notify(said: object) -> NotifySettings:
+def _notify(table: object) -> NotifySettings:
     key = f"{SETTINGS}: notify"
-    if not isinstance(said, dict) or set(said) - {"command", "webhook"}:
+    if not isinstance(table, dict) or set(table) - {"command", "webhook"}:
         raise ConfigError(
             key, "is not a table with command and webhook", 'Write [notify], below it command = ["program"].'
         )
-    command, webhook = said.get("command", []), said.get("webhook", "")
+    command, webhook = table.get("command", []), table.get("webhook", "")
     if not isinstance(command, list) or not all(isinstance(word, str) and "\0" not in word for word in command):
-        what = "must be a list of a program and its arguments"
-        raise ConfigError(f"{key}.command", what, 'Write command = ["notify-send", "Scalebook"].')
+        problem = "must be a list of a program and its arguments"
+        raise ConfigError(f"{key}.command", problem, 'Write command = ["notify-send", "Scalebook"].')
     if not isinstance(webhook, str) or (webhook and not webhook.startswith(("https://", "http://"))):
         raise ConfigError(f"{key}.webhook", "must be an address", 'Write webhook = "https://example.org/hook".')
     return NotifySettings(tuple(command), webhook)
 
 
-def _cluster(said: object) -> ClusterSettings:
+def _cluster(table: object) -> ClusterSettings:
     key = f"{SETTINGS}: cluster"
-    if not isinstance(said, dict) or set(said) - {"address", "files"}:
+    if not isinstance(table, dict) or set(table) - {"address", "files"}:
         raise ConfigError(key, "is not a table with address and files", 'Write [cluster], below it address = "auto".')
-    address, files = said.get("address", LOCAL), said.get("files", "auto")
+    address, files = table.get("address", LOCAL), table.get("files", "auto")
     if not isinstance(address, str) or not (address in (LOCAL, "auto") or is_host_and_port(address)):
         remedy = 'Write address = "auto", "local", or that of a head, such as "10.0.0.1:6379".'
-        raise ConfigError(f"{key}.address", f"is {str(address)[:80]!r}, no address of a cluster", remedy)
+        raise ConfigError(f"{key}.address", f"is {str(address)[:80]!r}, which is not an address of a cluster", remedy)
     if files == "auto" or files == "copied":
         return ClusterSettings(address, files)
     raise ConfigError(f"{key}.files", "is neither auto nor copied", 'Write files = "copied", or remove it.')
 
 
 def is_host_and_port(address: str) -> bool:
-    """Whether it is `host:port`, of a port that Ray takes."""
+    """Whether `address` is `host:port`, with a port that Ray takes."""
     host, _, port = address.rpartition(":")
     plain = all(letter.isalnum() or letter in ".-" for letter in host) and host.isascii()
     return bool(host) and plain and port.isascii() and port.isdigit() and 1024 <= int(port) <= 65535

@@ -1,8 +1,9 @@
-"""On each machine of a cluster, for each workspace that has jobs there: keeps a process warm and starts jobs from it.
+"""The agent: on each node of a cluster, for each workspace with jobs there, it keeps a fork server and starts jobs from
+it.
 
-It is the launcher and the executor of this machine (`executors/local`), reached from another one. Ray makes it as an
-actor that outlives whoever made it. Its methods are called by threads of Ray's; whatever touches processes is done by
-one thread of its own, since the kernel ends a fork server together with the thread that started it.
+It is the node's local launcher and executor (`jobs/local`), reached from another node. It is a Ray actor that outlives
+its creator. Ray calls its methods from threads of its own; only one thread here handles processes, because the kernel
+ends a fork server together with the thread that started it.
 """
 
 import hashlib
@@ -36,10 +37,10 @@ from scalebook.training.jobs.process import Children, ProcessId, adopt_orphans
 
 TURN_S: Final = 0.02
 BEGINS_S: Final = 0.004
-"""The same while the process of a job is on its way: until it has asked whether it may begin."""
+"""The same while a job's process is starting, until it has asked whether it may begin."""
 TAKEN_S: Final = 2.0
 PAUSE_S: Final = 0.05
-"""Between two looks at the files of the jobs, while somebody waits for news; of all else it is told at once."""
+"""Interval between checks of the jobs' files while a caller waits for news, s; everything else is reported at once."""
 
 
 @dataclass
@@ -66,7 +67,7 @@ class _Job:
 
 @dataclass(frozen=True)
 class JobNews:
-    """What is told of a job. `complete`: it has ended, and nothing of its files is left to be brought."""
+    """News of a job. `complete`: it has ended, and all its files have been fetched."""
 
     job: str
     shared: bool
@@ -82,7 +83,8 @@ class JobNews:
 
 
 class Agent:
-    """`key`: of the workspace; `cores`: how many of this machine's jobs may have, None for all."""
+    """The actor on one node. `key`: identifies the workspace; `cores`: how many of the node's cores jobs may have, None
+    for all."""
 
     def __init__(
         self, key: str, name: str, cores: int | None, runner: str | None = None, preload: Sequence[str] | None = None
@@ -90,8 +92,8 @@ class Agent:
         os.umask(OWNER_ONLY)
         adopt_orphans()
         self.name, self.incarnation = name, uuid.uuid4().hex
-        here = this_machine()
-        self.machine = NodeDevices(here.cores[:cores], here.gpus, name)
+        machine = this_machine()
+        self.machine = NodeDevices(machine.cores[:cores], machine.gpus, name)
         self.folder = cluster_home() / "work" / key
         shutil.rmtree(self.folder, ignore_errors=True)  # of an agent that has died, and its jobs with it
         self.files = self.folder / "files"
@@ -101,7 +103,7 @@ class Agent:
         self.jobs: dict[str, _Job] = {}
         self.meetings = Rendezvouses()
         self._waiting: list[str] = []
-        """Jobs that are to be started as soon as the fork server is ready."""
+        """Jobs that start as soon as the fork server is ready."""
         self._todo: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._problem = ""
         self._changed = threading.Condition()
@@ -116,18 +118,18 @@ class Agent:
         }  # fmt: skip
 
     def rendezvous_of(self, run: str, address: str) -> Rendezvous:
-        """Where the machines of a run meet whose first this is, at its `address`."""
+        """Where the nodes of a run meet whose first node this is, at its `address`."""
         return self.meetings.of(run, address)
 
     def has(self, paths: Sequence[str]) -> list[str]:
-        """Those of these files and folders that are on this machine."""
+        """Those of `paths` that exist on this node."""
         return [path for path in paths if os.path.exists(path)]
 
     def missing(self, hashes: Sequence[str]) -> list[str]:
         return [digest for digest in hashes if not (self.files / digest).exists()]
 
     def put(self, digest: str, offset: int, data: bytes, last: bool) -> None:
-        """Part of a file; kept when it is whole and has this hash."""
+        """Receive part of a file, which is kept when it is complete and has this hash."""
         beside = self.files / f".{digest}"
         with beside.open("r+b" if offset else "wb") as file:
             file.seek(offset)
@@ -136,7 +138,7 @@ class Agent:
             beside.replace(self.files / digest)
 
     def start(self, parcel: Parcel, own: Sequence[bytes]) -> None:
-        """Once: what is asked again is there already. `own`: what is in the files of the job itself."""
+        """Start a job; asked again, it does nothing. `own`: the contents of the job's own files."""
         for content in own:
             records.put(self.files / hashlib.sha256(content).hexdigest(), content)
         self._todo.put(lambda: self._take(parcel))
@@ -144,21 +146,22 @@ class Agent:
     def permit(self, job: str, allowed: bool) -> None:
         records.put(self.jobs[job].asks / ANSWER, YES.encode() if allowed else b"no")
 
-    def ask(self, job: str, what: str, words: str = "") -> None:
-        """stop, terminate, kill, clear. Of a job that nobody knows here, nothing is left to do."""
-        self._todo.put(lambda: self._obey(job, what, words))
+    def ask(self, job: str, action: str, words: str = "") -> None:
+        """Ask a job to `stop`, `terminate`, `kill` or `clear`. Does nothing for a job that is not known here."""
+        self._todo.put(lambda: self._obey(job, action, words))
 
-    def news(self, known: Mapping[str, Mapping[str, Has]], seen: Mapping[str, int], wait_s: float) -> Any:
-        """Of the jobs in `known`, with what of their files is there already; and of all that are new.
+    def news(self, held: Mapping[str, Mapping[str, Has]], seen: Mapping[str, int], wait_s: float) -> Any:
+        """News of all jobs, new ones included. `held`: by job, how much of its files the caller has.
 
-        `seen`: versions of what was told; returns (versions, news) as soon as there is any, or after `wait_s`.
+        `seen`: the version of the last news of each job. Returns (versions, news) as soon as there is any, or after
+        `wait_s`.
         """
         deadline = time.monotonic() + wait_s
         while True:
-            told = [self._told(name, job, known.get(name), seen.get(name)) for name, job in list(self.jobs.items())]
-            found = [one for one in told if one is not None]
-            if found or time.monotonic() > deadline:
-                return {one.job: version for version, one in found}, [one for _, one in found]
+            reports = [self._told(name, job, held.get(name), seen.get(name)) for name, job in list(self.jobs.items())]
+            new_reports = [report for report in reports if report is not None]
+            if new_reports or time.monotonic() > deadline:
+                return {report.job: version for version, report in new_reports}, [report for _, report in new_reports]
             with self._changed:
                 self._changed.wait(PAUSE_S)
 
@@ -214,8 +217,8 @@ class Agent:
                 if job.handle is None and not job.ended and name not in self._waiting:
                     self._end(job, 1, event.problem)
             return
-        if (found := self.jobs.get(event.job)) is not None:
-            self._end(found, event.code, event.problem)
+        if (ended_job := self.jobs.get(event.job)) is not None:
+            self._end(ended_job, event.code, event.problem)
 
     def _end(self, job: _Job, code: int | None, problem: str = "") -> None:
         self._look_at(job)
@@ -248,17 +251,17 @@ class Agent:
                 job.taken = self.local.usage(job.handle)
                 job.version += 1
 
-    def _obey(self, name: str, what: str, words: str) -> None:
+    def _obey(self, name: str, action: str, words: str) -> None:
         job = self.jobs.get(name)
         if job is None:
             return
-        if what == "stop" and not job.shared:
+        if action == "stop" and not job.shared:
             job.folder.ask_to_stop(words)
-        elif what == "terminate" and job.handle is not None:
+        elif action == "terminate" and job.handle is not None:
             self.local.stop(job.handle, "terminate")
-        elif what == "kill" and job.handle is not None:
+        elif action == "kill" and job.handle is not None:
             self.local.stop(job.handle, "kill")
-        elif what == "clear" and job.ended:
+        elif action == "clear" and job.ended:
             job.clearing = True
 
     def _forget(self, name: str) -> None:
@@ -270,7 +273,7 @@ class Agent:
             shutil.rmtree(job.folder.path, ignore_errors=True)
 
     def close(self) -> None:
-        """Its jobs have ended: leave nothing here. The actor ends after that."""
+        """Remove everything from this node, after all jobs have ended. The actor ends after that."""
         for root in (self.folder / "code").glob("[!.]*"):
             withdraw(Workspace(root))
         self.launcher.close()
@@ -288,7 +291,7 @@ class Agent:
         paths = files_of(job.folder.path)
         pieces = list(news(job.folder.path, has, paths))
         complete = ended and not pieces
-        told = 2 * version + complete  # that all has come is news, too
-        if not pieces and seen == told:
+        report_version = 2 * version + complete  # that all has come is news, too
+        if not pieces and seen == report_version:
             return None
-        return told, JobNews(*facts, complete=complete, paths=paths, pieces=pieces)
+        return report_version, JobNews(*facts, complete=complete, paths=paths, pieces=pieces)

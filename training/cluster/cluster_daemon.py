@@ -1,8 +1,10 @@
-"""`python -m scalebook.training.cluster.cluster_daemon PARTS`: who reaches the machines, for one workspace.
+"""The cluster daemon (`python -m scalebook.training.cluster.cluster_daemon FOLDER`): connects one workspace to the
+nodes.
 
-One process per workspace, and the only one here that imports Ray. It sees which machines there are, has an agent on
-each, and passes on and brings what `spool` and `link` say. It stays while somebody wants it or a job runs elsewhere,
-and ends the agents when it leaves; killed, it is replaced by the next, which goes on where it was.
+There is one process per workspace, the only one here that imports Ray. It finds the nodes, keeps an agent on each,
+passes requests on (`cluster_spool.py`) and fetches what jobs write (`node_connection.py`). It stays while a process
+wants it or a job runs on a node, and ends the agents when it leaves. If it is killed, the next one goes on where it
+was.
 """
 
 import argparse
@@ -41,16 +43,18 @@ from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.process import ProcessId
 
 LOOK_S: Final = 1.0
-"""Between two looks at which machines there are."""
+"""Interval between checks which nodes there are, s."""
 NO_ANSWER: Final = "does not answer"
 RETRY_S: Final = 5.0
 LOST_S: Final = 120.0
-"""Without a machine that knows a job, before it is given up. Ray ends all on a machine without a head after 60 s."""
+"""After so long without a node that knows a job, the job is given up, s. Ray ends everything on a node without a head
+after 60 s."""
 LEAVE_S: Final = 30.0
 
 
 class NodeWorker:
-    """One machine, in a thread of its own: its agent is made, asked until it is ready, and then kept company."""
+    """The connection to one node, in a thread of its own: it creates the agent, waits until that is ready, and serves
+    it."""
 
     def __init__(self, daemon: "ClusterDaemon", node: dict[str, Any], name: str) -> None:
         self.daemon, self.node_id, self.name = daemon, str(node["NodeID"]), name
@@ -81,7 +85,7 @@ class NodeWorker:
                 self._lost(str(error))
             except OSError as error:
                 self._away(str(error))
-            except Exception as error:  # noqa: BLE001 - one machine must not keep the cluster daemon from the others
+            except Exception as error:  # noqa: BLE001 - one node must not keep the cluster daemon from the others
                 traceback.print_exc()
                 self._away(f"{type(error).__name__}: {str(error)[:200]}")
 
@@ -113,8 +117,8 @@ class NodeWorker:
             self._asked = self._actor.news.remote(*link.question(), 0.0 if self.leaving else LISTEN_S)
         ready, _ = ray.wait([self._asked], timeout=TURN_S)
         if ready:
-            asked, self._asked = self._asked, None
-            link.receive_answer(*ray.get(asked))
+            answer, self._asked = self._asked, None
+            link.receive_answer(*ray.get(answer))
             self.words = ""
         elif time.monotonic() - self._asked_at > SILENT_S:
             self.words = NO_ANSWER
@@ -125,7 +129,7 @@ class NodeWorker:
             self.over = True
 
     def _look_for_data(self, machine: NodeDevices) -> None:
-        """Which of the data that jobs name and that do not travel are there."""
+        """Find which of the paths that jobs name and that are not copied exist on the node."""
         if time.monotonic() - self._looked < LOOK_S:
             return
         self._looked = time.monotonic()
@@ -133,26 +137,26 @@ class NodeWorker:
         self.machine = replace(machine, has=self.call("has", needed) if needed else [])
 
     def _meet(self) -> None:
-        told = self.call("hello")
-        if told["package"] != package_hash():
+        hello = self.call("hello")
+        if hello["package"] != package_hash():
             self.words = "has another version of Scalebook"
             time.sleep(RETRY_S)
-        elif told["state"] != "ready":
-            self.words = told["problem"] or "loads what runs need (about 6 s, once)"
+        elif hello["state"] != "ready":
+            self.words = hello["problem"] or "loads what runs need (about 6 s, once)"
             time.sleep(0.1)
         self.link = self.link or AgentLink(
-            self.daemon.spool, self.name, told["incarnation"], self.call, self.daemon.recording,
+            self.daemon.spool, self.name, hello["incarnation"], self.call, self.daemon.recording,
             self.daemon.gathering,
         )  # fmt: skip
-        if told["package"] == package_hash() and told["state"] == "ready":
-            self.machine, self.words = told["machine"], ""
+        if hello["package"] == package_hash() and hello["state"] == "ready":
+            self.machine, self.words = hello["machine"], ""
 
     def call(self, method: str, *arguments: Any) -> Any:
         within_s = CALL_S if method == "put" else SILENT_S
         return self.daemon.ray.get(getattr(self._actor, method).remote(*arguments), timeout=within_s)
 
     def stop_agent(self) -> None:
-        """Its agent, when no job is left."""
+        """End the node's agent when no job is left."""
         if self._actor is not None and self.words != "is lost":
             try:
                 self.call("close")
@@ -162,7 +166,7 @@ class NodeWorker:
 
 
 class ClusterDaemon:
-    """All machines of one workspace."""
+    """The cluster daemon of one workspace."""
 
     def __init__(self, workspace: Workspace, runner: str | None, preload: Sequence[str] | None) -> None:
         self.workspace, self.runner, self.preload = workspace, runner, preload
@@ -176,7 +180,7 @@ class ClusterDaemon:
         self._looked = 0.0
 
     def serve(self) -> None:
-        """Until nobody wants it, and no job runs elsewhere."""
+        """Serve until nobody wants it, and no job runs on a node."""
         problem = ""
         while self.ray is None:
             try:
@@ -201,34 +205,34 @@ class ClusterDaemon:
         self._leave()
 
     def agent(self, node: str, name: str, cores: int | None) -> Any:
-        """The actor on this machine: found, or made."""
+        """The agent's actor on this node; created if there is none."""
         key = f"{hashlib.sha256(str(self.workspace.root).encode()).hexdigest()[:16]}-{node[:12]}"
         near = self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=node, soft=False)
-        made = self.ray.remote(Agent).options(
+        actor = self.ray.remote(Agent).options(
             name=f"agent-{key}", lifetime="detached", get_if_exists=True, num_cpus=0, max_concurrency=8,
             max_restarts=0, scheduling_strategy=near,
         )  # fmt: skip
-        return made.remote(key, name, cores, self.runner, self.preload)
+        return actor.remote(key, name, cores, self.runner, self.preload)
 
     def rendezvous_of(self, run: str, first: str) -> Rendezvous | None:
-        """Where the machines of a run meet; None while its first machine does not answer. From any thread."""
+        """Where the nodes of a run meet; None while its first node does not answer. May be called from any thread."""
         place = next((place for place in list(self.places.values()) if place.name == first and place.link), None)
         if place is None:
             return None
         try:
-            made: Rendezvous = place.call("rendezvous_of", run, place.address)
+            rendezvous: Rendezvous = place.call("rendezvous_of", run, place.address)
         except self.ray.exceptions.RayError as error:
-            print(f"scalebook: {first} cannot be asked where run {run} meets: {error}", flush=True)
+            print(f"scalebook: {first} does not say where run {run} meets: {error}", flush=True)
             return None
-        return made
+        return rendezvous
 
     def note(self, problem: str) -> None:
         ready = [place.machine for place in self.places.values() if place.machine is not None and not place.words]
         others = {place.name: place.words for place in self.places.values() if place.words}
-        said = KnownNodes(self._me, sorted(ready, key=lambda machine: machine.name), others, problem)
-        if said != self._said:
-            self.spool.note(said)
-            self._said = said
+        machines = KnownNodes(self._me, sorted(ready, key=lambda machine: machine.name), others, problem)
+        if machines != self._said:
+            self.spool.note(machines)
+            self._said = machines
 
     def _look(self) -> None:
         if time.monotonic() - self._looked < LOOK_S:
@@ -246,19 +250,19 @@ class ClusterDaemon:
         self._adopt()
         self._refuse({place.name for node_id, place in self.places.items() if node_id in nodes})
 
-    def _refuse(self, there: set[str]) -> None:
-        """What is ordered of machines that are not `there`, and what is not wanted any more and nobody knows."""
+    def _refuse(self, present: set[str]) -> None:
+        """Give up orders for nodes that are not `present`, and withdrawn parts that no node knows."""
         orders = self.spool.ordered()
         for order in orders:
-            if order.machine not in there:
-                print(f"scalebook: {order.job} cannot begin: {order.machine} is not there", flush=True)
+            if order.machine not in present:
+                print(f"scalebook: {order.job} cannot start: node {order.machine} is not there", flush=True)
                 record_failed_start(self.spool, order.job, order.parts)
-        known = {order.job for order in orders}
-        known |= {name for place in self.places.values() if place.link is not None for name in list(place.link.jobs)}
-        for name, what in self.spool.pending_requests():
-            if what == "withdraw" and name not in known:
+        jobs = {order.job for order in orders}
+        jobs |= {name for place in self.places.values() if place.link is not None for name in list(place.link.jobs)}
+        for name, action in self.spool.pending_requests():
+            if action == "withdraw" and name not in jobs:
                 record_failed_start(self.spool, name)
-                self.spool.passed_on(name, what)
+                self.spool.passed_on(name, action)
 
     def _name(self, node: dict[str, Any]) -> str:
         name = str(node.get("NodeName") or node["NodeManagerHostname"])
@@ -266,13 +270,12 @@ class ClusterDaemon:
         return f"{name}-{str(node['NodeID'])[:6]}" if name in taken else name
 
     def _adopt(self) -> None:
-        """Jobs that an earlier cluster daemon knew go to their machine; those of machines that are gone are given
-        up."""
+        """Give jobs of an earlier daemon to their nodes; jobs on nodes that are gone are given up."""
         links = {place.link.agent: place.link for place in self.places.values() if place.link is not None}
-        mine = {name for link in links.values() for name in link.jobs}
+        watched = {name for link in links.values() for name in link.jobs}
         for folder, state in self._open():
             assert state.handle is not None
-            if folder.id in mine:
+            if folder.id in watched:
                 continue
             if (link := links.get(state.handle.agent)) is not None:
                 link.adopt(folder, state)
@@ -280,7 +283,7 @@ class ClusterDaemon:
                 self._orphan(folder, state, all(place.link for place in self.places.values()))
 
     def _orphan(self, folder: JobFolder, state: RemoteState, sure: bool) -> None:
-        """`sure`: all machines have been asked, and none knows it."""
+        """Give up a job that no node knows. `sure`: all nodes have been asked."""
         assert state.handle is not None
         since = self._orphans.setdefault(folder.id, time.monotonic())
         if time.monotonic() - since > (5 * LOOK_S if sure else LOST_S):
@@ -292,14 +295,14 @@ class ClusterDaemon:
             self._orphan(folder, state, sure=False)
 
     def _open(self) -> list[tuple[JobFolder, RemoteState]]:
-        """Jobs elsewhere of which something is left."""
-        found = []
+        """Jobs on other nodes of which something is left."""
+        open_jobs = []
         hidden = self.workspace.hidden
         for path in (*hidden.glob("jobs/[!.]*/remote.json"), *hidden.glob(f"{PARTS}/*/remote.json")):
             state = state_of(path.parent)
             if state is not None and state.handle is not None and not state.cleared:
-                found.append((JobFolder(path.parent), state))
-        return found
+                open_jobs.append((JobFolder(path.parent), state))
+        return open_jobs
 
     def _any_alive(self) -> bool:
         return any(state.alive for _, state in self._open())
@@ -320,7 +323,9 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m scalebook.training.cluster.cluster_daemon")
     parser.add_argument("workspace", type=Path)
     parser.add_argument("--runner", default=None)
-    parser.add_argument("--preload", default=None, help="modules that agents' warm processes import, commas between")
+    parser.add_argument(
+        "--preload", default=None, help="modules that the agents' fork servers import, separated by commas"
+    )
     options: Any = parser.parse_args(argv)
     os.umask(OWNER_ONLY)
     forgive()

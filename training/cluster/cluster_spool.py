@@ -1,8 +1,8 @@
-"""What lies between those who want something of jobs on other machines, and the cluster daemon, who alone can reach
+"""The spool between processes that want something of jobs on other nodes, and the cluster daemon, which alone reaches
 these.
 
-Files of the workspace, in `.scalebook/cluster/`: who wants something leaves it there, and what the cluster daemon knows
-it leaves there, or in the job's folder (`remote.json`). So whoever may read the workspace may ask, without Ray.
+It is a folder of files, `.scalebook/cluster/`: processes write their requests there, and the daemon writes what it
+knows there, or into the job's folder (`remote.json`). So any process that can read the workspace can ask, without Ray.
 """
 
 import hashlib
@@ -22,16 +22,16 @@ from scalebook.training.jobs.process import ProcessId
 
 REMOTE: Final = "remote.json"
 Ask = Literal["terminate", "kill", "clear", "withdraw"]
-"""`withdraw`: a part that has not begun is not to begin any more."""
+"""What can be asked of a job. `withdraw`: a part that has not started shall not start."""
 WANTED_S: Final = 20.0
-"""So long somebody counts as wanting the cluster daemon."""
+"""How long a request to stay keeps the daemon, s."""
 
 
 @dataclass(frozen=True)
 class RemoteState:
-    """`remote.json` in a job's folder: what the cluster daemon last heard of it.
+    """`remote.json` in a job's folder: the last news of a job on another node.
 
-    `code` is the exit code, or minus the number of the signal that ended it; None while it runs, or nobody knows.
+    `code` is the exit code, or minus the number of the signal that ended it; None while it runs, or if it is not known.
     """
 
     handle: RayHandle | None = None
@@ -40,42 +40,42 @@ class RemoteState:
     code: int | None = None
     problem: str = ""
     lost: str = ""
-    """Why nothing will be heard of it any more, for people."""
+    """Why there will be no more news of it, for people."""
     cpu_s: float = 0.0
     memory_mb: float = 0.0
 
 
 @dataclass(frozen=True)
 class KnownNodes:
-    """`machines.json`: those on which jobs can be started now, and what is to be said of the others."""
+    """`machines.json`: the nodes on which jobs can start now, and the state of the others."""
 
     daemon: ProcessId
     ready: list[NodeDevices] = field(default_factory=list)
     others: dict[str, str] = field(default_factory=dict)
-    """By name, in words."""
+    """The state of the other nodes, by name, in words."""
     problem: str = ""
-    """Why there are none."""
+    """Why there are no nodes."""
 
 
 @dataclass(frozen=True)
 class JobOrder:
-    """`orders/ID.json`: start this job, or part of one, on these devices of a machine."""
+    """`orders/ID.json`: an order to start a job, or a part of one, on these devices of a node."""
 
     job: str
     machine: str
     cores: list[int]
     gpus: list[str]
     node: int = 0
-    """Of this machine, among those of the run."""
+    """The number of this node in the run."""
     first: str = ""
-    """Of a run on several machines, where the machines meet."""
+    """For a run on several nodes: the first node, where they meet."""
     parts: list[str] = field(default_factory=list)
     others: list[Allocation] = field(default_factory=list)
-    """Of the first machine's alone: the names of the other parts, and what the job holds of their machines."""
+    """In the first node's order alone: the names of the other parts, and what the job holds on their nodes."""
 
 
 class ClusterSpool:
-    """The files of one workspace."""
+    """The spool of one workspace."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
@@ -90,7 +90,7 @@ class ClusterSpool:
 
     @property
     def lock(self) -> Path:
-        """Held by the cluster daemon."""
+        """The lock that the cluster daemon holds."""
         return self.folder / "courier.lock"
 
     @property
@@ -104,7 +104,7 @@ class ClusterSpool:
         records.save(self.folder / "machines.json", machines)
 
     def want(self) -> None:
-        """Say that somebody wants the cluster daemon to stay."""
+        """Ask the cluster daemon to stay."""
         (self.folder / "wanted").touch()
 
     def wanted(self) -> bool:
@@ -117,34 +117,34 @@ class ClusterSpool:
         records.save(self.orders / f"{order.job}.json", order)
 
     def ordered(self) -> list[JobOrder]:
-        found = (records.peek(self.orders / name, JobOrder) for name in _names(self.orders))
-        return [order for order in found if order is not None]
+        orders = (records.peek(self.orders / name, JobOrder) for name in _names(self.orders))
+        return [order for order in orders if order is not None]
 
     def need(self, paths: Iterable[str]) -> None:
-        """Have each machine asked whether it has these, which do not travel."""
+        """Have each node checked for these paths, which are not copied to it."""
         for path in paths:
             records.put(self.data / hashlib.sha256(path.encode()).hexdigest(), path.encode())
 
     def needed(self) -> list[str]:
-        """Paths on this machine, of files and folders."""
+        """The paths that nodes are checked for."""
         return sorted((self.data / name).read_text(encoding="utf-8") for name in _names(self.data))
 
     def folder_of(self, name: str) -> Path:
-        """Of a job, or of part of one."""
+        """The folder of a job or a part."""
         return folder_of(self.workspace.hidden, name)
 
     def withdraw(self, job: str) -> None:
-        """The orders of a job and of its parts."""
+        """Remove the orders of a job and of its parts."""
         for order in self.ordered():
             if run_of(order.job) == job:
                 self.order_done(order.job)
 
     def order_done(self, job: str) -> None:
-        """Of an order that has been followed, or is not wanted any more."""
+        """Remove an order that has been carried out or is no longer wanted."""
         (self.orders / f"{job}.json").unlink(missing_ok=True)
 
     def pending_requests(self) -> list[tuple[str, str]]:
-        """Job and what is asked of it, for all that has not been passed on."""
+        """(job, request) for all requests that have not been passed on."""
         return [(job, ask) for name in _names(self.asks) for job, _, ask in [name.partition(".")]]
 
     def passed_on(self, job: str, ask: str) -> None:
@@ -152,25 +152,26 @@ class ClusterSpool:
 
 
 def state_of(folder: Path) -> RemoteState | None:
-    """Of a job, by its folder."""
+    """The last news of the job in this folder; None without any."""
     return records.peek(folder / REMOTE, RemoteState)
 
 
 def has_failed_to_start(folder: Path) -> bool:
-    """Of a job or a part: that it was to begin, and does not any more."""
+    """Whether this start of a job or a part has been given up."""
     state = state_of(folder)
     return state is not None and state.handle is None and state.cleared
 
 
 def write_state(folder: Path, state: RemoteState) -> None:
-    """OSError where the folder is gone."""
+    """Write the state of a job. OSError if its folder is gone."""
     records.save(folder / REMOTE, state)
 
 
-def ask(folder: Path, what: Ask) -> None:
-    """Leave it for the cluster daemon, of a job or a part by its folder; nothing where that is gone."""
+def ask(folder: Path, action: Ask) -> None:
+    """Leave a request about a job or a part, by its folder, for the cluster daemon. Does nothing if the folder is
+    gone."""
     with suppress(OSError):
-        (folder.parents[1] / "cluster" / "asks" / f"{folder.name}.{what}").touch()
+        (folder.parents[1] / "cluster" / "asks" / f"{folder.name}.{action}").touch()
 
 
 def _names(folder: Path) -> list[str]:

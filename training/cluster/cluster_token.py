@@ -1,4 +1,5 @@
-"""The word by which the machines of a cluster know each other: a file of mode 600, named to Ray by its path alone."""
+"""The token by which the nodes of a cluster recognise each other: a file of mode 600, passed to Ray by its path
+alone."""
 
 import secrets
 import stat
@@ -12,7 +13,7 @@ BYTES = 32
 
 
 def cluster_home() -> Path:
-    """What this user's clusters keep on this machine."""
+    """The folder in which this user's clusters keep their files on this machine."""
     return state_home() / "cluster"
 
 
@@ -21,7 +22,7 @@ def token_file() -> Path:
 
 
 def make_token() -> Path:
-    """The token's file, made where there is none. ConfigError for one that others may read."""
+    """The token's file, created if it is missing. ConfigError if others can read it."""
     path = token_file()
     if not path.exists():
         put_secret(path, secrets.token_hex(BYTES).encode())
@@ -29,18 +30,18 @@ def make_token() -> Path:
 
 
 def found_token() -> Path:
-    """The token's file, as it was made, or brought, here. ConfigError where there is none, or others may read it."""
+    """The token's file, as created or copied here. ConfigError if it is missing, or others can read it."""
     path = token_file()
     if not path.is_file():
         remedy = "Copy the head's file of this name here (scp), then chmod 600; or name it with --token FILE."
-        raise ConfigError(str(path), "is not there: without it no machine joins", remedy)
+        raise ConfigError(str(path), "is missing: without it no node can join", remedy)
     if stat.S_IMODE(path.stat().st_mode) & OWNER_ONLY:
         raise ConfigError(str(path), "may be read by others", f"Run chmod 600 {path}.")
     return path
 
 
 def take_token(source: Path) -> Path:
-    """Keep the token that lies in another file. ConfigError where it is none."""
+    """Save the token from another file. ConfigError if that holds none."""
     try:
         word = source.read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:

@@ -1,9 +1,9 @@
-"""What a job writes on another machine, brought to its folder while it runs.
+"""Fetches what a job writes on another node into its folder here, while it runs.
 
-Nobody keeps an account of what was brought but the folder itself: of a file that only grows (the log, lines of JSON)
-the next piece begins where the file here ends; any other is brought whole, beside its place, and put there in one step
-when all of one state of it has come. So a piece that is asked for twice, or comes twice, changes nothing. `result.json`
-comes last: whoever sees it sees everything.
+The folder itself is the only record of what has been fetched. For a file that only grows (the log, lines of JSON) the
+next piece begins where the file here ends. Any other file is fetched whole under another name, and renamed when one
+state of it is complete. So a piece that is requested or arrives twice changes nothing. `result.json` comes last: a
+reader that sees it sees everything.
 """
 
 import os
@@ -30,18 +30,18 @@ HERE: Final = frozenset(
         "joined.json",
     }
 )
-"""Of the folder where the workspace is: never brought."""
+"""Files that belong to the folder here and are never fetched."""
 PIECE: Final = 2**21
-"""Bytes of a file in one answer; an answer has as many pieces as fit into ROOM."""
+"""The most bytes of a file in one piece; an answer has as many pieces as fit into ROOM."""
 ROOM: Final = 2**22
 
 Has = tuple[str, int]
-"""Which state of a file the other side has, and how many bytes of it."""
+"""Which state of a file the receiver has, and how many bytes of it."""
 
 
 @dataclass(frozen=True)
 class FilePiece:
-    """Part of a file, in the state `stamp`, of `size` bytes in that state."""
+    """Part of a file in the state `stamp`, which has `size` bytes."""
 
     path: str
     stamp: str
@@ -55,19 +55,19 @@ def grows(path: str) -> bool:
 
 
 def files_of(folder: Path) -> list[str]:
-    """The files of a job that are brought, in this order. Those that are being written beside their place are not."""
-    found = []
+    """The files of a job to fetch, in this order; not the temporary files of atomic writes."""
+    paths = []
     for root, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         within = os.path.relpath(root, folder)
-        found += [file if within == "." else f"{within}/{file}" for file in files if not file.startswith(".")]
+        paths += [file if within == "." else f"{within}/{file}" for file in files if not file.startswith(".")]
     late = [f"{names.SPOOL}/{LINES}", RESULT]  # after the files that they name, and after all else
-    brought = (path for path in found if path not in HERE)
+    brought = (path for path in paths if path not in HERE)
     return sorted(brought, key=lambda path: (late.index(path) + 1 if path in late else 0, path))
 
 
 def news(folder: Path, has: Mapping[str, Has], paths: list[str]) -> Iterator[FilePiece]:
-    """What the other side lacks of these files. Ends at the first file that is not there as a whole."""
+    """The pieces of these files that the receiver lacks. Ends after a file of which more is left."""
     room = ROOM
     for path in paths:
         stamp, offset = has.get(path, ("", 0))
@@ -96,19 +96,20 @@ def _piece(file: Path, path: str, stamp: str, offset: int) -> FilePiece | None:
 
 
 class IncomingFiles:
-    """The folder of a job here, being filled from another machine, whose word is not trusted to stay within it."""
+    """Fills a job's folder here from another node; paths from there are checked to stay inside it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._has: dict[str, Has] = {}
 
     def has(self) -> dict[str, Has]:
-        """Of files that grow, what lies here."""
+        """How much of each file is here."""
         growing = {path: ("", size_of(self.folder / path)) for path in self._grown()}
         return {**self._has, **growing}
 
     def write_piece(self, piece: FilePiece) -> None:
-        """ValueError for a path that may not be. A piece that does not fit is dropped: it is asked for again."""
+        """Write a piece. ValueError for a path that is not allowed. A piece that does not fit is dropped, and requested
+        again."""
         target = self._place(piece.path)
         target.parent.mkdir(parents=True, exist_ok=True)
         if grows(piece.path):
@@ -121,22 +122,22 @@ class IncomingFiles:
         with beside.open("r+b" if piece.offset else "wb") as file:
             file.seek(piece.offset)
             file.write(piece.data)
-        done = piece.offset + len(piece.data)
-        self._has[piece.path] = piece.stamp, done
-        if done == piece.size:
+        end = piece.offset + len(piece.data)
+        self._has[piece.path] = piece.stamp, end
+        if end == piece.size:
             changed = int(piece.stamp.partition("-")[0])
             os.utime(beside, ns=(changed, changed))
             beside.replace(target.with_name(".result") if piece.path == RESULT else target)
 
     def prune(self, paths: list[str]) -> None:
-        """Remove what was brought and is not there any more: checkpoints that a better one has replaced."""
+        """Remove files that no longer exist on the node: checkpoints that a better one has replaced."""
         for path in [path for path in self._has if path not in paths and path != RESULT]:
             del self._has[path]
             with suppress(OSError):
                 self._place(path).unlink()
 
     def finish(self) -> None:
-        """All has come: let the result be seen."""
+        """Publish the result, when everything has arrived."""
         with suppress(FileNotFoundError):
             (self.folder / ".result").replace(self.folder / RESULT)
 
@@ -155,15 +156,15 @@ class IncomingFiles:
     def _place(self, path: str) -> Path:
         parts = PurePosixPath(path).parts
         if not parts or path.startswith("/") or path in HERE or any(part.startswith(".") for part in parts):
-            raise ValueError(f"a machine has sent a file named {path[:80]!r}")
+            raise ValueError(f"a node has sent a file named {path[:80]!r}")
         place = self.folder.joinpath(*parts)
         if any(parent.is_symlink() for parent in (place, *place.parents) if parent.is_relative_to(self.folder)):
-            raise ValueError(f"a machine has sent a file through a link, {path[:80]!r}")
+            raise ValueError(f"a node has sent a file through a link, {path[:80]!r}")
         return place
 
 
 def size_of(file: Path) -> int:
-    """Bytes; 0 where there is none."""
+    """The file's size in bytes; 0 if it is missing."""
     try:
         return file.stat().st_size
     except OSError:

@@ -1,4 +1,4 @@
-"""Telling MLflow, here, what jobs on other machines have told: by one thread, while they run."""
+"""Relays to MLflow, here, what jobs on other nodes log: one thread, while they run."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ RETRY_S: Final = 2.0
 
 
 class MlflowRelay:
-    """Give it jobs by `watch`; `is_complete` says whether the store has all that has come of one."""
+    """Give it jobs by `watch`; `is_complete` says whether the store has everything of a job that has arrived."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, JobFolder] = {}
@@ -33,7 +33,7 @@ class MlflowRelay:
         self._jobs[job.id] = job
 
     def is_complete(self, job: JobFolder) -> bool:
-        """Looks at once where more is there."""
+        """Whether everything of this job has been relayed; if not, the thread continues at once."""
         if told_so_far(job.path / names.SPOOL) >= size_of(job.path / names.SPOOL / LINES):
             return True
         self._news.set()

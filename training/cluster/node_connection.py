@@ -1,4 +1,4 @@
-"""The cluster daemon's end of one machine: passes on what is wanted of its jobs, and brings what they write."""
+"""The cluster daemon's connection to one node: passes requests on to its jobs, and fetches what they write."""
 
 import shutil
 import time
@@ -28,17 +28,19 @@ from scalebook.training.jobs.launcher import CLAIMED_ELSEWHERE
 from scalebook.training.tracking import names
 
 SILENT_S: Final = 20.0
-"""For an agent to answer; then the machine counts as away, and what has not begun there goes elsewhere."""
+"""How long an agent may take to answer, s; then the node counts as away, and jobs that have not started there go to
+another one."""
 CALL_S: Final = 30.0
-"""For one to take in a piece of a file."""
+"""How long an agent may take to receive a piece of a file, s."""
 LISTEN_S: Final = 1.0
 TURN_S: Final = 0.02
 RECORD_S: Final = 60.0
-"""For the store to take what a job that has ended has told; then the supervisor says how it ended, and no more."""
+"""How long the store may take for what an ended job has logged, s; after that only the supervisor's record of its end
+is written."""
 CHUNK: Final = 2**22
 
 Call = Callable[..., Any]
-"""`call(method, *arguments)`: asks the agent, and waits for its answer."""
+"""`call(method, *arguments)` calls the agent and waits for the answer."""
 
 
 @dataclass
@@ -54,13 +56,13 @@ class _Remote:
     ending_since: float = 0.0
     news: JobNews | None = None
     parts: list[str] = field(default_factory=list)
-    """Of the first, those that begin with it or not at all."""
+    """For the first node's job: its parts, which start with it or not at all."""
     refused: bool = False
-    """Its process was told not to begin; as soon as it has left, this start of the job has come to nothing."""
+    """Its process was told not to begin; when it has ended, this start of the job is given up."""
 
 
 class AgentLink:
-    """`call` raises what Ray raises where the machine does not answer; nothing here is lost by it."""
+    """`call` raises Ray's errors if the node does not answer; no state here is lost then."""
 
     def __init__(
         self, spool: ClusterSpool, machine: str, agent: str, call: Call, recording: MlflowRelay, gathering: Gathering
@@ -73,13 +75,13 @@ class AgentLink:
         """Hashes of files that the agent has."""
 
     def adopt(self, folder: JobFolder, state: RemoteState) -> None:
-        """A job that an earlier cluster daemon knew."""
+        """Take over a job from an earlier cluster daemon."""
         if folder.id not in self.jobs:
             self.jobs[folder.id] = _Remote(folder, IncomingFiles(folder.path), state, permitted=False)
             self.recording.watch(folder)
 
     def send(self, order: JobOrder) -> None:
-        """Have the job started, unless it is known: asked twice, it is started once."""
+        """Start the job, unless it is known already: asked twice, it starts once."""
         folder = JobFolder(self.spool.folder_of(order.job))
         if order.job not in self.jobs:
             if folder.claimed() or not folder.path.exists() or self._is_off(order):
@@ -88,41 +90,41 @@ class AgentLink:
             where = self.gathering.meet(run_of(order.job), order.first) if order.first else None
             if order.first and where is None:
                 return  # the order stays until its first machine answers
-            told, paths = parcel(self.spool.workspace, folder, order, where)
-            lacking = sorted(set(told.hashes).difference(self._there, told.files.values()))
+            packed, paths = parcel(self.spool.workspace, folder, order, where)
+            lacking = sorted(set(packed.hashes).difference(self._there, packed.files.values()))
             for digest in self.call("missing", lacking) if lacking else ():
                 self._put(digest, paths[digest])
             self._there.update(lacking)
-            self.call("start", told, [paths[digest].read_bytes() for digest in told.files.values()])
+            self.call("start", packed, [paths[digest].read_bytes() for digest in packed.files.values()])
             self.jobs[order.job] = _Remote(folder, IncomingFiles(folder.path), RemoteState(), parts=order.parts)
             self.recording.watch(folder)
         self.spool.order_done(order.job)
 
     def pass_on(self) -> None:
-        """What is asked of jobs: by the spool, and by the file `stop` in a folder."""
-        for name, what in self.spool.pending_requests():
+        """Pass requests on to jobs: those of the spool, and those by the file `stop` in a job's folder."""
+        for name, action in self.spool.pending_requests():
             if name in self.jobs:
-                if what != "withdraw":
-                    self.call("ask", name, what)
+                if action != "withdraw":
+                    self.call("ask", name, action)
                 elif not self.jobs[name].permitted:
                     self._refused(self.jobs[name].folder)
-                self.spool.passed_on(name, what)
+                self.spool.passed_on(name, action)
         for remote in self.jobs.values():
             if not remote.stop_told and remote.permitted and not remote.refused and remote.folder.stop_file.exists():
                 self.call("ask", remote.folder.id, "stop", remote.folder.told_to_stop())
                 remote.stop_told = True
 
     def question(self) -> tuple[dict[str, Any], dict[str, int]]:
-        """What the agent is to be asked for news with."""
-        known = {name: remote.brought.has() for name, remote in self.jobs.items() if not remote.shared}
-        return known, dict(self._seen)
+        """The arguments with which to ask the agent for news."""
+        held = {name: remote.brought.has() for name, remote in self.jobs.items() if not remote.shared}
+        return held, dict(self._seen)
 
     def receive_answer(self, versions: dict[str, int], news: list[JobNews]) -> None:
-        """What it answered."""
+        """Handle the agent's answer."""
         self._seen |= versions
-        for one in news:
-            if (remote := self.jobs.get(one.job)) is not None:
-                self._hear(remote, one)
+        for job_news in news:
+            if (remote := self.jobs.get(job_news.job)) is not None:
+                self._hear(remote, job_news)
 
     def _hear(self, remote: _Remote, news: JobNews) -> None:
         remote.news, remote.shared = news, news.shared
@@ -146,11 +148,12 @@ class AgentLink:
         self.finish_ended(remote)
 
     def _answer(self, remote: _Remote, news: JobNews) -> None:
-        """The process of a job asks whether it may begin: if it is the one that the folder names, or is the first."""
+        """Answer a job's process that asks whether it may begin: yes if the folder names it, or it is the first to
+        ask."""
         started = records.parse(Path(news.begun), news.begun.encode(), JobStart)
         handle = started.handle
         if not isinstance(handle, RayHandle) or handle.agent != self.agent or handle.folder != str(remote.folder.path):
-            raise BrokenRecord(Path(news.job), "an agent speaks for another one's job")
+            raise BrokenRecord(Path(news.job), "an agent reports on the job of another agent")
         before = remote.folder.started()
         if before is None:
             may_begin = self._may_begin(remote.folder.id, handle)
@@ -169,7 +172,7 @@ class AgentLink:
             remote.parts = handle.parts
 
     def _may_begin(self, name: str, handle: RayHandle) -> bool | None:
-        """Of a job on several machines all parts or none: None while others have not come so far."""
+        """Whether a process may begin. On several nodes all parts begin or none: None while others have not asked."""
         if any(has_failed_to_start(self.spool.folder_of(part)) for part in ([name] if is_part(name) else handle.parts)):
             return False
         if not is_part(name):
@@ -184,7 +187,7 @@ class AgentLink:
         return (joins or expected) and started.alive()
 
     def _is_off(self, order: JobOrder) -> bool:
-        """Whether the attempt to start the job that this order belongs to has come to nothing, or the job is over."""
+        """Whether the start that this order belongs to has been given up, or the job is over."""
         run = JobFolder(self.spool.folder_of(run_of(order.job)))
         started = run.started()
         is_over = started is not None and (run.is_ending() or not started.alive())
@@ -192,7 +195,8 @@ class AgentLink:
         return is_over or any(has_failed_to_start(self.spool.folder_of(name)) for name in together)
 
     def finish_ended(self, remote: _Remote) -> None:
-        """Say that a job has ended as soon as all of it is here, and that nothing of it is left there."""
+        """Record that a job has ended, as soon as all its files are here, and that nothing of it is left on the
+        node."""
         news = remote.news
         if remote.refused:
             if news is not None and news.ended:
@@ -226,14 +230,14 @@ class AgentLink:
             self.finish_ended(remote)
 
     def clear_ended(self) -> bool:
-        """Nobody watches any more: clear away what jobs that have ended have left. False while any runs."""
+        """Clear away what ended jobs have left, when no process watches any more. False while any job runs."""
         for name, remote in self.jobs.items():
             if remote.news is not None and remote.news.ended:
                 self.call("ask", name, "clear")
         return not self.jobs
 
     def lost(self, why: str) -> None:
-        """The agent has died, and its jobs with it."""
+        """Record that the agent has died, and its jobs with it."""
         for remote in list(self.jobs.values()):
             if remote.state.handle is None:
                 self._refused(remote.folder, remote.parts)  # it had not begun: it waits again
@@ -242,7 +246,7 @@ class AgentLink:
             self._drop(remote)
 
     def give_back(self) -> None:
-        """The machine does not answer: what has not begun there is to begin elsewhere."""
+        """Take back jobs that have not started on a node that does not answer, so that they start on another one."""
         for order in self.spool.ordered():
             if order.machine == self.machine:
                 record_failed_start(self.spool, order.job, order.parts)
@@ -277,17 +281,17 @@ class AgentLink:
 
 
 def record_failed_start(spool: ClusterSpool, name: str, parts: Sequence[str] = ()) -> None:
-    """This start of a job, or of a part; with a job's its `parts`, of which none has begun then."""
-    for one in (*parts, name):
-        folder = spool.folder_of(one)
+    """Give up this start of a job or a part; a job's includes its `parts`, none of which has started then."""
+    for job in (*parts, name):
+        folder = spool.folder_of(job)
         if folder.exists():
             state = state_of(folder)
-            if state is None or state.handle is None or (state.code is not None and not is_part(one)):
+            if state is None or state.handle is None or (state.code is not None and not is_part(job)):
                 write_state(folder, RemoteState(code=CLAIMED_ELSEWHERE, cleared=True))
-        spool.order_done(one)
+        spool.order_done(job)
 
 
 def give_up(folder: JobFolder, state: RemoteState, why: str) -> None:
-    """Nothing will be heard of the job any more. A whole record of its end that has come counts."""
+    """Give up a job of which there will be no more news. A complete `result.json` that has arrived counts."""
     IncomingFiles(folder.path).finish()
     write_state(folder.path, replace(state, alive=False, cleared=True, lost=why))

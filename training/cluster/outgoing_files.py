@@ -1,8 +1,9 @@
-"""What a job needs on another machine: config, checkpoint, the workspace's modules, data it names; by their content.
+"""What a job needs on another node (config, checkpoint, the workspace's modules, data that it names), sent by content
+hash.
 
-A file goes out once, under the hash of what is in it; what is there already is not sent again. The modules of one state
-of the workspace get a folder of their own there, so that a job runs with the code of the moment when it was started.
-Both ends are here: what is sent, and what the other machine makes of it.
+A file is sent once, under its hash; a file that the node has is not sent again. The modules of each state of the
+workspace get their own folder there, so that a job runs with the code it was started with. This module has both ends:
+what is sent, and how the node unpacks it.
 """
 
 import hashlib
@@ -27,37 +28,37 @@ from scalebook.training.jobs.devices import Allocation
 from scalebook.training.jobs.job_folder import JobFolder
 
 MARK: Final = "machine"
-"""A file of the hidden folder with a word that nobody else has: who reads it there shares the folder with us."""
+"""A file of the hidden folder with a random word: a node that reads the same word there shares the folder with us."""
 CHECKPOINT: Final = "ckpt_path"
 FILES: Final = ("job.json", "config.yaml")
 
 
 @dataclass(frozen=True)
 class Parcel:
-    """What an agent is told of a job. Files are named by their hash (SHA-256)."""
+    """What an agent needs to start a job. Files are named by their hash (SHA-256)."""
 
     job: str
     home: str
-    """Its folder here."""
+    """The job's folder here."""
     cores: list[int]
     gpus: list[str]
     files: dict[str, str]
-    """Of the job's folder, by name."""
+    """Files of the job's folder, by name."""
     code: dict[str, str]
-    """Of the workspace, by path: settings, modules, and the data that the config names."""
+    """Files of the workspace, by path: settings, modules, and data that the config names."""
     checkpoint: str
-    """"" where it begins anew."""
+    """"" if the job does not resume."""
     trusted: bool
     mark: tuple[str, str]
-    """A file here, and what is in it; "" where the folder is not to be shared."""
+    """A file of the hidden folder here, and its content; "" if the folder is not shared."""
     parts: list[str] = field(default_factory=list)
     others: list[Allocation] = field(default_factory=list)
-    """As in `JobOrder`."""
+    """See `JobOrder`."""
     stays: dict[str, str] = field(default_factory=dict)
-    """What of the data does not travel: paths within the workspace, and where they lie, here and there."""
+    """Data that is not copied: path within the workspace -> where it lies, here and on the node."""
     node: int = 0
     rendezvous: Rendezvous | None = None
-    """Of a run on several machines."""
+    """For a run on several nodes: where they meet."""
 
     @property
     def hashes(self) -> list[str]:
@@ -65,14 +66,14 @@ class Parcel:
 
     @property
     def code_hash(self) -> str:
-        told = [sorted(self.code.items()), self.trusted, sorted(self.stays.items())]
-        return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+        content = [sorted(self.code.items()), self.trusted, sorted(self.stays.items())]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def parcel(
     workspace: Workspace, job: JobFolder, order: JobOrder, rendezvous: Rendezvous | None
 ) -> tuple[Parcel, dict[str, Path]]:
-    """What to tell, and where the files of each hash lie here. OSError, Broken where they cannot be read."""
+    """The job's parcel, and by hash where its files lie here. OSError, BrokenRecord if they cannot be read."""
     paths: dict[str, Path] = {}
 
     def named(path: Path) -> str:
@@ -81,29 +82,29 @@ def parcel(
         return digest
 
     content = _content(job)
-    own = [*_own(workspace), *data_of(workspace.root, content)]
-    code = {str(path.relative_to(workspace.root)): named(path) for path in own}
-    told = Parcel(
+    code_files = [*_own(workspace), *data_of(workspace.root, content)]
+    code = {str(path.relative_to(workspace.root)): named(path) for path in code_files}
+    packed = Parcel(
         job=job.id,
         home=str(job.path),
         cores=order.cores,
         gpus=order.gpus,
         files={name: named(job.path / name) for name in FILES if (job.path / name).exists()},
         code=code,
-        checkpoint=named(found) if (found := _checkpoint(job)) is not None else "",
+        checkpoint=named(checkpoint) if (checkpoint := _checkpoint(job)) is not None else "",
         trusted=trusted(workspace),
         mark=_mark(workspace),
         parts=order.parts,
         others=order.others,
-        stays={one.said: one.path for one in staying(workspace.root, content)},
+        stays={item.said: item.path for item in staying(workspace.root, content)},
         node=order.node,
         rendezvous=rendezvous,
     )
-    return told, paths
+    return packed, paths
 
 
 def _own(workspace: Workspace) -> list[Path]:
-    """The settings, and the modules that lie in the workspace; what is installed must be installed there, too."""
+    """The settings, and the modules in the workspace; installed ones must be installed on the node too."""
     settings = workspace.root / SETTINGS
     modules = [path for path in source_files(workspace) if path.is_relative_to(workspace.root)]
     return [*([settings] if settings.is_file() else []), *modules]
@@ -117,12 +118,12 @@ def _content(job: JobFolder) -> dict[str, Any]:
 
 
 def _checkpoint(job: JobFolder) -> Path | None:
-    said = _content(job).get(CHECKPOINT)
-    return Path(said) if isinstance(said, str) and Path(said).is_absolute() and Path(said).is_file() else None
+    path = _content(job).get(CHECKPOINT)
+    return Path(path) if isinstance(path, str) and Path(path).is_absolute() and Path(path).is_file() else None
 
 
 def with_checkpoint(config: bytes, checkpoint: Path) -> bytes:
-    """The config, with the checkpoint where it lies on this machine."""
+    """The config, with the checkpoint's path on this node."""
     content: Mapping[str, Any] = yaml.load(config.decode("utf-8"), ours=True)
     return yaml.dump({**content, CHECKPOINT: str(checkpoint)}).encode()
 
@@ -142,16 +143,16 @@ def digest_of(path: Path) -> str:
 
 
 def package_hash() -> str:
-    """Of Scalebook's own sources: machines on which they differ are not lent to jobs."""
+    """The hash of Scalebook's sources: nodes with other sources get no jobs."""
     home = Path(scalebook.__file__).parent
     links = [path for path in home.iterdir() if path.is_symlink() and path.is_dir()]  # of a checkout
     sources = [path for folder in (home, *links) for path in folder.rglob("*.py")]
-    found = sorted((str(path.relative_to(home)), digest_of(path)) for path in sources)
-    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+    digests = sorted((str(path.relative_to(home)), digest_of(path)) for path in sources)
+    return hashlib.sha256(json.dumps(digests).encode()).hexdigest()
 
 
 def is_shared(parcel: Parcel) -> bool:
-    """Whether this machine sees the workspace's own folder."""
+    """Whether this node sees the workspace's own folder."""
     path, word = parcel.mark
     try:
         return bool(word) and Path(path).read_text(encoding="ascii") == word and Path(parcel.home).is_dir()
@@ -160,7 +161,8 @@ def is_shared(parcel: Parcel) -> bool:
 
 
 def unpacked(parcel: Parcel, own: Path, files: Path) -> Path:
-    """The job's folder, in a workspace below the agent's `own` folder; `files` lie by their hash."""
+    """Unpack the job into a workspace below the agent's `own` folder and return the job's folder; `files` is the folder
+    of files by hash."""
     workspace = Workspace(own / "code" / parcel.code_hash[:16])
     if not workspace.root.exists():
         beside = workspace.root.with_name(f".{workspace.root.name}")

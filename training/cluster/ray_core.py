@@ -1,4 +1,4 @@
-"""Ray Core, where the extra `cluster` is installed. Nothing else of Scalebook imports it."""
+"""Imports Ray Core, if the extra `cluster` is installed. Nothing else in Scalebook imports it."""
 
 import importlib
 import importlib.util
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from scalebook.training.base.errors import ConfigError
 
-REMEDY: Final = "Run pip install 'scalebook[cluster]', here and on each machine of the cluster."
+REMEDY: Final = "Run pip install 'scalebook[cluster]', here and on each node of the cluster."
 
 
 def installed() -> bool:
@@ -14,7 +14,7 @@ def installed() -> bool:
 
 
 def require_ray(key: str) -> None:
-    """ConfigError, which blames `key`, where Ray is not installed. Does not import it."""
+    """ConfigError for `key` if Ray is not installed. Does not import it."""
     if not installed():
         raise ConfigError(key, "needs Ray, which is not installed", REMEDY)
 

@@ -1,8 +1,8 @@
-"""Ray's daemons on this machine: a head, or a machine that has joined one; started, found again, and ended as a whole.
+"""Ray's daemons on this machine, as a head or as a node that has joined one: started, found again, and ended together.
 
-A head listens on loopback alone unless it is told a host. Then Ray binds its ports (GCS, raylet and, of each, the
-object manager) to all addresses of the machine, whatever address it is given (Ray 2.60): who may reach them is a matter
-of the firewall, and who is answered of the token.
+A head listens on loopback alone unless it gets a host. Then Ray binds its ports (GCS, raylet, and the object manager of
+each node) to all addresses of the machine, whatever address it is given (Ray 2.60): the firewall decides who reaches
+them, and the token whom they answer.
 """
 
 import os
@@ -33,26 +33,26 @@ PORT: Final = 6379
 UP_S: Final = 90.0
 DOWN_S: Final = 15.0
 REFUSED: Final = "InvalidAuthToken"
-"""In what Ray says to who has another token."""
+"""Part of Ray's message for a wrong token."""
 OBJECTS_BYTES: Final = 80_000_000
-"""Of Ray's shared memory for objects, of which nothing of ours is large."""
+"""Ray's shared memory for objects; ours are all small."""
 SHORT: Final = Path("/tmp")
-"""Ray's folder holds its sockets, whose paths may have 107 characters."""
+"""Ray's folder must have a short path: its sockets' paths may have 107 characters."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """`node.json`: the daemons of this machine, under one process that stays while they do."""
+    """`node.json`: the daemons of this machine, under one process that lives as long as they do."""
 
     process: ProcessId
     address: str
-    """Of the head: host:port."""
+    """The head's address, host:port."""
     host: str
-    """This machine's own, as the others reach it."""
+    """This machine's own address, at which the others reach it."""
     name: str
     head: bool
     folder: str
-    """Ray's own: sockets and logs; removed with it."""
+    """Ray's folder with sockets and logs; removed at the end."""
 
     @property
     def loopback(self) -> bool:
@@ -60,13 +60,13 @@ class Node:
 
 
 def here() -> Node | None:
-    """What runs on this machine for this user."""
+    """The daemons that run on this machine for this user; None if there are none."""
     node = records.peek(_record(), Node)
     return node if node is not None and alive(node.process) else None
 
 
 def start_head(host: str = LOOPBACK, port: int = PORT, name: str = "", cores: int | None = None) -> Node:
-    """Bring up a head, with this machine as its first. `port` 0: one that is free. ConfigError where one runs."""
+    """Start a head, with this machine as its first node. `port` 0: any free port. ConfigError if one runs already."""
     _nobody_yet()
     make_token()
     words = ["--head", f"--port={port}", "--include-dashboard=false"]
@@ -77,12 +77,12 @@ def join(
     address: str, host: str = "", name: str = "", cores: int | None = None,
     token: Path | None = None,
 ) -> Node:  # fmt: skip
-    """Make this machine one of the cluster whose head is at `address`. `host`: this machine's own, as the head's
-    machine reaches it; by default the one by which this machine reaches the head."""
+    """Make this machine a node of the cluster whose head is at `address`. `host`: this machine's own address, at which
+    the head reaches it; by default the one from which this machine reaches the head."""
     _nobody_yet()
     if not is_host_and_port(address):
         raise ConfigError(
-            "--join", f"is {address!r}, no address", "Write it as the head's `status` shows it: host:port."
+            "--join", f"is {address!r}, which is not an address", "Write it as the head's `status` shows it: host:port."
         )
     if token is None:
         found_token()
@@ -92,9 +92,9 @@ def join(
 
 
 def stop() -> bool:
-    """End everything of Ray that was started here, jobs of this machine included; False where nothing ran.
+    """End everything of Ray that was started here, jobs on this machine included; False if nothing ran.
 
-    Raises RuntimeError where something is left after the deadline.
+    Raises RuntimeError if something is left after the deadline.
     """
     node = records.peek(_record(), Node)
     family = set() if node is None else {process for process in _members(node.process) if alive(process)}
@@ -107,15 +107,16 @@ def stop() -> bool:
         for process in family:
             send(process, signal.SIGKILL)
         if not _gone(node.process, family, DOWN_S):
-            left = ", ".join(str(process.pid) for process in family if alive(process))
-            raise RuntimeError(f"processes of Ray did not end: {left}")
+            pids = ", ".join(str(process.pid) for process in family if alive(process))
+            raise RuntimeError(f"processes of Ray did not end: {pids}")
     shutil.rmtree(node.folder, ignore_errors=True)
     _record().unlink(missing_ok=True)
     return True
 
 
 def ray_environment(loopback: bool = False) -> dict[str, str]:
-    """What every process of ours that is or meets Ray must be told. The token itself is in none of it."""
+    """Environment variables for every process of ours that is part of Ray or connects to it. They do not contain the
+    token."""
     return {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(found_token()),
@@ -139,17 +140,17 @@ def _start(words: list[str], host: str, name: str, cores: int | None, *, head: b
             words, cwd=HOME, env=environment(**ray_environment(host == LOOPBACK)), stdin=subprocess.DEVNULL,
             stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
-    leader, told = ProcessId.of(process.pid), folder / "ray_current_cluster"
+    leader, address_file = ProcessId.of(process.pid), folder / "ray_current_cluster"
     deadline = time.monotonic() + UP_S
-    while not (told.is_file() and (address := told.read_text(encoding="ascii").strip())):
+    while not (address_file.is_file() and (address := address_file.read_text(encoding="ascii").strip())):
         if process.poll() is not None or time.monotonic() > deadline:
             _abandon(leader, folder)
             process.wait(DOWN_S)
             if REFUSED in _end_of(log):
                 raise ConfigError(
                     "--token",
-                    "is another than the head's: it lets nobody in",
-                    "Copy the head's anew, and name the copy.",
+                    "is not the head's, which refuses it",
+                    "Copy the head's again, and name the copy.",
                 )
             raise RuntimeError(f"Ray did not start; the end of {log}:\n{_end_of(log)}")
         time.sleep(0.1)
@@ -184,8 +185,8 @@ def _nobody_yet() -> None:
     require_ray("scalebook cluster")
     cluster_home().mkdir(mode=0o700, parents=True, exist_ok=True)
     if (node := here()) is not None:
-        what = "is the head" if node.head else "has joined the cluster"
-        raise ConfigError("scalebook cluster start", f"this machine {what} at {node.address}", "Stop it first.")
+        state = "is the head" if node.head else "has joined the cluster"
+        raise ConfigError("scalebook cluster start", f"this machine {state} at {node.address}", "Stop it first.")
 
 
 def _own_address(head: str) -> str:
@@ -208,16 +209,16 @@ def _record() -> Path:
 
 
 def listening(node: Node) -> list[str]:
-    """Every `address:port` on which a process of the node listens for TCP."""
-    found: set[str] = set()
+    """Every `address:port` on which a process of the node listens for TCP connections."""
+    addresses: set[str] = set()
     for process in _members(node.process):
         try:
             for connection in psutil.Process(process.pid).net_connections(kind="tcp"):
                 if connection.status == psutil.CONN_LISTEN:
-                    found.add(f"{connection.laddr.ip.removeprefix('::ffff:')}:{connection.laddr.port}")
+                    addresses.add(f"{connection.laddr.ip.removeprefix('::ffff:')}:{connection.laddr.port}")
         except psutil.Error:  # ended meanwhile
             continue
-    return sorted(found)
+    return sorted(addresses)
 
 
 KEY: Final = "cluster.address"
@@ -225,11 +226,12 @@ KEY: Final = "cluster.address"
 
 @dataclass(frozen=True)
 class ReachedCluster:
-    """The cluster that `[cluster]` names: that of `scalebook cluster start`, or one that somebody else has brought up
-    (KubeRay, `ray symmetric-run`, `ray start`). The latter is known by its address, or by RAY_ADDRESS, and its token by
-    Ray's own variables; this machine must be one of it.
+    """The cluster that `[cluster]` names: the one of `scalebook cluster start`, or one that was started otherwise
+    (KubeRay, `ray symmetric-run`, `ray start`). The latter is found by its address, or by RAY_ADDRESS, and its token by
+    Ray's own variables; this machine must be one of its nodes.
 
-    `environment`: what a process must be told to meet it. `host`: of this machine; "" where Ray is to find it.
+    `environment`: variables that a process needs to connect. `host`: this machine's own address; "" if Ray is to find
+    it.
     """
 
     address: str
@@ -238,17 +240,18 @@ class ReachedCluster:
 
 
 def reached(address: str, environ: Mapping[str, str] = os.environ) -> ReachedCluster:
-    """`address`: as the settings say it. ConfigError where this machine is of no such cluster, as far as is known."""
+    """The cluster at `address`, which is the setting's value. ConfigError if this machine is not known to be one of its
+    nodes."""
     node = here()
     if node is not None:
         if address not in ("auto", node.address):
-            what = f"is {address}, and this machine is part of {node.address}"
-            raise ConfigError(KEY, what, 'Write address = "auto", or run `scalebook cluster stop` first.')
+            problem = f"is {address}, and this machine is part of {node.address}"
+            raise ConfigError(KEY, problem, 'Write address = "auto", or run `scalebook cluster stop` first.')
         return ReachedCluster(node.address, ray_environment(node.loopback), node.host)
     named = environ.get("RAY_ADDRESS", "") if address == "auto" else address
     if not is_host_and_port(named):
-        what = f"is {address}, and nothing of Ray runs here that `scalebook cluster start` has started"
-        raise ConfigError(KEY, what, "Run it; or set RAY_ADDRESS=host:port to that of a head that is there.")
+        problem = f"is {address}, and `scalebook cluster start` has started nothing here"
+        raise ConfigError(KEY, problem, "Run it; or set RAY_ADDRESS=host:port to the address of a running head.")
     _require_token(named, environ)
     return ReachedCluster(named, {"RAY_USAGE_STATS_ENABLED": "0"})
 
@@ -270,12 +273,12 @@ def _require_token(address: str, environ: Mapping[str, str]) -> None:
 
 
 def connected(workspace: Workspace) -> Any:
-    """Ray, as a driver of the cluster that `[cluster]` names. ConfigError, or what Ray raises."""
-    found = reached(workspace.settings.cluster.address)
-    os.environ.update(found.environment)
+    """The module `ray`, connected as a driver to the cluster that `[cluster]` names. ConfigError, or Ray's errors."""
+    cluster = reached(workspace.settings.cluster.address)
+    os.environ.update(cluster.environment)
     ray = ray_core()
     ray.init(
-        address=found.address, namespace="scalebook", log_to_driver=False, configure_logging=False,
-        _node_ip_address=found.host or None,
+        address=cluster.address, namespace="scalebook", log_to_driver=False, configure_logging=False,
+        _node_ip_address=cluster.host or None,
     )  # fmt: skip
     return ray

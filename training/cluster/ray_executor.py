@@ -1,5 +1,5 @@
-"""Jobs on machines of a Ray cluster, asked about without Ray: by what the cluster daemon writes, and leaves to be
-asked."""
+"""The executor for jobs on nodes of a Ray cluster. It needs no Ray: it reads what the cluster daemon writes, and leaves
+requests for it."""
 
 import time
 from collections.abc import Iterable
@@ -15,15 +15,15 @@ from scalebook.training.jobs.executor import Executor, JobUsage, Level, PartEnd
 from scalebook.training.jobs.process import ProcessId, alive
 
 LEAVES_S: Final = 5.0
-"""So long other parts may take to end by themselves when the job has."""
+"""How long other parts may take to end by themselves after the job, s."""
 BEGINS_S: Final = 30.0
-"""So long one that joins may take to begin."""
+"""How long a joining part may take to start, s."""
 NOTICE_S: Final = 15.0
-"""So long the others may take to notice by themselves that a part has ended."""
+"""How long the others may take to notice that a part has ended, s."""
 
 
 class RayExecutor(Executor[RayHandle]):
-    """`workspace`: whose machines are asked for; any job of any workspace is known by its handle."""
+    """`workspace`: whose nodes `machines` lists; jobs of any workspace are recognised by their handle."""
 
     name: ClassVar[str] = "ray"
 
@@ -31,32 +31,32 @@ class RayExecutor(Executor[RayHandle]):
         self.workspace = workspace
 
     def machines(self) -> list[NodeDevices]:
-        """Those on which jobs can be started now."""
+        """The nodes on which jobs can start now."""
         assert self.workspace is not None, "of no workspace"
-        told = ClusterSpool(self.workspace).machines()
-        return told.ready if told is not None and alive(told.daemon) else []
+        cluster = ClusterSpool(self.workspace).machines()
+        return cluster.ready if cluster is not None and alive(cluster.daemon) else []
 
     def need(self, paths: Iterable[str]) -> None:
         assert self.workspace is not None, "of no workspace"
         ClusterSpool(self.workspace).create().need(paths)
 
     def known(self) -> KnownNodes:
-        """All machines of the cluster, those too of which nothing can be lent just now, with why."""
+        """All nodes of the cluster; also those that jobs cannot use at present, with the reason."""
         assert self.workspace is not None, "of no workspace"
-        told = ClusterSpool(self.workspace).machines()
-        if told is None or not alive(told.daemon):
-            names = [] if told is None else [*(machine.name for machine in told.ready), *told.others]
-            return KnownNodes(ProcessId.of(), others=dict.fromkeys(names, "not asked just now"))
-        return told
+        cluster = ClusterSpool(self.workspace).machines()
+        if cluster is None or not alive(cluster.daemon):
+            names = [] if cluster is None else [*(machine.name for machine in cluster.ready), *cluster.others]
+            return KnownNodes(ProcessId.of(), others=dict.fromkeys(names, "not being asked at present"))
+        return cluster
 
     def without(self) -> str:
-        """Why there is no machine."""
+        """Why there is no node, for people."""
         assert self.workspace is not None, "of no workspace"
-        told = ClusterSpool(self.workspace).machines()
-        if told is None or not alive(told.daemon):
-            return "waits for a machine; the cluster is being asked"
-        words = "; ".join(f"{name} {how}" for name, how in told.others.items())
-        return f"waits for a machine of the cluster; {told.problem or words or 'none is there'}"
+        cluster = ClusterSpool(self.workspace).machines()
+        if cluster is None or not alive(cluster.daemon):
+            return "waits for a node; the cluster is being asked"
+        words = "; ".join(f"{name} {how}" for name, how in cluster.others.items())
+        return f"waits for a node of the cluster; {cluster.problem or words or 'there is none'}"
 
     def alive(self, handle: RayHandle) -> bool:
         state = self._state(handle)
@@ -70,7 +70,7 @@ class RayExecutor(Executor[RayHandle]):
                 ask(part, level)
 
     def clear(self, handle: RayHandle) -> bool:
-        """What is asked is done on the other machines, and all that was written there since is brought."""
+        """Ask the nodes to clear up, and fetch what was written there meanwhile."""
         state = self._state(handle)
         is_gone = state is None or state.cleared
         if not is_gone:
@@ -79,14 +79,14 @@ class RayExecutor(Executor[RayHandle]):
 
     def usage(self, handle: RayHandle) -> JobUsage | None:
         states = [self._state(handle), *map(state_of, self._parts(handle))]
-        told = [state for state in states if state is not None and state.alive]
-        cpu_s, memory_mb = (sum(getattr(state, what) for state in told) for what in ("cpu_s", "memory_mb"))
+        live = [state for state in states if state is not None and state.alive]
+        cpu_s, memory_mb = (sum(getattr(state, field) for state in live) for field in ("cpu_s", "memory_mb"))
         return JobUsage(cpu_s, memory_mb) if cpu_s and self.alive(handle) else None
 
     def failure_reason(self, handle: RayHandle) -> str:
         ended = [part for part in self._parts(handle) if (state := state_of(part)) is not None and not state.alive]
-        told = [state for part in ended if _since_told(part) > NOTICE_S and (state := state_of(part)) is not None]
-        return _end_of(told[0]) if told else ""
+        lost = [state for part in ended if _since_told(part) > NOTICE_S and (state := state_of(part)) is not None]
+        return _end_of(lost[0]) if lost else ""
 
     def ended_parts(self, handle: RayHandle) -> dict[str, PartEnd]:
         ends = {}
@@ -102,9 +102,9 @@ class RayExecutor(Executor[RayHandle]):
             state = state_of(part)
             if state is not None and not state.alive and not state.cleared:
                 ask(part, "clear")
-        for one in read_joined_parts(Path(handle.folder)):
-            part = folder_of(Path(handle.folder).parents[1], one.name)
-            if state_of(part) is None and time.time() - one.ordered > BEGINS_S:
+        for run_part in read_joined_parts(Path(handle.folder)):
+            part = folder_of(Path(handle.folder).parents[1], run_part.name)
+            if state_of(part) is None and time.time() - run_part.ordered > BEGINS_S:
                 ask(part, "withdraw")
 
     def describe(self, handle: RayHandle) -> str:
@@ -113,20 +113,20 @@ class RayExecutor(Executor[RayHandle]):
         return f"pid {handle.process.pid} on {handle.machine}{lost}"
 
     def _parts(self, handle: RayHandle) -> list[Path]:
-        """Of a job on several machines, the folders of the others' parts."""
+        """The folders of the parts on other nodes."""
         run = Path(handle.folder)
         return [
             folder_of(run.parents[1], name) for name in (*handle.parts, *(part.name for part in read_joined_parts(run)))
         ]
 
     def _state(self, handle: RayHandle) -> RemoteState | None:
-        """What is known of exactly this start of the job."""
+        """The state of exactly this start of the job."""
         state = state_of(Path(handle.folder))
         return state if state is not None and state.handle == handle else None
 
 
 def _cleared(part: Path, run: Path) -> bool:
-    """Of a part whose job has ended: it ends by itself, or is ended, and then cleared away."""
+    """Whether a part of an ended job is cleared away; it may end by itself first, and is then ended."""
     state = state_of(part)
     if not part.exists() or (state is not None and state.cleared):
         return True
@@ -139,12 +139,12 @@ def _cleared(part: Path, run: Path) -> bool:
 
 
 def _since_told(folder: Path) -> float:
-    """Seconds since the cluster daemon last wrote down what became of it."""
+    """Seconds since the cluster daemon last wrote its state."""
     return time.time() - _told_at(folder)
 
 
 def _told_at(folder: Path) -> float:
-    """Unix time, s; now, where nothing is told."""
+    """Unix time, s; now if nothing was written."""
     try:
         return (folder / REMOTE).stat().st_mtime
     except OSError:
@@ -154,10 +154,10 @@ def _told_at(folder: Path) -> float:
 def _end_of(state: RemoteState) -> str:
     where = f"its part on {state.handle.machine}" if state.handle is not None else "a part of it"
     how = state.lost or state.problem or f"ended with code {state.code}"
-    return f"{where} has ended before training began: {how}"
+    return f"{where} ended before training began: {how}"
 
 
 def of_workspace(workspace: Workspace, key: str) -> RayExecutor:
-    """The executor of a workspace that names a cluster at `key`. ConfigError where Ray is not installed."""
+    """The executor of a workspace that names a cluster at `key`. ConfigError if Ray is not installed."""
     require_ray(key)
     return RayExecutor(workspace)

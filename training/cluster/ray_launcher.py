@@ -1,5 +1,5 @@
-"""Starting jobs on machines of a cluster: leaves orders for the cluster daemon, sees that there is one, hears from
-folders."""
+"""Starts jobs on nodes of a cluster: leaves orders for the cluster daemon, keeps it running, and reads the folders for
+news."""
 
 import os
 import time
@@ -34,7 +34,7 @@ EVERY_S: Final = 0.01
 
 
 class RayLauncher(Launcher):
-    """The cluster daemon is not its own: it stays for the jobs that run, and is found again by whoever comes next."""
+    """It does not own the cluster daemon, which stays while jobs run, and is found again by the next launcher."""
 
     def __init__(
         self, workspace: Workspace, children: Children, runner: str | None = None, preload: Sequence[str] | None = None
@@ -62,8 +62,8 @@ class RayLauncher(Launcher):
     def start(self, job: JobFolder, lease: Lease) -> bool:
         if not job.claimed():
             (job.path / REMOTE).unlink(missing_ok=True)
-        told = self._machines()
-        machine = lease.machine or (told.ready[0].name if told is not None and told.ready else "")
+        cluster = self._machines()
+        machine = lease.machine or (cluster.ready[0].name if cluster is not None and cluster.ready else "")
         if job.request().grows or any(not lent.idle for lent in lease.others):
             self._order_parts(job, lease)
         else:
@@ -76,13 +76,13 @@ class RayLauncher(Launcher):
         if self._prepared or self._running:
             self._keep()
         while True:
-            found = self._ended()
-            if found or time.monotonic() >= deadline:
-                return found
+            events = self._ended()
+            if events or time.monotonic() >= deadline:
+                return events
             time.sleep(min(EVERY_S, max(0.0, deadline - time.monotonic())))
 
     def close(self) -> None:
-        """What was ordered and has not begun is not wanted any more; where it begins all the same, it is claimed."""
+        """Withdraw orders that have not started. A job that starts all the same claims its folder."""
         self._prepared = False
         for name, job in list(self._running.items()):
             if not job.claimed():
@@ -91,24 +91,24 @@ class RayLauncher(Launcher):
                     ask(self.spool.folder_of(part), "withdraw")
 
     def join(self, job: JobFolder, lent: Allocation) -> None:
-        """The place of one that has ended, or the first that is free."""
+        """Add a node in the place of a part that has ended, or in the first free place."""
         started = job.started()
         if started is None:
             return
-        found = read_joined_parts(job.path)
+        parts = read_joined_parts(job.path)
         ends = started.executor.ended_parts(started.handle)
         taken = {part.node for part in parts_of(job, started) if part.name not in ends}
         node = next(node for node in range(1, job.request().nodes) if node not in taken)
-        part = RunPart(joined_name(job.id, len(found), node), node, lent, time.time())
+        part = RunPart(joined_name(job.id, len(parts), node), node, lent, time.time())
         self._make(job, part, job.request().nodes)
-        job.write(JoinedParts([*found, part]))
+        job.write(JoinedParts([*parts, part]))
         self.spool.order(JobOrder(part.name, lent.machine, lent.cores, lent.gpus, node, started.machine))
 
     def _order_parts(self, job: JobFolder, lease: Lease) -> None:
-        """Each machine's, with a folder of its own here for what comes back."""
+        """Order each node's part, with a folder here for what it writes."""
         lent_ = [lent for lent in lease.others if not lent.idle]
         machines, attempt = [lease.machine, *(lent.machine for lent in lent_)], 0
-        while any(has_failed_to_start(self.spool.folder_of(one)) for one in part_names(job.id, machines, attempt)):
+        while any(has_failed_to_start(self.spool.folder_of(part)) for part in part_names(job.id, machines, attempt)):
             attempt += 1
         self._parts[job.id] = names = part_names(job.id, machines, attempt)
         request = job.request()
@@ -119,11 +119,11 @@ class RayLauncher(Launcher):
         self.spool.order(first)
 
     def _make(self, job: JobFolder, part: RunPart, nodes: int) -> None:
-        """Its folder."""
-        made = JobFolder(self.spool.folder_of(part.name))
-        made.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        records.put(made.config, job.config.read_bytes())
-        made.write(replace(job.request(), id=part.name, part=part.node, nodes=nodes))
+        """Create a part's folder."""
+        folder = JobFolder(self.spool.folder_of(part.name))
+        folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        records.put(folder.config, job.config.read_bytes())
+        folder.write(replace(job.request(), id=part.name, part=part.node, nodes=nodes))
 
     def _ended(self) -> list[Event]:
         events: list[Event] = []
@@ -138,12 +138,12 @@ class RayLauncher(Launcher):
         return events
 
     def _machines(self) -> KnownNodes | None:
-        """As the cluster daemon tells them, if it lives and there are any."""
-        told = self.spool.machines()
-        return told if told is not None and told.ready and alive(told.daemon) else None
+        """The nodes by the cluster daemon, if it lives and there are any."""
+        cluster = self.spool.machines()
+        return cluster if cluster is not None and cluster.ready and alive(cluster.daemon) else None
 
     def _keep(self) -> None:
-        """See that there is a cluster daemon, and that it stays."""
+        """Keep the cluster daemon running."""
         if time.monotonic() - self._kept < KEEP_S:
             return
         self._kept = time.monotonic()

@@ -1,6 +1,5 @@
-"""Where the machines of one run meet. Port and key are made by the agent of the first machine, for as long as it knows
-the job; the cluster daemon permits the first to begin when all others have asked, and these when the first has begun.
-"""
+"""Where the nodes of one run meet. The first node's agent reserves port and key for as long as it knows the job. The
+cluster daemon permits the first node to begin when all others have asked, and these when the first has begun."""
 
 import secrets
 import socket
@@ -18,14 +17,14 @@ KEY_BYTES: Final = 32
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """Where the machines of one run meet, and the word by which they know each other."""
+    """Where the nodes of one run meet, and the key by which they recognise each other."""
 
     address: str
     port: int
     key: str = field(repr=False)
 
     def environment(self, node: int, key_file: Path) -> dict[str, str]:
-        """For the process of machine `node`; makes the file, which its owner alone can read."""
+        """Environment variables for the process of node `node`; writes the key file, which only its owner can read."""
         put_secret(key_file, self.key.encode())
         return {
             "NODE_RANK": str(node), "MASTER_ADDR": self.address, "MASTER_PORT": str(self.port), KEY_FILE: str(key_file)
@@ -33,21 +32,21 @@ class Rendezvous:
 
 
 class Rendezvouses:
-    """On the first machine of runs: their ports, which nobody else is given meanwhile, and their keys."""
+    """On the first node of runs: their ports, which are kept reserved, and their keys."""
 
     def __init__(self) -> None:
         self._kept: dict[str, tuple[Rendezvous, socket.socket]] = {}
         self._lock = threading.Lock()
 
     def of(self, run: str, address: str) -> Rendezvous:
-        """The same for whoever asks about this run. `address`: of this machine, for the others."""
+        """The run's rendezvous, the same for every call. `address`: this node's, for the others."""
         with self._lock:
             if run not in self._kept:
                 bound = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
                 bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # this one never listens: the run does
                 bound.bind((address, 0))
-                made = Rendezvous(address, bound.getsockname()[1], secrets.token_hex(KEY_BYTES))
-                self._kept[run] = made, bound
+                rendezvous = Rendezvous(address, bound.getsockname()[1], secrets.token_hex(KEY_BYTES))
+                self._kept[run] = rendezvous, bound
             return self._kept[run][0]
 
     def release(self, run: str) -> None:
@@ -58,8 +57,8 @@ class Rendezvouses:
 
 
 class Gathering:
-    """In the cluster daemon: which parts have asked to begin. `meet`: where the machines of a run meet, by the run and
-    its first machine; None while that does not answer."""
+    """In the cluster daemon: which parts have asked to begin. `meet` returns where the nodes of a run meet, by the run
+    and its first node; None while that does not answer."""
 
     def __init__(self, meet: Callable[[str, str], Rendezvous | None]) -> None:
         self.meet, self.asked = meet, set[str]()

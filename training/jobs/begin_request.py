@@ -1,13 +1,13 @@
-"""How a job begins on other machines: its process asks, and the machine that has the folder says whether it may.
+"""How a job starts on another node: its process asks, and the node that has the job's folder says whether it may.
 
-So of several that try exactly one runs it, as here: the folder is claimed there, by `process.json`, before a line of
-the job has run.
+The folder is claimed there, by `process.json`, before a line of the job has run; so of several that try exactly one
+runs it.
 
-On several machines each has a part of it, with a folder and a process of its own, and all begin or none. The first
-machine's part is the job. Each other one has a folder in `.scalebook/parts`, by a name that says whose part it is and
-how the machines were chosen, so that one of an earlier attempt is never taken for one of this. A part's process asks as
-a job's does. One that comes to nothing (its machine is lost) is told so in its folder, and with it all of this attempt
-come to nothing. Parts that join in mid-run have names of their own, in the run's `joined.json`.
+On several nodes each has a part of the job, with a folder and a process of its own; all parts start or none. The first
+node's part is the job itself. Each other part has a folder in `.scalebook/parts`; its name says whose part it is, on
+which nodes and in which attempt, so that parts of different attempts are never mixed. A part's process asks as a job's
+does. If a part cannot start (its node is lost), that is written into its folder, and the whole attempt fails. Parts
+that join a running job have their own names, in the run's `joined.json`.
 """
 
 import hashlib
@@ -28,63 +28,63 @@ ASKED: Final = "begun.json"
 ANSWER: Final = "permit"
 YES: Final = "yes"
 PATIENCE_S: Final = 120.0
-"""So long it waits for the answer: a link may be down."""
+"""How long the process waits for the answer, s: a link may be down."""
 EVERY_S: Final = 0.002
 KEPT_S: Final = 1.0
-"""Between two looks whether the agent lives."""
+"""Interval between checks that the agent lives, s."""
 PARTS: Final = "parts"
-"""The folder of parts, within the hidden one."""
+"""The folder of parts, within the hidden folder."""
 OF: Final = "@"
-"""Between the job and what tells its parts apart; no id of a job has it."""
+"""Separates the job's id from the part's own name; no job id contains it."""
 JOINED: Final = "joined.json"
 
 
 @dataclass(frozen=True)
 class RayHandle:
-    """A job as a process of a machine of a cluster, started by an agent there."""
+    """A job as a process on a node of a cluster, started by the agent there."""
 
     process: ProcessId
-    """On that machine."""
+    """On that node."""
     machine: str
     agent: str
-    """Which start of the agent: what another one says of its jobs does not count."""
+    """Which start of the agent: news from another start is ignored."""
     folder: str
-    """The job's, on the machine of its workspace."""
+    """The job's folder, on the node of its workspace."""
     executor: Literal["ray"] = "ray"
     parts: list[str] = field(default_factory=list)
-    """Of a job on several machines, what the others have (`part_names`)."""
+    """For a job on several nodes: the parts on the other nodes (`part_names`)."""
 
 
 @dataclass(frozen=True)
 class RemoteJobContext:
-    """What the process of a job must know to begin on another machine."""
+    """What a job's process needs to start on another node."""
 
     machine: str
     agent: str
     home: str
-    """The job's folder, where its workspace is."""
+    """The job's folder, on the node of its workspace."""
     asks: str
-    """A folder of this machine, for the question and the answer."""
+    """A folder on this node for the question and the answer."""
     keeper: ProcessId
-    """The agent's: without it nobody hears of the job any more."""
+    """The agent's process; without it the job can report nothing."""
     parts: list[str] = field(default_factory=list)
     others: list[Allocation] = field(default_factory=list)
-    """What the job holds of other machines."""
+    """What the job holds on the other nodes."""
     environment: dict[str, str] = field(default_factory=dict)
-    """Where the machines of one run meet."""
+    """Where the nodes of the run meet."""
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> "RemoteJobContext":
-        """From what `asdict` makes of it."""
-        told = {"others": [Allocation(**one) for one in raw["others"]], "keeper": ProcessId(**raw["keeper"])}
-        return cls(**{**raw, **told})
+        """Build it from the dict that `asdict` made."""
+        parsed = {"others": [Allocation(**lent) for lent in raw["others"]], "keeper": ProcessId(**raw["keeper"])}
+        return cls(**{**raw, **parsed})
 
     def handle(self, process: ProcessId) -> RayHandle:
         return RayHandle(process, self.machine, self.agent, self.home, parts=self.parts)
 
 
 def await_permission(asks: Path, started: Any) -> bool:
-    """In the job's process: put the question, and wait for the answer. False also where none comes."""
+    """Ask, in the job's process, and wait for the answer. False also when none comes."""
     records.save(asks / ASKED, started)
     answer, deadline = asks / ANSWER, time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
@@ -95,16 +95,16 @@ def await_permission(asks: Path, started: Any) -> bool:
 
 
 def end_with(keeper: ProcessId) -> None:
-    """In the job's process, which leads its group: once the agent is gone all of it is killed.
+    """Kill the job's process group when the agent is gone; called in the job's process, which leads the group.
 
-    Ray ends an agent whose machine it gives up, but not what the agent has started. The job counts as lost then, and
-    may be run again elsewhere.
+    Ray ends an agent whose node it gives up, but not what the agent has started. The job then counts as lost, and may
+    run again on another node.
     """
 
     def watch() -> None:
         while alive(keeper):
             time.sleep(KEPT_S)
-        print("scalebook: the agent of this machine is gone, so nobody hears of this run any more", flush=True)
+        print("scalebook: the agent on this node has died, so this run can no longer report and is ended", flush=True)
         os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=watch, name="keeper", daemon=True).start()
@@ -112,7 +112,7 @@ def end_with(keeper: ProcessId) -> None:
 
 @dataclass(frozen=True)
 class RunPart:
-    """Of a job, on another machine than the first. `node`: its number; `ordered`: unix time, s."""
+    """A job's part on a node other than the first. `node`: its number; `ordered`: unix time, s."""
 
     name: str
     node: int
@@ -122,30 +122,30 @@ class RunPart:
 
 @dataclass(frozen=True)
 class JoinedParts:
-    """`joined.json` in a job's folder: the parts that it was given while it ran, in this order."""
+    """`joined.json` in a job's folder: the parts that joined while it ran, in this order."""
 
     parts: list[RunPart] = field(default_factory=list)
 
 
 def part_names(job: str, machines: Sequence[str], attempt: int = 0) -> list[str]:
-    """Of all machines but the first, which has the job itself. `attempt`: with these machines, from 0."""
+    """The parts' names, for all nodes but the first, which has the job itself. `attempt`: with these nodes, from 0."""
     word = hashlib.sha256("\n".join([*machines, *([str(attempt)] if attempt else [])]).encode()).hexdigest()[:8]
     return [f"{job}{OF}{word}-{node}" for node in range(1, len(machines))]
 
 
 def joined_name(job: str, before: int, node: int) -> str:
-    """Of a part that joins, after so many others."""
+    """The name of a part that joins after `before` others."""
     return f"{job}{OF}joined{before}-{node}"
 
 
 def read_joined_parts(run: Path) -> list[RunPart]:
-    """By the run's folder."""
-    found = records.peek(run / JOINED, JoinedParts)
-    return found.parts if found else []
+    """The parts that have read_joined_parts the run in this folder."""
+    record = records.peek(run / JOINED, JoinedParts)
+    return record.parts if record else []
 
 
 def run_of(name: str) -> str:
-    """The job that a part, or a job, is of."""
+    """The id of the job that a job's or a part's name belongs to."""
     return name.partition(OF)[0]
 
 
@@ -154,5 +154,5 @@ def is_part(name: str) -> bool:
 
 
 def folder_of(hidden: Path, name: str) -> Path:
-    """Of a job or a part, on the machine of its workspace."""
+    """The folder of a job or a part, on the node of its workspace."""
     return hidden / (PARTS if is_part(name) else "jobs") / name

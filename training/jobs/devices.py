@@ -1,4 +1,4 @@
-"""What this machine offers to jobs: the cores this process may use, and its GPUs, found without torch or CUDA."""
+"""What this machine offers jobs: the cores this process may use, and its GPUs, found without torch or CUDA."""
 
 import math
 import os
@@ -14,34 +14,34 @@ CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 @dataclass(frozen=True)
 class NodeDevices:
-    """All of one machine that can be lent to jobs. `cores` are the kernel's numbers of them."""
+    """The devices of one machine that jobs can get. `cores` are the kernel's numbers."""
 
     cores: list[int]
     gpus: list[Gpu] = field(default_factory=list)
     name: str = ""
-    """"" for this one."""
+    """"" for this machine."""
     has: list[str] = field(default_factory=list)
-    """Of another one, which of the data that jobs name and that do not travel are there."""
+    """For another node: which of the paths that jobs name and that are not copied exist there."""
 
     @property
     def together(self) -> int:
-        """The most GPUs that one job can have: CUDA shows a process one instance of a GPU that is cut."""
+        """The most GPUs that one job can have: CUDA shows a process only one MIG instance."""
         return sum(gpu.is_whole for gpu in self.gpus) or min(1, len(self.gpus))
 
     def lacks(self, stays: Mapping[str, str]) -> bool:
-        """Whether a job that needs these (paths by key) has to run elsewhere."""
+        """Whether some of these paths (by key), which a job needs, are missing here."""
         return bool(self.name) and not set(stays.values()).issubset(self.has)
 
 
 @dataclass(frozen=True)
 class Allocation:
-    """What a job holds of one machine: numbers of cores, UUIDs of GPUs."""
+    """What a job holds on one machine: numbers of cores, UUIDs of GPUs."""
 
     machine: str
     cores: list[int]
     gpus: list[str] = field(default_factory=list)
     idle: bool = False
-    """Held so that nothing else runs beside the job, which does not run there itself."""
+    """Whether the job does not run here and only keeps the machine free of others."""
 
 
 def this_machine() -> NodeDevices:

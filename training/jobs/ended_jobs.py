@@ -1,6 +1,6 @@
-"""What has ended, in order: `.scalebook/endings.jsonl`, written by the supervisor, read by whoever tells people.
+"""What has ended, in order: `.scalebook/endings.jsonl`, written by the supervisor, read by whatever notifies people.
 
-Runs that had begun, and searches; not the trials of searches. The file is begun anew when it is long.
+It lists runs that had started, and searches, but not the trials of searches. A long file is replaced by a new one.
 """
 
 import json
@@ -33,7 +33,7 @@ class Ending:
     notebook: str | None = None
     cause: str = ""
     failed: int = 0
-    """Trials that failed, of a search that finished."""
+    """How many trials of a finished search failed."""
 
     @property
     def text(self) -> str:
@@ -46,7 +46,7 @@ class Ending:
 
 
 def of_job(job: JobFolder) -> Ending | None:
-    """None of a trial, and of a job that has not begun or not ended."""
+    """The job's ending; None for a trial, and for a job that has not started or not ended."""
     request, result, started = job.request(), job.result(), job.started()
     if request.trial is not None or result is None or started is None:
         return None
@@ -67,7 +67,7 @@ def add(workspace: Workspace, ending: Ending) -> None:
 
 
 def since(workspace: Workspace, offset: int | None) -> tuple[list[Ending], int]:
-    """Those after `offset` (None: none, only where the file ends now), and the next offset."""
+    """The endings after `offset`, and the next offset. With None: no endings, and the file's present end."""
     path = file_of(workspace)
     try:
         size = path.stat().st_size
@@ -79,11 +79,11 @@ def since(workspace: Workspace, offset: int | None) -> tuple[list[Ending], int]:
             end = file.tell()
     except OSError:
         return [], 0
-    whole = content.rfind(b"\n") + 1
+    complete = content.rfind(b"\n") + 1
     endings = []
-    for line in content[:whole].splitlines():
+    for line in content[:complete].splitlines():
         try:
             endings.append(records.parse(path, line, Ending))
         except BrokenRecord:
             continue
-    return endings, end - (len(content) - whole)
+    return endings, end - (len(content) - complete)

@@ -1,4 +1,4 @@
-"""The seam between jobs and the machines that run them: what any process asks by a job's handle."""
+"""The interface between jobs and the machines that run them: what any process can ask about a job by its handle."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,16 +11,17 @@ Level = Literal["terminate", "kill"]
 
 
 class JobUsage(NamedTuple):
-    """What a job has taken of its machine."""
+    """The resources that a job has used."""
 
     cpu_s: float
     """CPU seconds of all its processes so far, those that have ended included."""
     memory_mb: float
-    """Memory that it has now; what its processes share is counted once."""
+    """Memory that it holds now; what its processes share is counted once."""
 
 
 class PartEnd(NamedTuple):
-    """A part that has ended, at a unix time, s. `cleared`: nothing of it is left there. `failed`: by its own doing."""
+    """The end of a part. `when`: unix time, s. `cleared`: nothing of it is left on its node. `failed`: it failed by
+    itself."""
 
     when: float
     cleared: bool
@@ -28,29 +29,30 @@ class PartEnd(NamedTuple):
 
 
 class Executor(ABC, Generic[H]):
-    """Where jobs run, and how they are reached there: by the handle, of type `H`, that is in a job's `process.json`.
+    """Where jobs run, and how they are reached: by the handle, of type `H`, in a job's `process.json`.
 
-    The folder of a job, here, is the truth about it. Whoever executes it brings there what the job writes, while it
-    runs, and all of it before `clear` says so; the file `stop`, by which a job is asked to end, is brought to the job.
-    A job belongs to the process that has made `process.json`, of several that try exactly one (`JobFolder.claim`).
+    The job's folder on this machine is the only record of it. The executor copies into it what the job writes, while it
+    runs, and all of it before `clear` returns True; it passes the file `stop`, which asks a job to end, on to the job.
+    A job belongs to the process that has created its `process.json`: of several that try, exactly one
+    (`JobFolder.claim`).
 
-    Any process may ask, and any number of them at a time. What one asks about a handle holds for it alone: a pid that
-    another process has by now is not the job. Nothing here waits for the job.
+    Any number of processes may ask at the same time. An answer is about exactly this job: if another process has got
+    its pid by now, that one is not the job. Nothing here waits for the job.
     """
 
     name: ClassVar[str]
-    """As handles have it."""
+    """The executor's name, as handles have it."""
 
     @abstractmethod
     def machines(self) -> list[NodeDevices]:
-        """All devices that jobs may be lent, whoever holds them just now."""
+        """All devices that jobs can get, also those that are in use."""
 
     def need(self, paths: Iterable[str]) -> None:
-        """Have each machine asked whether it has these files and folders of this one, which do not travel."""
+        """Have each node checked for these files and folders, which are not copied to it."""
 
     def without(self) -> str:
-        """Why there is no machine, where there is none, for people."""
-        return "waits for a machine; none is there"
+        """Why there is no node, as a text for people."""
+        return "waits for a node; there is none"
 
     @abstractmethod
     def alive(self, handle: H) -> bool:
@@ -58,38 +60,39 @@ class Executor(ABC, Generic[H]):
 
     @abstractmethod
     def stop(self, handle: H, level: Level) -> None:
-        """End a job that did not end when it was asked to.
+        """End a job that did not stop when asked.
 
-        `terminate`: SIGTERM to its main process alone (a whole group under DDP would deadlock). `kill`: SIGKILL to all
-        that belongs to it. Harmless when it has ended.
+        `terminate`: SIGTERM to its main process alone (to the whole group, DDP would deadlock). `kill`: SIGKILL to all
+        its processes. Does nothing if the job has ended.
         """
 
     @abstractmethod
     def clear(self, handle: H) -> bool:
-        """Of a job whose main process has ended: end what it left behind, which may have been done by itself.
+        """End what a job has left behind when its main process has ended.
 
-        True when nothing of it is left, and all that it has written is in its folder here. Call it until then.
+        True when none of its processes is left, and all that it has written is in its folder on this machine. Call it
+        until then.
         """
 
     def usage(self, handle: H) -> JobUsage | None:
-        """What the job takes; None where it has ended, or an executor does not tell."""
+        """The resources that the job uses; None if it has ended, or if the executor does not know."""
         return None
 
     def processes(self, handle: H) -> Sequence[int]:
-        """The pids that it has on this machine; none where an executor does not tell."""
+        """The job's pids on this machine; none if the executor does not know them."""
         return []
 
     def failure_reason(self, handle: H) -> str:
-        """Why a job on several machines that has not begun to train never will; "" where that is not known."""
+        """Why a job on several nodes that has not started to train never will; "" while it still may."""
         return ""
 
     def ended_parts(self, handle: H) -> Mapping[str, PartEnd]:
-        """Of a job on several machines, the parts that have ended, by name."""
+        """For a job on several nodes: the parts that have ended, by name."""
         return {}
 
     def tidy(self, handle: H) -> None:
-        """While a job runs: end what parts of it that have ended left behind, and such as never began."""
+        """While a job runs, clear up its parts that have ended or never started."""
 
     @abstractmethod
     def describe(self, handle: H) -> str:
-        """Which process that is, for people."""
+        """A description of the job's process, for people."""

@@ -1,4 +1,4 @@
-"""Which executors there are. What runs jobs on a cluster is loaded only where a job, or the workspace, names it."""
+"""The available executors. The one for clusters is loaded only if a job, or the workspace, names it."""
 
 from collections.abc import Callable
 from functools import cache
@@ -16,29 +16,30 @@ LOCAL: Final = LocalExecutor()
 
 
 RAY: Final = "scalebook.training.cluster.ray_executor"
-"""Of a room above this one, so it is named and not imported."""
+"""It lies above this package, so it is named and not imported."""
 
 
 @cache
 def _of_any_cluster() -> Executor[RayHandle]:
-    made: Executor[RayHandle] = import_module(RAY).RayExecutor()
-    return made
+    executor: Executor[RayHandle] = import_module(RAY).RayExecutor()
+    return executor
 
 
 EXECUTORS: Final[dict[str, Callable[[], Executor[Any]]]] = {LOCAL.name: lambda: LOCAL, "ray": _of_any_cluster}
-"""By the name that is in their handles."""
+"""Executors by the name in their handles."""
 
 Handle = LocalHandle | RayHandle
-"""Of a job of any of them."""
+"""A handle of any of them."""
 
 
 def executor_of(handle: Handle) -> Executor[Any]:
-    """Who runs the job; a record that names another one is broken, and so none."""
+    """The executor that runs the job. A record that names an unknown one counts as broken and is never read as a
+    handle."""
     return EXECUTORS[handle.executor]()
 
 
 def configured_executor(workspace: Workspace) -> Executor[Any]:
-    """Who runs the jobs that are started now. ConfigError where that cannot be."""
+    """The executor for jobs that start now. ConfigError if it cannot be used."""
     try:
         clustered = bool(workspace.settings.cluster)
     except ConfigError:  # whoever uses the settings says what is wrong with them

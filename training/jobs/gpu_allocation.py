@@ -1,8 +1,7 @@
-"""Who gets a GPU is decided when a run notes what it takes: under one lock, by what all runs have noted until then.
+"""Who gets a GPU is decided under one lock, when a run records what it takes: by what all runs have recorded so far.
 
-A run in the foreground chooses and notes in one go. One of the queue was given its GPUs by a plan that is some
-milliseconds old; its process looks once more before it begins, and goes back into the queue where another has come
-first.
+A run in the foreground chooses and records in one step. A run of the queue gets its GPUs from a plan that is some
+milliseconds old; its process checks once more before it starts, and goes back into the queue if another run came first.
 """
 
 import os
@@ -22,17 +21,17 @@ from scalebook.training.jobs.local.local_executor import LocalHandle
 
 LOCK: Final = "lending.lock"
 PATIENCE_S: Final = 30.0
-"""Who has the lock reads what other jobs hold, and writes two files."""
+"""The lock's holder reads what other jobs hold, and writes two files."""
 
 
 class TakenError(Exception):
-    """Another run has noted a GPU of this one's, or would not let it look for so long."""
+    """Another run has taken a GPU of this one, or has held the lock for too long."""
 
 
 @contextmanager
 def in_foreground(workspace: Workspace, request: JobRequest) -> Iterator[JobStart]:
-    """This process's record as the run's own, with the devices that it takes; while inside, no other run notes any.
-    ConfigError where too few are free."""
+    """Yield the record of this process as the run's, with the devices that it takes; meanwhile no other run can take
+    any. ConfigError if too few are free."""
     try:
         with noting(workspace):
             lent = lent_at_once(request, this_machine(), running_allocations(workspace))
@@ -44,18 +43,18 @@ def in_foreground(workspace: Workspace, request: JobRequest) -> Iterator[JobStar
 
 @contextmanager
 def noting(workspace: Workspace) -> Iterator[None]:
-    """While inside, no other run notes what it takes. TakenError where another stays inside."""
+    """Hold the lock, so that no other run records what it takes. TakenError if another run does not release it."""
     handle = locks.opened(workspace.hidden / LOCK)
     try:
         if not locks.acquired(handle, PATIENCE_S):
-            raise TakenError(f"another run that is starting holds {LOCK} for more than {PATIENCE_S:g} s")
+            raise TakenError(f"another run that is starting has held {LOCK} for more than {PATIENCE_S:g} s")
         yield
     finally:
         os.close(handle)
 
 
 def running_allocations(workspace: Workspace) -> list[Lease]:
-    """What runs of this workspace hold by now. Of those that have ended, which may be thousands, nothing is read."""
+    """What the runs of this workspace hold now. It reads nothing of ended runs, which may be thousands."""
     leases = []
     for path in workspace.jobs.glob(f"[!.]*/{JobFolder.FILES[JobStart]}"):
         if not path.parent.is_symlink() and not path.with_name(JobFolder.FILES[Result]).exists():
@@ -65,7 +64,8 @@ def running_allocations(workspace: Workspace) -> list[Lease]:
 
 
 def claim(workspace: Workspace, job: JobFolder, started: JobStart) -> bool:
-    """As `JobFolder.claim`. TakenError where another run holds a GPU, or too much of one, by now."""
+    """Like `JobFolder.claim`, with TakenError if another run has taken one of the GPUs, or too much of one,
+    meanwhile."""
     if not started.gpus:
         return job.claim(started)
     with noting(workspace):
@@ -73,5 +73,5 @@ def claim(workspace: Workspace, job: JobFolder, started: JobStart) -> bool:
         for uuid in started.gpus:
             shares = [lease.share for lease in others if uuid in lease.gpus]
             if sum(shares) + job.request().gpu_share > 1 + ROUNDING:
-                raise TakenError(f"{uuid} is another run's by now")
+                raise TakenError(f"another run has taken {uuid} meanwhile")
         return job.claim(started)

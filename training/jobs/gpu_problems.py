@@ -1,6 +1,7 @@
-"""What a run asks of GPUs, held against those that there are.
+"""Checks the GPUs that a run asks for against those that exist.
 
-A job with more workers than any machine has devices goes on as few machines as have them, if it stays the same run.
+A job with more workers than any node has devices is spread over as few nodes as have enough, if that leaves the run the
+same.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from scalebook.training.jobs.job_folder import JobRequest
 
 
 def machines_of(workspace: Workspace) -> list[NodeDevices]:
-    """Where its jobs can run; none where that is not known just now."""
+    """The machines on which the workspace's jobs can run; none if they are not known at present."""
     try:
         return configured_executor(workspace).machines()
     except ConfigError:  # whoever submits a job says it
@@ -28,13 +29,13 @@ def computes_on_gpus(load: Workload, machines: Sequence[NodeDevices]) -> bool:
 
 
 def gpu_problems(load: Workload, machines: Sequence[NodeDevices]) -> list[Problem]:
-    """Errors: a GPU where none is, and fewer of them than workers that cannot share one."""
+    """Errors: the run asks for a GPU and there is none, or its workers cannot share GPUs and there are too few."""
     if load.accelerator != "cpu" and machines and not any(machine.gpus for machine in machines):
         return [] if load.accelerator == "auto" else [_none(machines)]
     shares = load.strategy == "AsyncPS" and load.least is None
     if shares or not computes_on_gpus(load, machines):
         return []
-    asked = placed(
+    request = placed(
         JobRequest(
             "", 0.0, "", "", 0, load.processes, nodes=load.nodes, accelerator="gpu",
             spreads=load.strategy == "ddp" and load.nodes == 1 and load.workers > 1,
@@ -42,44 +43,45 @@ def gpu_problems(load: Workload, machines: Sequence[NodeDevices]) -> list[Proble
         machines,
     )  # fmt: skip
     most = max(machine.together for machine in machines)
-    if asked.workers <= most:
+    if request.workers <= most:
         return []
     name = STRATEGY_NAMES.get(load.strategy, load.strategy)
-    where = "no machine has more than" if any(machine.name for machine in machines) else "this machine has"
-    why = f"is {asked.workers}, and each worker of {name} needs a GPU of its own: {where} {most}"
+    where = "no node has more than" if any(machine.name for machine in machines) else "this machine has"
+    why = f"is {request.workers}, and each worker of {name} needs a GPU of its own: {where} {most}"
     other = "" if load.strategy == "AsyncPS" else ", or the strategy AsyncPS, whose workers share them"
     return [Problem("trainer.devices", why, f"Write {most}, or trainer.accelerator: cpu{other}.")]
 
 
 def about_gpus(machines: Sequence[NodeDevices]) -> str:
-    """`This machine has 8 GPUs (NVIDIA H100, 80 GB each).`; of one without, why none is used, if there might be one."""
+    """`This machine has 8 GPUs (NVIDIA H100, 80 GB each).`; without GPUs, why none is used, if something can be
+    done."""
     if any(machine.name for machine in machines):
-        said = [f"{machine.name} has {gpu_words(machine.gpus)}" for machine in machines if machine.gpus]
-        return f"{'; '.join(said)}." if said else ""
-    found = gpus_here()
-    notes = f" {' '.join(found.notes)}" if found.notes else ""
-    if found.gpus:
-        return f"This machine has {gpu_words(found.gpus)}.{notes}"
-    return f"No GPU is used: this machine {found.why}. {found.remedy}" if found.remedy else ""
+        parts = [f"{machine.name} has {gpu_words(machine.gpus)}" for machine in machines if machine.gpus]
+        return f"{'; '.join(parts)}." if parts else ""
+    detected = gpus_here()
+    notes = f" {' '.join(detected.notes)}" if detected.notes else ""
+    if detected.gpus:
+        return f"This machine has {gpu_words(detected.gpus)}.{notes}"
+    return f"No GPU is used: this machine {detected.why}. {detected.remedy}" if detected.remedy else ""
 
 
 def _none(machines: Sequence[NodeDevices]) -> Problem:
     key, otherwise = "trainer.accelerator", "Write auto or cpu."
     if any(machine.name for machine in machines):
-        return Problem(key, "asks for a GPU and no machine has one", otherwise)
-    found = gpus_here()
-    remedy = f"{found.remedy} Or write auto or cpu." if found.remedy else otherwise
-    return Problem(key, f"asks for a GPU and this machine {found.why}", remedy)
+        return Problem(key, "asks for a GPU and no node has one", otherwise)
+    detected = gpus_here()
+    remedy = f"{detected.remedy} Or write auto or cpu." if detected.remedy else otherwise
+    return Problem(key, f"asks for a GPU and this machine {detected.why}", remedy)
 
 
 def holds(machine: NodeDevices, request: JobRequest) -> bool:
-    """Whether there are cores for each of its workers there, and as many GPUs as it asks for."""
+    """Whether the machine has cores for each of the job's workers, and as many GPUs as it asks for."""
     return len(machine.cores) >= request.workers * request.threads and machine.together >= request.gpus
 
 
 def placed(request: JobRequest, machines: Sequence[NodeDevices]) -> JobRequest:
-    """With workers and machines as they are to be; unchanged where one machine has enough, or spreading does not
-    help."""
+    """The request with the nodes, and workers on each, that the job gets; unchanged if one node has enough, or
+    spreading does not help."""
     if not request.spreads or request.nodes > 1 or any(holds(machine, request) for machine in machines):
         return request
     for nodes in range(2, len(machines) + 1):
@@ -90,7 +92,7 @@ def placed(request: JobRequest, machines: Sequence[NodeDevices]) -> JobRequest:
 
 
 def why_not(request: JobRequest, machines: Sequence[NodeDevices]) -> str:
-    """Why the workers of a job that was not spread share devices, as the end of a sentence; "" where they do not."""
+    """Why the workers of a job that was not spread share devices, as the end of a sentence; "" if they do not share."""
     if request.nodes > 1 or request.workers == 1 or any(holds(machine, request) for machine in machines):
         return ""
     if len(machines) == 1:
@@ -98,4 +100,4 @@ def why_not(request: JobRequest, machines: Sequence[NodeDevices]) -> str:
     share = f"its {request.workers} workers share them"
     if not request.spreads:
         return f"{share}, since only DDP is spread by itself: write trainer.num_nodes"
-    return f"{share}, since the machines have no room for equal parts of them"
+    return f"{share}, since the nodes have no room for equal parts of them"

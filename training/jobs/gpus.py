@@ -1,8 +1,8 @@
-"""The GPUs of this machine, as NVIDIA's management library (NVML) tells them, without torch or CUDA; or why there are
+"""The GPUs of this machine according to NVIDIA's management library (NVML), without torch or CUDA; or why there are
 none.
 
-NVML is opened once a process and stays open: each opening takes seconds where the driver keeps no GPU awake. A forked
-process opens it again for itself, and never closes it: what it would close is its parent's.
+NVML is opened once per process and stays open: opening takes seconds if the driver keeps no GPU awake. A forked process
+opens it again for itself, and never closes it: it would close its parent's.
 """
 
 import importlib.util
@@ -22,21 +22,21 @@ ORDER: Final = "CUDA_DEVICE_ORDER"
 PCI: Final = Path("/sys/bus/pci/devices")
 NVIDIA: Final = "0x10de"
 MIG: Final = "MIG-"
-"""How the UUID of an instance begins, into which a GPU is cut. CUDA shows a process one of them and no GPU beside."""
+"""How the UUID of a MIG instance begins. CUDA shows a process one instance, and no GPU beside it."""
 HAS_NONE: Final = "has none"
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One NVIDIA GPU, or an instance of one that is cut (MIG). `uuid` is what `CUDA_VISIBLE_DEVICES` takes; numbers
-    change with its settings, and are CUDA's or NVML's; UUIDs are neither."""
+    """One NVIDIA GPU, or one MIG instance. `uuid` is what `CUDA_VISIBLE_DEVICES` takes; unlike numbers it does not
+    change with settings, and is the same for CUDA and NVML."""
 
     uuid: str
     name: str
     memory_mb: int
-    """0 where it has none of its own, or does not tell."""
+    """0 if it has no memory of its own, or does not report it."""
     cores: list[int] = field(default_factory=list)
-    """Numbers of the machine's cores that are near it (NUMA); none where the driver does not tell."""
+    """Numbers of the cores near it (NUMA); none if the driver does not report them."""
 
     @property
     def is_whole(self) -> bool:
@@ -45,24 +45,24 @@ class Gpu:
 
 @dataclass(frozen=True)
 class GpuReading:
-    """How a GPU stands just now; None where it does not tell."""
+    """A GPU's present state; None for what it does not report."""
 
     uuid: str
     busy: float | None
-    """Share of the last moment in which it computed, 0 to 1."""
+    """Share of the last sampling period in which it computed, 0 to 1."""
     memory_mb: float | None
     temperature_c: float | None
 
 
 class GpusFound(NamedTuple):
-    """The GPUs that jobs can use. Where there are none `why` ends the sentence `this machine ...`, and `remedy` says
+    """The GPUs that jobs can use. If there are none, `why` completes the sentence `this machine ...`, and `remedy` says
     what to do, if anything can be done."""
 
     gpus: list[Gpu]
     why: str = ""
     remedy: str = ""
     notes: tuple[str, ...] = ()
-    """What a person should know besides, in whole sentences."""
+    """Further notes for people, as whole sentences."""
 
 
 class _Place(NamedTuple):
@@ -82,17 +82,17 @@ class _Nvml(NamedTuple):
 
 
 def gpus_here() -> GpusFound:
-    """Of this process's environment. The driver is asked once a process."""
+    """The GPUs that this process's environment allows. The driver is asked once per process."""
     return _found(os.getpid(), os.environ.get(VISIBLE), os.environ.get(ORDER))
 
 
 def nvml() -> Any:
-    """The module `pynvml`, opened in this process; None where it cannot be."""
+    """The module `pynvml`, opened in this process; None if it cannot be opened."""
     return _opened(os.getpid()).library
 
 
 def gpu_readings(uuids: Collection[str]) -> list[GpuReading]:
-    """The readings of those GPUs that answer."""
+    """The state of those of the GPUs that answer."""
     library = nvml() if uuids else None
     if library is None:
         return []
@@ -105,12 +105,12 @@ def gpu_readings(uuids: Collection[str]) -> list[GpuReading]:
 
 def _reading(nvml: Any, uuid: str) -> GpuReading:
     handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
-    whole = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle) if uuid.startswith(MIG) else handle
+    parent = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle) if uuid.startswith(MIG) else handle
     return GpuReading(
         uuid,
         busy=_told(nvml, lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100),
         memory_mb=_told(nvml, lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used / 2**20),
-        temperature_c=_told(nvml, lambda: float(nvml.nvmlDeviceGetTemperature(whole, nvml.NVML_TEMPERATURE_GPU))),
+        temperature_c=_told(nvml, lambda: float(nvml.nvmlDeviceGetTemperature(parent, nvml.NVML_TEMPERATURE_GPU))),
     )
 
 
@@ -170,17 +170,17 @@ def _for_jobs(places: list[_Place], notes: list[str], allowed: str | None, order
 def gpu_words(gpus: Collection[Gpu]) -> str:
     """`2 GPUs (NVIDIA H100, 80 GB each)`; `3 GPUs (2 x NVIDIA L4, 24 GB each; 1 x NVIDIA T4, 16 GB)`."""
     kinds = Counter((gpu.name, gpu.memory_mb) for gpu in gpus)
-    said = [
+    parts = [
         f"{f'{many} x ' if len(kinds) > 1 else ''}{name}"
         + (f", {memory_mb / 1024:.0f} GB{' each' if many > 1 else ''}" if memory_mb else "")
         for (name, memory_mb), many in kinds.items()
     ]
-    return f"{len(gpus)} GPU{'' if len(gpus) == 1 else 's'} ({'; '.join(said)})"
+    return f"{len(gpus)} GPU{'' if len(gpus) == 1 else 's'} ({'; '.join(parts)})"
 
 
 def visible(places: list[_Place], allowed: str | None) -> list[Gpu]:
-    """The GPUs that `CUDA_VISIBLE_DEVICES` lets through, as CUDA reads it: numbers, or beginnings of UUIDs, up to the
-    first that is none; nothing where one is there twice. Of a GPU that is cut its number means the first instance."""
+    """The GPUs that `CUDA_VISIBLE_DEVICES` allows, as CUDA reads it: numbers, or beginnings of UUIDs, up to the first
+    invalid one; none if one is listed twice. The number of a GPU in MIG mode means its first instance."""
     if allowed is None:
         return [gpu for place in places for gpu in place.gpus]
     words = [word.strip() for word in allowed.split(",")]
@@ -218,8 +218,8 @@ def _place(nvml: Any, handle: Any) -> _Place:
     if not is_cut:
         return _Place(uuid, name, [Gpu(uuid, name, _memory_mb(nvml, handle), cores)])
     instances = [
-        Gpu(_text(nvml.nvmlDeviceGetUUID(one)), _text(nvml.nvmlDeviceGetName(one)), _memory_mb(nvml, one), cores)
-        for one in _instances(nvml, handle)
+        Gpu(_text(nvml.nvmlDeviceGetUUID(mig)), _text(nvml.nvmlDeviceGetName(mig)), _memory_mb(nvml, mig), cores)
+        for mig in _instances(nvml, handle)
     ]
     return _Place(uuid, name, instances)
 
@@ -243,8 +243,8 @@ def _near(nvml: Any, handle: Any) -> list[int]:
     return [64 * i + bit for i, word in enumerate(bits) for bit in range(64) if word >> bit & 1]
 
 
-def _text(told: str | bytes) -> str:
-    return told.decode() if isinstance(told, bytes) else told
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
 
 
 @lru_cache(maxsize=1)
@@ -282,7 +282,7 @@ def _on_the_bus() -> bool:
 
 
 def cpu_build() -> str | None:
-    """Version of the installed torch, which is not imported, where it cannot use an NVIDIA GPU; None where it can."""
+    """The version of the installed torch if that is a CPU build, else None; found without importing torch."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return None

@@ -1,12 +1,11 @@
-"""A job's folder: what was asked, what is going on, how it ended.
+"""A job's folder: its request, its progress and its result.
 
-Who writes what: the submitter `config.yaml` and `job.json`, once; whoever moves it in the queue `turn.json`; the job's
-own process `process.json` (whoever creates it first owns the job), `log.txt`, `progress.json` and `result.json`;
-whoever wants it ended, the empty file `stop`; the supervisor `joined.json`, where machines join in mid-run. For a
-process that died without a word the supervisor writes `result.json`, and the empty file `unrecorded`, which stays until
-MLflow has been told. All JSON is replaced atomically, a folder appears whole, and the state is derived. A record that
-is there and cannot be read is the end of its job, which has failed for it, and of nothing else; without its `turn.json`
-a job stands where it was put.
+Who writes what: the submitter `config.yaml` and `job.json`, once; whoever moves the job in the queue `turn.json`; the
+job's own process `process.json` (its first creator owns the job), `log.txt`, `progress.json` and `result.json`; whoever
+stops the job the file `stop`; the supervisor `joined.json`, if nodes join while it runs. For a process that died
+without a result the supervisor writes `result.json`, and the empty file `unrecorded`, which stays until MLflow knows.
+All JSON is replaced atomically, a folder appears whole, and the state is derived. A record that cannot be read fails
+its job, and nothing else; without `turn.json` a job keeps its original place in the queue.
 """
 
 import os
@@ -32,33 +31,33 @@ State = Literal["waiting", "running", "stopping", "finished", "failed", "stopped
 ENDED: tuple[State, ...] = ("finished", "failed", "stopped")
 STOPPED = "stopped on request"
 UNWATCHED = "died while nobody watched it"
-"""How a cause ends that says nothing about the run: the machine, or everything of ours, was ended with it."""
+"""How a cause ends that says nothing about the run: the machine, or all of Scalebook, ended with it."""
 
 MLFLOW_STATUS = {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
 
 
 @dataclass(frozen=True)
 class TrialOf:
-    """Which trial of which search a job belongs to, and what the search demands of it."""
+    """The trial that a job belongs to, and what its search demands."""
 
     search: str
     """Id of the search: the MLflow run that is the parent of its trials' runs."""
     number: int
     point: str = ""
-    """What the trial tries, in words."""
+    """The trial's values, in words."""
     exclusive: bool = False
-    """Alone on the machine, because its times are compared."""
+    """Whether it has its machine for itself, because its times are compared."""
     memory_mb: int | None = None
-    """What each of its processes may take beyond what it starts with, MB."""
+    """How much memory each of its processes may take beyond what it starts with, MB."""
     holds_all: bool = False
-    """Alone on all machines, of which some may be idle meanwhile."""
+    """Whether it has all nodes for itself, though some may be idle."""
     experiment: str = ""
-    """Id of the MLflow experiment of the search's trials; "" where they are in that of the notebook."""
+    """Id of the MLflow experiment of the search's trials; "" if that is the notebook's."""
 
 
 @dataclass(frozen=True)
 class JobRequest:
-    """What was asked (`job.json`). `id` is the MLflow run id. `notebook` is a file name within the workspace."""
+    """A job as submitted (`job.json`). `id` is the MLflow run id. `notebook` is a file name within the workspace."""
 
     id: str
     created: float
@@ -67,58 +66,58 @@ class JobRequest:
     tracking_uri: str
     seed: int
     workers: int
-    """On each machine."""
+    """On each node."""
     threads: int = 1
     nodes: int = 1
-    """Machines that it runs on at the same time."""
+    """Nodes that it runs on at the same time."""
     least: int = 0
-    """With so many of these it begins, and others join while it trains; 0 where it needs all at once."""
+    """How many nodes it needs to start, while others may join later; 0 if it needs all at once."""
     spreads: bool = False
-    """Whether its workers may be spread over machines where none has devices for all: it is the same run then."""
+    """Whether its workers may be spread over several nodes if none has devices for all: the run stays the same."""
     part: int = 0
-    """Which machine's share of a run this is; the first one's, 0, is the run, and alone records it."""
+    """The number of the node whose part of a run this is; part 0 is the run itself, and alone records it."""
     accelerator: Literal["cpu", "gpu"] = "cpu"
     devices: int = 0
-    """GPUs for its workers on each machine; 0: one for each of them."""
+    """GPUs for its workers on each node; 0: one for each worker."""
     gpu_share: float = 1.0
-    """Of the memory of its GPU: what is left others may have that say so too."""
+    """Share of its GPU's memory; jobs that also state a share may have the rest."""
     notebook: str | None = None
     cell: str | None = None
     config_hash: str = ""
     priority: int = 0
-    """Higher goes first; equal ones in the order of `created`."""
+    """Higher goes first; equal ones go in the order of `created`."""
     strategy: str = "single"
     resumed_from: str | None = None
     name: str = ""
-    """What people call it; the MLflow run has the same name."""
+    """Its name for people; the MLflow run has the same."""
     trial: TrialOf | None = None
     stays: dict[str, str] = field(default_factory=dict)
-    """What its config names, by key, that does not go to other machines: where it lies on each that has it."""
+    """By key, the paths in its config that are not copied to other nodes: a node needs them in place."""
 
     @property
     def gpus(self) -> int:
-        """That it uses on each machine, where there are so many."""
+        """How many GPUs it uses on each node, if there are so many."""
         return min(self.devices or self.workers, self.workers) if self.accelerator == "gpu" else 0
 
     @property
     def fewest(self) -> int:
-        """Machines that must be free before it begins."""
+        """How many nodes must be free before it starts."""
         return self.least or self.nodes
 
     @property
     def grows(self) -> bool:
-        """Whether machines may join and leave while it trains."""
+        """Whether nodes may join and leave while it trains."""
         return self.least > 0 and self.nodes > 1
 
     @property
     def title(self) -> str:
-        """The name, or the beginning of the id where it has none."""
+        """The name; without one, the beginning of the id."""
         return self.name or self.id[:8]
 
 
 @dataclass(frozen=True)
 class QueuePlace:
-    """`turn.json`: where a job stands in the queue since somebody has moved it, in place of what was asked."""
+    """`turn.json`: the place in the queue of a job that somebody has moved; it overrides the request's."""
 
     priority: int
     created: float
@@ -126,7 +125,7 @@ class QueuePlace:
 
 @dataclass(frozen=True)
 class JobStart:
-    """`process.json`: who runs the job, and what it was given."""
+    """`process.json`: the process that runs the job, and the devices it has."""
 
     handle: Handle
     started: float
@@ -136,14 +135,14 @@ class JobStart:
     inline: bool = False
     """True when `scalebook fit` runs it in the foreground, outside the supervisor's queue."""
     machine: str = ""
-    """Whose devices these are; "" for this one."""
+    """The node of these devices; "" for this machine."""
     others: list[Allocation] = field(default_factory=list)
-    """What it holds of other machines."""
+    """What it holds on the other nodes."""
 
     def __post_init__(self) -> None:
         if self.handle.executor not in EXECUTORS:
-            known = ", ".join(EXECUTORS)
-            raise ValueError(f"handle.executor is {self.handle.executor!r}, not one of {known}")
+            choices = ", ".join(EXECUTORS)
+            raise ValueError(f"handle.executor is {self.handle.executor!r}, not one of {choices}")
 
     @property
     def executor(self) -> Executor[Any]:
@@ -151,7 +150,7 @@ class JobStart:
 
     @property
     def lent(self) -> list[Allocation]:
-        """Of all machines, the first one's first."""
+        """What it holds on each node, the first node's first."""
         return [Allocation(self.machine, self.cores, self.gpus), *self.others]
 
     def alive(self) -> bool:
@@ -161,8 +160,8 @@ class JobStart:
 
 @dataclass(frozen=True)
 class Progress:
-    """`progress.json`, every second. `fraction` and `left_s` are None where the budget has no end; `epoch`: epochs that
-    have ended."""
+    """`progress.json`, every second. `fraction` and `left_s` are None if the budget is unlimited; `epoch`: completed
+    epochs."""
 
     time: float
     phase: Literal["starting", "training", "validating", "ending"]
@@ -176,15 +175,15 @@ class Progress:
 
     @property
     def epoch_under_way(self) -> int:
-        """From 1, as people count; at the end the last one."""
+        """The current epoch counted from 1; at the end the last one."""
         return self.epoch if self.phase == "ending" else self.epoch + 1
 
 
 @dataclass(frozen=True)
 class Result:
-    """`result.json`. The last five are for failures.
+    """`result.json`. The last five fields are for failures.
 
-    `worker` where one worker is to blame, `frame` where a person's own code is: as a traceback writes it.
+    `worker` is set if one worker is to blame; `frame`, as in a traceback, if the user's own code is.
     """
 
     status: Literal["finished", "failed", "stopped"]
@@ -197,7 +196,7 @@ class Result:
 
     @property
     def why(self) -> str:
-        """The failure's class and cause; of what has not failed, why it ended, where that is known."""
+        """The failure's class and cause; without a failure, why it ended, if that is known."""
         return f"{self.failure}: {self.cause}" if self.failure else self.cause
 
 
@@ -222,19 +221,19 @@ class JobFolder(RecordFolder):
 
     @property
     def cut(self) -> Path:
-        """Made by a worker that a stop ended before its last sample."""
+        """The file that a worker leaves if a stop ended it before its last sample."""
         return self.path / "cut"
 
     def ask_to_stop(self, why: str) -> None:
-        """Make the file; what it says becomes the cause on record. A signal makes an empty one."""
+        """Write the file `stop`; its text becomes the recorded cause. A signal writes an empty one."""
         records.put(self.stop_file, why.encode())
 
     def why_stopped(self) -> str:
-        """What `ask_to_stop` was told, `stopped on request` where it was told nothing."""
+        """The reason given to `ask_to_stop`; `stopped on request` if there was none."""
         return self.told_to_stop() or STOPPED
 
     def told_to_stop(self) -> str:
-        """The words in the stop file; "" where there is none, or a signal made it."""
+        """The text of the stop file; "" if there is no file, or a signal wrote it."""
         return read_end(self.stop_file, 10_000).decode("utf-8", "replace").strip()
 
     @property
@@ -251,37 +250,38 @@ class JobFolder(RecordFolder):
             _keep_open(self.path / self.FILES[JobStart], record)
 
     def request(self) -> JobRequest:
-        """What was asked. It never changes, so it is read once. FileNotFoundError when the folder is gone; Broken."""
+        """The job as submitted. It never changes, so it is read once. FileNotFoundError if the folder is gone,
+        BrokenRecord if it cannot be read."""
         return load_once(self.path / "job.json", JobRequest)
 
     def queued(self) -> JobRequest:
-        """What was asked, with its place in the queue as it stands now."""
+        """The job as submitted, with its present place in the queue."""
         turn = records.peek(self.path / "turn.json", QueuePlace)
         return self.request() if turn is None else replace(self.request(), priority=turn.priority, created=turn.created)
 
     def content(self) -> dict[str, Any]:
-        """The config. Broken where there is none, or something else."""
+        """The config. BrokenRecord if it is missing or not a config."""
         content = records.mapping(self.config)
         if content is None:
             raise BrokenRecord(self.config, "missing")
         return content
 
     def started(self) -> JobStart | None:
-        """None also where `process.json` is broken; `result` then says so."""
+        """Who runs the job; None also if `process.json` is broken: `result` then says so."""
         started = records.peek(self.path / "process.json", JobStart)
         if started is None or not isinstance(started.handle, LocalHandle):
             return started
         return replace(started, handle=replace(started.handle, folder=str(self.path)))
 
     def claimed(self) -> bool:
-        """Whether a process has begun it, even if `process.json` cannot be read any more."""
+        """Whether a process has started it, even if `process.json` can no longer be read."""
         return (self.path / "process.json").exists()
 
     def progress(self) -> Progress | None:
         return records.peek(self.path / "progress.json", Progress)
 
     def result(self) -> Result | None:
-        """How it ended. Where that, or who runs it, cannot be read, a failure that names the file."""
+        """How it ended. If that, or who runs it, cannot be read: a failure that names the file."""
         try:
             result = records.load(self.path / "result.json", Result)
             if result is None:
@@ -292,7 +292,7 @@ class JobFolder(RecordFolder):
 
     def claim(self, started: JobStart) -> bool:
         """Write `process.json` unless there is one: of several that try, exactly one gets True and runs the job. None
-        where its end has been told: who comes so late was given up."""
+        gets it once the job has a result: a process that comes so late has been given up."""
         if self._has_ended():
             return False
         beside = self.path / f".process.{os.getpid()}"
@@ -311,7 +311,8 @@ class JobFolder(RecordFolder):
         return (self.path / "result.json").exists()
 
     def state(self) -> State:
-        """Derived from the files, and whether its process lives; a dead one without a result counts as failed."""
+        """The state, derived from the files and from whether its process lives; if that died without a result, the job
+        has failed."""
         if result := self.result():
             return result.status
         started = self.started()
@@ -322,7 +323,7 @@ class JobFolder(RecordFolder):
         return "stopping" if self.stop_file.exists() else "running"
 
     def is_ending(self) -> bool:
-        """Whether it was asked to end, or has said that it has."""
+        """Whether it was asked to stop, or reports that it is ending."""
         return self.stop_file.exists() or self._has_ended()
 
     def tail(self, lines: int = 200) -> str:

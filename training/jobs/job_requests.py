@@ -1,4 +1,4 @@
-"""Putting jobs into the queue, finding them, asking for their end. Importing this loads neither torch nor MLflow."""
+"""Submitting, finding, stopping and resuming jobs. Importing this loads neither torch nor MLflow."""
 
 import os
 import shutil
@@ -38,7 +38,7 @@ from scalebook.training.tracking import names
 from scalebook.training.tracking.run_start import create_run, experiment_id, open_store, surroundings
 
 CHECKPOINT_WORDS: Final = ("best", "last", "hpc")
-"""What Lightning finds by itself."""
+"""Values of `ckpt_path` that Lightning resolves itself."""
 
 COMMAND_LINE: Final = "command line"
 """The MLflow experiment of runs that belong to no notebook."""
@@ -60,15 +60,15 @@ def submit(
     trial: TrialOf | None = None,
     recorded: Mapping[str, str] = MappingProxyType({}),
 ) -> list[JobFolder]:
-    """One waiting job and one SCHEDULED MLflow run for each seed; ensures the supervisor, unless not `start`.
+    """Create a waiting job and a SCHEDULED MLflow run for each seed; with `start`, ensure that the supervisor runs.
 
-    With `inline` the caller runs the jobs itself, in this process, and no supervisor will. Raises ConfigError before
-    anything is made. `notebook` is the file's name within the workspace; the MLflow experiment is called like it,
-    without `.md`. `hashed`: the hash of what the cell said, where `config` is that of a run that was made from it.
-    `recorded` are further tags of the runs.
+    With `inline` the caller runs the jobs in this process, and no supervisor will. Raises ConfigError before anything
+    is made. `notebook` is the file's name within the workspace; the MLflow experiment is called like it, without `.md`.
+    `hashed`: the config hash of the cell, if `config` is that of a run made from it. `recorded`: further tags of the
+    runs.
     """
     require(config, description, typed=inline)
-    load, done = workload(config, description), _completed(workspace, config, description, inline)
+    load, completed = workload(config, description), _completed(workspace, config, description, inline)
     executor = None if inline else configured_executor(workspace)
     machines = [this_machine()] if executor is None else executor.machines()
     for problem in gpu_problems(load, machines):
@@ -93,39 +93,39 @@ def submit(
         priority=priority,
         strategy=load.strategy,
         resumed_from=resumed_from.id if resumed_from else None,
-        name=_name(cell or _short_name(done, load), trial),
+        name=_name(cell or _short_name(completed, load), trial),
         trial=trial,
-        stays={one.key: one.path for one in staying(workspace.root, done)} if description.clustered else {},
+        stays={file.key: file.path for file in staying(workspace.root, completed)} if description.clustered else {},
     )
-    made: list[JobFolder] = []
+    jobs: list[JobFolder] = []
     with refusals_told(), disk_errors(workspace.hidden):
         client = open_store(workspace)
         experiment = trial.experiment if trial is not None and trial.experiment else ""
         experiment = experiment or experiment_id(client, workspace, request.mlflow_experiment, notebook)
     with refusals_told(), disk_errors(workspace.hidden), submission(workspace) as tags:
-        tags |= {**surroundings(workspace.root), **_tags(request, load, done), **recorded}
+        tags |= {**surroundings(workspace.root), **_tags(request, load, completed), **recorded}
         for seed in seeds:
-            name, seeded = f"{request.name} seed {seed}", {**done, "seed_everything": seed}
+            name, seeded = f"{request.name} seed {seed}", {**completed, "seed_everything": seed}
             run_id = create_run(
                 client, experiment, name, {**tags, names.TAG_SEED: str(seed)}, {**seeded, **load.params()}
             )
             seeded_request = replace(request, id=run_id, created=time.time(), seed=seed, name=name)
-            made.append(_write(workspace, seeded_request, yaml.dump(seeded), inline))
+            jobs.append(_write(workspace, seeded_request, yaml.dump(seeded), inline))
     if executor is not None and request.stays:
         executor.need(request.stays.values())
     if start and not inline:
         ensure(workspace)
-    return made
+    return jobs
 
 
 def _completed(
     workspace: Workspace, config: Mapping[str, Any], description: Description, inline: bool
 ) -> dict[str, Any]:
     """With all that a run needs, and the file of a checkpoint that is named in other ways."""
-    done = read_recorded(complete(config, description), partial(find, workspace))
-    if done.get("ckpt_path") is not None:
-        done["ckpt_path"] = checkpoint_file(done["ckpt_path"], Path.cwd() if inline else workspace.root)
-    return done
+    completed = read_recorded(complete(config, description), partial(find, workspace))
+    if completed.get("ckpt_path") is not None:
+        completed["ckpt_path"] = checkpoint_file(completed["ckpt_path"], Path.cwd() if inline else workspace.root)
+    return completed
 
 
 def all_jobs(workspace: Workspace) -> list[JobFolder]:
@@ -134,7 +134,7 @@ def all_jobs(workspace: Workspace) -> list[JobFolder]:
 
 
 def open_jobs(workspace: Workspace) -> list[JobFolder]:
-    """Those of `all_jobs` that have no result. Of the others, which may be thousands, nothing is read."""
+    """Those of `all_jobs` that have no result. It reads nothing of the others, which may be thousands."""
     result = JobFolder.FILES[Result]
     return _newest_first(
         JobFolder(workspace.jobs / name)
@@ -173,8 +173,8 @@ def _names(workspace: Workspace) -> list[str]:
 
 
 def folder_of(workspace: Workspace, run_id: str) -> JobFolder | None:
-    """The job with this id, which may be from a stranger's store; None where there is none, and where it would lie
-    anywhere but in the folder of jobs."""
+    """The job with this id; None if there is none, or if the id, which may come from a stranger's store, leads out of
+    the folder of jobs."""
     path = workspace.jobs / run_id
     if path.name != run_id or run_id.startswith(".") or not path.is_dir():
         return None
@@ -182,18 +182,19 @@ def folder_of(workspace: Workspace, run_id: str) -> JobFolder | None:
 
 
 def find(workspace: Workspace, id_prefix: str) -> JobFolder:
-    """The one job whose id begins so; ConfigError where there is none, or more than one."""
+    """The job whose id begins with `id_prefix`; ConfigError if there is none, or more than one."""
     names_found = sorted(name for name in _names(workspace) if name.startswith(id_prefix))
     if len(names_found) == 1:
         return JobFolder(workspace.jobs / names_found[0])
     if names_found:
-        which = ", ".join(name[:12] for name in names_found[:3])
-        raise ConfigError(id_prefix, f"matches {len(names_found)} jobs ({which})", "Write more characters.")
+        matches = ", ".join(name[:12] for name in names_found[:3])
+        raise ConfigError(id_prefix, f"matches {len(names_found)} jobs ({matches})", "Write more characters.")
     raise ConfigError(id_prefix, f"is not a job of {workspace.root}", "`scalebook jobs list` shows them all.")
 
 
 def stop(job: JobFolder) -> None:
-    """Ask for its end: at its next update, before its start, or, when it does not react, by force. Ended ones stay."""
+    """Stop a job: a waiting one before its start, a running one at its next update, or by force if it does not react.
+    An ended job stays as it is."""
     if job.state() in ENDED:
         return
     job.ask_to_stop(STOPPED)
@@ -201,7 +202,7 @@ def stop(job: JobFolder) -> None:
 
 
 def resume(workspace: Workspace, job: JobFolder, description: Description) -> JobFolder:
-    """A new job that goes on from the newest checkpoint of an ended one; ConfigError where that cannot be."""
+    """Submit a new job that resumes from the newest checkpoint of an ended one; ConfigError if that is not possible."""
     if job.state() not in ENDED:
         raise ConfigError(job.id[:12], f"is {job.state()}", "Only a job that has ended can be resumed.")
     checkpoint = newest_checkpoint(job)
@@ -212,14 +213,14 @@ def resume(workspace: Workspace, job: JobFolder, description: Description) -> Jo
 
 
 def newest_checkpoint(job: JobFolder) -> Path | None:
-    """What a run can go on from: a whole file; None where it left none."""
+    """The newest complete checkpoint of the job; None if it left none."""
     return max(filter(is_zipfile, job.path.rglob("*.ckpt")), key=lambda path: path.stat().st_mtime, default=None)
 
 
 def again(workspace: Workspace, job: JobFolder, description: Description) -> JobFolder:
-    """A new job with the config and the seed of an ended one, from the beginning. ConfigError where it has not ended.
+    """Submit a new job with the config and the seed of an ended one, from the start. ConfigError if it has not ended.
 
-    That of a resumed run begins where its experiment does.
+    For a resumed run, the new one starts where its experiment starts.
     """
     if job.state() not in ENDED:
         raise ConfigError(job.id[:12], f"is {job.state()}", "Only a job that has ended can be run again.")
@@ -296,12 +297,12 @@ def _write(workspace: Workspace, request: JobRequest, config: str, inline: bool)
         with _in_foreground(workspace, request) if inline else nullcontext() as started:
             if started is not None:
                 beside.write(started)
-            made = JobFolder(beside.path.rename(workspace.jobs / request.id))
+            job = JobFolder(beside.path.rename(workspace.jobs / request.id))
     except BaseException:
         shutil.rmtree(beside.path, ignore_errors=True)
         raise
     records.sync_folder(workspace.jobs)
-    return made
+    return job
 
 
 def _in_foreground(workspace: Workspace, request: JobRequest) -> AbstractContextManager[JobStart]:
@@ -312,7 +313,7 @@ def _in_foreground(workspace: Workspace, request: JobRequest) -> AbstractContext
 
 
 def checkpoint_file(word: str, folder: Path) -> str:
-    """The file that `ckpt_path` names, in `folder` where it says no other; ConfigError where there is none."""
+    """The file that `ckpt_path` names, relative to `folder`; ConfigError if it does not exist."""
     if word in CHECKPOINT_WORDS:
         return word
     path = folder / word
@@ -335,7 +336,7 @@ def _short_name(config: Mapping[str, Any], load: Workload) -> str:
 
 def _tags(request: JobRequest, load: Workload, config: Mapping[str, Any]) -> dict[str, str]:
     """What is known of all runs before they start; what does not apply is left out."""
-    known: dict[str, Any] = {
+    tags: dict[str, Any] = {
         names.TAG_NOTEBOOK: request.notebook,
         names.TAG_CELL: request.cell,
         names.TAG_CONFIG_HASH: request.config_hash,
@@ -344,7 +345,7 @@ def _tags(request: JobRequest, load: Workload, config: Mapping[str, Any]) -> dic
         names.TAG_DATA: read_class(config.get("data")).name,
         **(_trial_tags(request.trial) if request.trial else {}),
     }
-    return {key: str(value) for key, value in known.items() if value is not None}
+    return {key: str(value) for key, value in tags.items() if value is not None}
 
 
 def _trial_tags(trial: TrialOf) -> dict[str, Any]:

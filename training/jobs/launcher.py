@@ -1,4 +1,4 @@
-"""The seam between jobs and the machines that run them: what the supervisor starts jobs with."""
+"""The interface with which the supervisor starts jobs."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -9,17 +9,17 @@ from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.leases import Lease
 
 CLAIMED_ELSEWHERE = 75
-"""Exit code of a process that found its job owned by another one already."""
+"""Exit code of a process whose job is already owned by another process."""
 GPUS_TAKEN = 69
-"""Exit code of one that found its GPUs held by another job; its own waits again."""
+"""Exit code of a process whose GPUs another job holds; its job waits again."""
 
 
 @dataclass(frozen=True)
 class ProcessEnded:
-    """A process that was started for a job has ended.
+    """The process started for a job has ended.
 
-    `code` is its exit code, or minus the number of the signal that ended it; `problem` says, for people, why it could
-    not begin.
+    `code` is its exit code, or minus the number of the signal that ended it; `problem` says why it could not start, for
+    people.
     """
 
     job: str
@@ -29,9 +29,9 @@ class ProcessEnded:
 
 @dataclass(frozen=True)
 class LauncherLost:
-    """What starts jobs has died. Jobs that run go on; those that were asked for and have not begun never will.
+    """What starts jobs has died. Running jobs go on; jobs that were ordered and have not started never will.
 
-    `ready`: it had been able to start jobs. `problem` is for people.
+    `ready`: whether it could start jobs before. `problem` is for people.
     """
 
     ready: bool
@@ -42,39 +42,39 @@ Event = ProcessEnded | LauncherLost
 
 
 class Launcher(ABC):
-    """Starts jobs and tells how they end. One process owns it, calls it from one thread, and must `close` it."""
+    """Starts jobs and reports how they end. One process owns it, calls it from one thread, and must `close` it."""
 
     @property
     @abstractmethod
     def state(self) -> Literal["none", "loading", "ready"]:
-        """Whether jobs can be started; `none` until `prepare`, and again when it is lost."""
+        """Whether jobs can be started; `none` before `prepare`, and again after a loss."""
 
     @abstractmethod
     def prepare(self, fresh: bool) -> bool:
-        """Get ready to start jobs, without waiting for it; True when it is.
+        """Prepare to start jobs, without waiting; True when ready.
 
-        `fresh`: with our package as it is now; what was made ready with an older state of its files is replaced.
+        `fresh`: with Scalebook's sources as they are now; a process prepared with older ones is replaced.
         """
 
     @abstractmethod
     def start(self, job: JobFolder, lease: Lease) -> bool:
-        """Have the job run on these devices, and on no others; False where that cannot be asked for just now.
+        """Start the job on these devices, and on no others; False if that is not possible at present.
 
-        Returns at once. The job has begun when its folder names its handle. Only when `prepare` said True.
+        Returns at once. The job has started when its folder names its handle. Call it only after `prepare` returned
+        True.
         """
 
     def join(self, job: JobFolder, lent: Allocation) -> None:
-        """Have another machine take part, with these devices, in a job that runs. Where there are several alone."""
+        """Add another node, with these devices, to a running job. Only for executors with several nodes."""
         raise NotImplementedError
 
     @abstractmethod
     def events(self, wait_s: float) -> list[Event]:
-        """What has happened since the last call; waits at most so long for something, s.
+        """The events since the last call; waits at most `wait_s` for one.
 
-        Every process that this launcher has started is told of once when it has ended, those too that were started
-        before a loss.
+        The end of every process that this launcher has started is reported once, also of those started before a loss.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Start nothing any more, until `prepare`; jobs go on."""
+        """Start no more jobs until `prepare`; running jobs go on."""

@@ -1,4 +1,4 @@
-"""What jobs hold of machines, for how long, and what of a machine can still be lent. Pure: no clock, no processes."""
+"""What jobs hold on machines, for how long, and what else a machine can lend. Pure: no clock, no processes."""
 
 import math
 from collections import Counter
@@ -14,12 +14,12 @@ from scalebook.training.jobs.wait_reasons import WAITS_FOR, Holder, Lack, lack_w
 
 Item = TypeVar("Item", int, str)
 ROUNDING: Final = 1e-6
-"""Three thirds are one."""
+"""Tolerance in sums of shares: three thirds are one."""
 
 
 @dataclass(frozen=True)
 class Lease:
-    """A job, running or about to, and the devices it holds. `left_s` is the estimate of its remaining time, s."""
+    """The devices held by a job that runs or is about to. `left_s` is its estimated remaining time, s."""
 
     id: str
     name: str
@@ -28,18 +28,18 @@ class Lease:
     left_s: float | None = None
     machine: str = ""
     place: tuple[float, float, str] | None = None
-    """`place_of` its request; None for one that went before all that wait."""
+    """`place_of` its request; None for a job that did not wait in the queue."""
     others: list[Allocation] = field(default_factory=list)
-    """What it holds of other machines than `machine`."""
+    """What it holds on nodes other than `machine`."""
     grows: JobRequest | None = None
-    """What was asked, of a job that may have more machines while it runs."""
+    """The request of a job that more nodes may join; else None."""
     barred: Collection[str] = ()
-    """Machines that it does not get just now."""
+    """Nodes that it does not get at present."""
     share: float = 1.0
-    """Of the memory of its GPUs."""
+    """Its share of the memory of its GPUs."""
 
     def on(self, machine: NodeDevices) -> "Lease | None":
-        """What of it is this machine's."""
+        """The part of the lease on this machine; None if there is none."""
         for lent in (Allocation(self.machine, self.cores, self.gpus), *self.others):
             if lent.machine == machine.name:
                 return replace(self, cores=lent.cores, gpus=lent.gpus, machine=lent.machine, others=[])
@@ -47,7 +47,7 @@ class Lease:
 
     @classmethod
     def of(cls, job: JobFolder, started: JobStart, left_s: float | None = None) -> "Lease":
-        """The lease of a job that runs."""
+        """The lease of a running job."""
         place = None if started.inline else place_of(job.queued())
         request, (first, *others) = job.request(), lent_to(job, started)
         grows = request if request.grows and not job.is_ending() else None
@@ -58,14 +58,14 @@ class Lease:
 
 
 def cores_wanted(request: JobRequest, machine: NodeDevices) -> int:
-    """That it waits for."""
+    """How many cores the job waits for on this machine."""
     if _alone(request):
         return len(machine.cores)
     return min(max(1, request.workers * request.threads), len(machine.cores))
 
 
 def cores_lent(request: JobRequest, machine: NodeDevices) -> int:
-    """That it gets where so many are free: of a job on GPUs at least their share of all."""
+    """How many cores the job gets if so many are free: on GPUs at least the share of all cores that goes with them."""
     gpus = gpus_wanted(request, machine)
     share = int(len(machine.cores) * gpus * request.gpu_share / len(machine.gpus)) if gpus else 0
     return max(cores_wanted(request, machine), share)
@@ -82,14 +82,14 @@ def _alone(request: JobRequest) -> bool:
 
 
 def running_leases(jobs: Iterable[JobFolder]) -> list[Lease]:
-    """What those of them hold that run."""
+    """The leases of those jobs that run."""
     return [Lease.of(job, started, left(job)) for job in jobs
             if job.state() in ("running", "stopping") and (started := job.started()) is not None]  # fmt: skip
 
 
 def lent_at_once(request: JobRequest, machine: NodeDevices, running: list[Lease]) -> Allocation:
-    """The devices of a run that waits for nobody: the first cores, as they are not its own; GPUs that are free.
-    ConfigError where too few are."""
+    """The devices of a run that does not wait in the queue: the first cores, though others may use them, and free GPUs.
+    ConfigError if too few are free."""
     free = Lendable(machine, running).lend(request, None).gpus
     if len(free) < gpus_wanted(request, machine):
         raise ConfigError(
@@ -102,20 +102,19 @@ def lent_at_once(request: JobRequest, machine: NodeDevices, running: list[Lease]
 
 
 def place_of(request: JobRequest) -> tuple[float, float, str]:
-    """The job's place in the queue, to sort by: higher priority first, then the older one; the id decides between
-    twins."""
+    """The job's place in the queue, as a sort key: higher priority first, then the older job; the id breaks ties."""
     return -request.priority, request.created, request.id
 
 
 class Lendable:
-    """What of a machine can be lent while a plan is made."""
+    """What a machine can still lend while a plan is made."""
 
     def __init__(self, machine: NodeDevices, running: list[Lease]) -> None:
         self.machine, self.leases = machine, running
         self.uuids = [gpu.uuid for gpu in machine.gpus]
         self.cores = _free(machine.cores, [core for lease in running for core in lease.cores])
         self.gpus = _free(self.uuids, [gpu for lease in running for gpu in lease.gpus])
-        """Those that nobody has a part of."""
+        """GPUs of which nobody has a share."""
         self._kept_cores: list[int] = []
         self._kept_gpus: list[str] = []
         """Of these the ones that are kept for who waits."""
@@ -131,7 +130,7 @@ class Lendable:
         return max(0, cores) + max(0, self._gpus_wanted(request) - len(free_gpus))
 
     def lacks(self, request: JobRequest) -> bool:
-        """Whether so much is not free here, whatever is kept for others."""
+        """Whether too few devices are free here, not counting reservations."""
         cores, gpus = cores_wanted(request, self.machine), self._gpus_wanted(request)
         return len(self.cores) < cores or len(self._fit(request, self.gpus)) < gpus
 
@@ -148,7 +147,8 @@ class Lendable:
         return Allocation(name, cores, gpus)
 
     def reserve(self, request: JobRequest) -> None:
-        """Keep for a job that cannot start what others could delay it by; for those after the first all it needs."""
+        """Reserve for a job that cannot start what later jobs could delay it with; from the second such job on, all it
+        needs."""
         cores, gpus = cores_wanted(request, self.machine), self._gpus_wanted(request)
         free_cores = _free(self.cores, self._kept_cores)
         free_gpus = self._fit(request, _free(self.gpus, self._kept_gpus))
@@ -199,7 +199,7 @@ class Lendable:
         sockets: dict[tuple[int, ...], list[str]] = {}
         for uuid in free:
             sockets.setdefault(near[uuid], []).append(uuid)
-        return min((one for one in sockets.values() if len(one) >= count), key=len, default=free)[:count]
+        return min((group for group in sockets.values() if len(group) >= count), key=len, default=free)[:count]
 
     def _free_for(self, request: JobRequest, lasts_s: float | None) -> tuple[list[int], list[str]]:
         """The devices for one that lasts so long: first those that are kept, where it gives them back in time."""
@@ -213,11 +213,11 @@ class Lendable:
 
         Those that passed it count only where it can start earlier for them: whoever passes next must not lose it that.
         """
-        here, known = place_of(request), [lease for lease in self.leases if lease.left_s is not None]
-        before = self._start_after(request, [one for one in known if one.place is None or one.place < here])
+        own_place, estimated = place_of(request), [lease for lease in self.leases if lease.left_s is not None]
+        before = self._start_after(request, [one for one in estimated if one.place is None or one.place < own_place])
         if before[0] == -math.inf:
             return before
-        after_all = self._start_after(request, known)
+        after_all = self._start_after(request, estimated)
         return after_all[0], min(before[1], after_all[1]), min(before[2], after_all[2])
 
     def _start_after(self, request: JobRequest, ending: Sequence[Lease]) -> tuple[float, int, int]:
@@ -259,19 +259,19 @@ def _free(everything: Sequence[Item], taken: Sequence[Item]) -> list[Item]:
 
 
 def left(job: JobFolder) -> float | None:
-    """How long it still takes, as it has last said, s; None where it has not."""
+    """The job's remaining time by its last report, s; None without one."""
     progress = job.progress()
     return None if progress is None else progress.left_s
 
 
 class DurationEstimates:
-    """What is expected of a job: as long as the longest that has finished with the same config and workers."""
+    """Estimates durations: a job takes as long as the longest finished job with the same config and workers."""
 
     def __init__(self) -> None:
         self._longest: dict[tuple[str, int], float] = {}
 
     def add(self, job: JobFolder) -> None:
-        """Take in one that has ended. A resumed one tells nothing: it began in the middle."""
+        """Take an ended job into account. Resumed jobs are ignored: they started in the middle."""
         request, result, started = job.request(), job.result(), job.started()
         if not request.config_hash or request.resumed_from or result is None or started is None:
             return
@@ -280,6 +280,6 @@ class DurationEstimates:
             self._longest[key] = max(self._longest.get(key, 0.0), result.ended - started.started)
 
     def of(self, waiting: Sequence[JobRequest]) -> dict[str, float]:
-        """Seconds, by id, of those of whose kind one has finished. Of a resumed one it is the most that is left."""
+        """Estimated seconds by id, for jobs of whose kind one has finished. For a resumed job it is an upper bound."""
         kinds = {request.id: (request.config_hash, request.workers) for request in waiting}
         return {name: self._longest[kind] for name, kind in kinds.items() if kind in self._longest}

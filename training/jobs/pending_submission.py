@@ -1,8 +1,8 @@
-"""What is being submitted: a run that MLflow has and that has no folder yet must not outlive whoever was making both.
+"""Submissions under way: an MLflow run without a job folder must not outlive the process that was creating both.
 
-MLflow gives a run its id, so the run is there before its folder is. A file in `.scalebook/submitting/` says so from
-before the first until after the second, locked by the submitter: one whose lock is free was left by somebody who died,
-or failed, in between. Its runs carry the file's name as a tag, so they are found whatever else the store holds.
+MLflow gives a run its id, so the run exists before its folder. From before the first until after the second there is a
+file in `.scalebook/submitting/`, locked by the submitter: if its lock is free, the submitter has died or failed in
+between. Its runs carry the file's name as a tag, by which they are found in the store.
 """
 
 import fcntl
@@ -37,10 +37,10 @@ def folder(workspace: Workspace) -> Path:
 
 @contextmanager
 def submission(workspace: Workspace) -> Iterator[dict[str, str]]:
-    """While inside, runs are made with the tags that are given, and then their folders.
+    """Yield the tags with which runs, and then their folders, are to be created inside.
 
-    When it is left by an exception, runs that have no folder are removed at once, or where that fails too (a disk that
-    is full) by the supervisor, later.
+    After an exception, runs without a folder are removed at once; if that fails too (a full disk), the supervisor does
+    it later.
     """
     folder(workspace).mkdir(parents=True, exist_ok=True)
     name = uuid.uuid4().hex
@@ -62,16 +62,16 @@ def submission(workspace: Workspace) -> Iterator[dict[str, str]]:
 
 
 def abandoned(workspace: Workspace) -> list[Path]:
-    """The files of submitters that have died or failed, if this process records where they did."""
-    here = workspace.tracking_uri()
+    """The files of submitters that have died or failed, if they recorded to the store of this process."""
+    uri = workspace.tracking_uri()
     marks = (path for path in folder(workspace).glob("[!.]*") if NAME.fullmatch(path.name))
-    return [mark for mark in marks if _is_free(mark) and _told(mark) == here]
+    return [mark for mark in marks if _is_free(mark) and _told(mark) == uri]
 
 
 def withdraw(workspace: Workspace, mark: Path) -> int:
-    """Remove the runs of an abandoned submission that have no folder; returns how many. MLflow's errors are raised.
+    """Remove the runs of an abandoned submission that have no folder; returns how many. Raises MLflow's errors.
 
-    A test of a config has no folder of its own: its run has failed.
+    A config test never has a folder: its run is marked as failed.
     """
     assert NAME.fullmatch(mark.name), mark
     client, count = open_store(workspace), 0
@@ -85,8 +85,8 @@ def withdraw(workspace: Workspace, mark: Path) -> int:
             client.set_terminated(run_id, "FAILED", int(time.time() * 1000))
         else:
             client.delete_run(run_id)
-        for made in (workspace.jobs, workspace.studies):
-            shutil.rmtree(made / f".{run_id}", ignore_errors=True)
+        for parent in (workspace.jobs, workspace.studies):
+            shutil.rmtree(parent / f".{run_id}", ignore_errors=True)
         count += 1
     mark.unlink(missing_ok=True)
     return count

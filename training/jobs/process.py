@@ -1,6 +1,6 @@
-"""Processes of ours: starting them, whether one is the one that was meant and still lives, what is left of its session.
+"""Scalebook's processes: starting one, recognising it safely, whether it lives, what is left of its session.
 
-The last two by what the kernel counts from the machine's start: a wall clock that is set does not touch it.
+Processes are recognised by ticks since boot, so setting the wall clock does no harm.
 """
 
 import ctypes
@@ -25,18 +25,18 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 LARGEST_PID = 2**22  # linux/threads.h, PID_MAX_LIMIT
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 KEPT_S = 10.0
-"""How long it is kept how a child ended: much less than it takes until its pid is another process's."""
+"""How long a child's exit code is kept, s: much shorter than until its pid can be reused."""
 
 
 @dataclass(frozen=True)
 class ProcessId:
-    """One process for ever: its pid, which may be reused, with when it started, in which start of the machine."""
+    """Identifies one process for ever: its pid, which may be reused, with its start time and the boot."""
 
     pid: int
     start: int
-    """Clock ticks from the machine's start to the process's (field 22 of `/proc/PID/stat`)."""
+    """Clock ticks from boot to the process's start (field 22 of `/proc/PID/stat`)."""
     boot: str
-    """Of which start of the machine: the kernel's random id."""
+    """The boot: the kernel's random id."""
 
     @classmethod
     def of(cls, pid: int | None = None) -> "ProcessId":
@@ -74,22 +74,22 @@ def boot_id() -> str:
 
 
 def alive(process: ProcessId) -> bool:
-    """Whether it runs; a zombie, which nobody has waited for yet, does not."""
+    """Whether it runs; a zombie does not."""
     facts = _look(process.pid)
     return facts is not None and facts.state not in "ZX" and _same(process, facts)
 
 
 def stopped(process: ProcessId) -> bool:
-    """Whether it lives and does nothing: by SIGSTOP or Ctrl+Z (T), or in the hands of a debugger (t)."""
+    """Whether it lives and is suspended: by SIGSTOP or Ctrl+Z (T), or by a debugger (t)."""
     facts = _look(process.pid)
     return facts is not None and facts.state in "Tt" and _same(process, facts)
 
 
 def writes_to(process: ProcessId, files: Iterable[Path]) -> bool:
-    """Whether it lives and has one of these files open to write.
+    """Whether it lives and has one of these files open for writing.
 
-    What a record says of a process may be from a stranger, or have come with a copy of its folder; that the process
-    itself writes into the folder cannot. A link is not followed. False for a process that may not be looked at.
+    A record that names a process may come from a stranger, or with a copy of its folder; an open file proves that the
+    process works there. Links are not followed. False for a process that this user may not inspect.
     """
     wanted = set()
     for path in files:
@@ -126,10 +126,10 @@ def _everybody() -> dict[int, _Facts]:
 
 
 def session(leader: ProcessId) -> list[ProcessId]:
-    """The live processes of the session that `leader` made, itself included; also after the leader's death.
+    """The live processes of the session that `leader` created, the leader included; also after its death.
 
-    A session's number is its leader's pid. The kernel gives that pid to nobody while the session has members; when it
-    has none, a stranger may get it and even lead a session of its own.
+    A session's number is its leader's pid. The kernel does not reuse that pid while the session has members; after that
+    another process may get it, and even lead a session.
     """
     if leader.boot != boot_id():
         return []
@@ -141,7 +141,7 @@ def session(leader: ProcessId) -> list[ProcessId]:
 
 
 def descendants(process: ProcessId) -> list[ProcessId]:
-    """The live children of a live process, and theirs, in whatever session they are."""
+    """All live descendants of a live process, in whatever session."""
     if not alive(process):
         return []
     everybody = _everybody()
@@ -152,7 +152,7 @@ def descendants(process: ProcessId) -> list[ProcessId]:
 
 
 def send(process: ProcessId, number: signal.Signals) -> bool:
-    """Send a signal to exactly this process, never to a later one with its pid; False when it is gone."""
+    """Send a signal to exactly this process, never to a later one with its pid; False if it is gone."""
     if not 0 < process.pid <= LARGEST_PID:
         return False
     try:
@@ -171,7 +171,7 @@ def send(process: ProcessId, number: signal.Signals) -> bool:
 
 
 def reap() -> dict[int, int]:
-    """Wait for every child that has ended, orphans that fell to this process included: pid -> exit code or -signal."""
+    """Reap every ended child, adopted orphans included: pid -> exit code or -signal."""
     exit_codes: dict[int, int] = {}
     while True:
         try:
@@ -184,19 +184,19 @@ def reap() -> dict[int, int]:
 
 
 class Children:
-    """How this process's children ended, kept for whoever started them and asks within KEPT_S."""
+    """How this process's children ended, kept for KEPT_S for whoever started them."""
 
     def __init__(self) -> None:
         self._codes: dict[int, tuple[float, int]] = {}
 
     def reap(self) -> None:
-        """Wait for every child that has ended, orphans that fell to this process included. Never blocks."""
+        """Reap every ended child, adopted orphans included. Never blocks."""
         now = time.monotonic()
         self._codes = {pid: ended for pid, ended in self._codes.items() if now - ended[0] < KEPT_S}
         self._codes |= {pid: (now, code) for pid, code in reap().items()}
 
     def pop_exit_code(self, pid: int) -> int | None:
-        """Its exit code, or minus the number of the signal that ended it; None where it has not been seen to end."""
+        """The child's exit code, or minus the number of the signal that ended it; None if its end has not been seen."""
         _, code = self._codes.pop(pid, (0.0, None))
         return code
 
@@ -209,7 +209,7 @@ def die_with_parent(parent: int) -> None:
 
 
 def adopt_orphans() -> None:
-    """Have orphans among this process's descendants fall to it, so that it can wait for them: no zombies."""
+    """Make orphans among this process's descendants its children, so that it can reap them: no zombies."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -227,10 +227,10 @@ def start(
     leads: bool = False,
     environ: Mapping[str, str] = MappingProxyType({}),
 ) -> ProcessId:
-    """`python -m MODULE ARGUMENTS` as a child of this process, which must wait for it when it ends (`Children`).
+    """Start `python -m MODULE ARGUMENTS` as a child of this process, which must reap it (`Children`).
 
-    `log`: the descriptor to which it prints, where that is not where this process does; it then has nothing to read.
-    `socket`: the one that it has as 3. `leads`: in a session of its own. `environ`: more of its environment.
+    `log`: the descriptor to which it prints, instead of this process's output; its input is then empty. `socket`:
+    passed on as descriptor 3. `leads`: in a session of its own. `environ`: further environment variables.
     """
     actions: list[tuple[Any, ...]] = []
     if log is not None:
@@ -243,7 +243,7 @@ def start(
 
 
 def start_detached(log: IO[bytes], module: str, *arguments: str) -> "subprocess.Popen[bytes]":
-    """The same in a session of its own, for one that outlives whoever starts it; what it prints goes to `log`."""
+    """Like `start`, in a session of its own, for a process that outlives this one; its output goes to `log`."""
     process = subprocess.Popen(
         python("-m", module, *arguments),
         cwd=HOME,
@@ -260,7 +260,7 @@ def start_detached(log: IO[bytes], module: str, *arguments: str) -> "subprocess.
 
 @contextmanager
 def sigterm_interrupts() -> Iterator[None]:
-    """While inside, SIGTERM raises KeyboardInterrupt: a command ends like by Ctrl+C, and leaves no run behind. In the
+    """Let SIGTERM raise KeyboardInterrupt meanwhile: the command ends as by Ctrl+C, and leaves no run behind. For the
     main thread."""
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:

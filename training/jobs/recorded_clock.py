@@ -1,8 +1,8 @@
-"""What an earlier run has measured, put into the clock of a virtual one: `{kind: recorded, run: ID}`.
+"""Puts the times that an earlier run has measured into the clock of a simulated one: `{kind: recorded, run: ID}`.
 
-A gradient is what a worker needs for itself from one push to the next (fetching, forward, backward, logging), the
-servers' time what a shard is busy with one push. Both become a hundred equally likely values with the mean and the tail
-that were measured, and stand in the run's own config from then on.
+A gradient's time is what a worker needs for itself from one push to the next (fetching, forward, backward, logging); a
+server's time is how long a push keeps a shard busy. Both become a hundred equally likely values with the measured mean
+and tail, and are then part of the run's own config.
 """
 
 import copy
@@ -22,24 +22,24 @@ if TYPE_CHECKING:  # loaded where a clock names a run: of the configs that are s
     from scalebook.training.engine.rules.duration_summary import DurationSummary
 
 FEWEST: Final = 50
-"""Gradients, or pushes, that say something of a distribution."""
+"""The fewest gradients, or pushes, that make a distribution."""
 PARTS: Final = ("gradient_s", "server_s")
 DIGITS: Final = 6
-"""Of each value that is written down."""
+"""Significant digits of each recorded value."""
 REMEDY: Final = "Name a finished run of AsyncPS with real workers, or write the distribution."
 
 
 def read_recorded(config: Mapping[str, Any], find: Callable[[str], JobFolder]) -> dict[str, Any]:
-    """The config, with the values of all recorded parts of its clock that have none yet. `find`: the run that has this
-    id. ConfigError for one that is not there, or that has not measured this part."""
-    done = copy.deepcopy(dict(config))
-    strategy = read_class(mapping(done.get("trainer")).get("strategy"))
+    """The config, with values filled in for the recorded parts of its clock that have none yet. `find` returns the run
+    with an id. ConfigError if there is no such run, or it has not measured this part."""
+    completed = copy.deepcopy(dict(config))
+    strategy = read_class(mapping(completed.get("trainer")).get("strategy"))
     clock = mapping(mapping(strategy.args).get("clock"))
     for name in PARTS:
         part = clock.get(name)
         if isinstance(part, dict) and part.get("kind") == RECORDED and not part.get("values"):
             part |= _measured(part, name, find)
-    return done
+    return completed
 
 
 def _measured(part: Mapping[str, Any], name: str, find: Callable[[str], JobFolder]) -> dict[str, Any]:
@@ -56,9 +56,9 @@ def _measured(part: Mapping[str, Any], name: str, find: Callable[[str], JobFolde
     else:
         took = _of_workers(timings, part.get("worker"), job, key)
     if took is None or took.count < FEWEST:
-        what = "pushes" if name == "server_s" else "gradients in a row"
-        found = 0 if took is None else took.count
-        raise ConfigError(f"{key}.run", f"{job.id[:8]} has timed {found} {what}, fewer than {FEWEST}", REMEDY)
+        unit = "pushes" if name == "server_s" else "gradients in a row"
+        count = 0 if took is None else took.count
+        raise ConfigError(f"{key}.run", f"{job.id[:8]} has timed {count} {unit}, fewer than {FEWEST}", REMEDY)
     values = [_rounded(value) for value in took.values]
     return {"run": job.id, "mean": _rounded(sum(values) / len(values)), "cv": _rounded(took.cv), "values": values}
 

@@ -1,22 +1,21 @@
 """Who starts next, on which devices, and why the others wait. Pure: no clock, no files, no processes.
 
-Jobs go by priority, then by age. A job of W workers with T threads holds min(W x T, all) cores of one machine. On GPUs
-it holds as many besides as it has devices, or all, and, where so many are free, their share of the cores, near them. A
-job that says `gpu_share` holds so much of the memory of one, and of the cores that go with it; others that say so may
-have the rest, but join nobody while one that came earlier waits for a GPU. A trial whose times are compared holds a
-whole machine. One that runs on N machines holds as much of each, all at once or nothing, so two of them never wait for
-each other; so does one that is spread, because no machine has devices for all its workers. One whose machines may join
-while it trains begins with as many as it needs, takes what else is free then, and later what is kept for nobody who
-waits. What the first job that cannot start yet needs is kept free for it (backfilling: Lifka, "The ANL/IBM SP
-scheduling system", 1995). One behind it passes
+Jobs go by priority, then by age. A job of W workers with T threads holds min(W x T, all) cores of one node. On GPUs it
+also holds as many as it has devices, or all, and, if so many are free, their share of the cores, near them. A job with
+a `gpu_share` holds that share of one GPU's memory, and of its cores; other jobs with a `gpu_share` may have the rest,
+but not while an earlier job waits for a GPU. A trial whose times are compared holds a whole node. A job on N nodes
+holds as much on each, all at once or nothing, so two of them never wait for each other; so does a job that is spread
+because no node has devices for all its workers. A job that nodes may join starts with as many as it needs, takes what
+else is free then, and later what is not reserved for a waiting job. What the first job that cannot start yet needs is
+reserved for it (backfilling: Lifka, "The ANL/IBM SP scheduling system", 1995). A later job may pass it
 
 - with devices that the first will not need, in whatever order the jobs that run end;
 - where all that is known by estimate: with devices that it will not need when it can start, or with any, when it will
   have ended by then. A job lasts, by estimate, as long as the longest one of the same config has.
 
-Where an estimate is lacking only the first holds. Whether it is known when the first can start is told by those alone
-that went before it: once they have ended, nobody passes it by an estimate any more. So nobody starves, also where
-estimates are wrong.
+Without estimates only the first rule applies. When the first job can start is estimated only from the jobs that went
+before it: once they have ended, no job passes it by an estimate any more. So no job starves, even if estimates are
+wrong.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,16 +34,17 @@ STARTS = "starts now"
 
 
 class Join(NamedTuple):
-    """A machine that is to take part in a job that runs, and what the job gets of it."""
+    """A node that is to join a running job, and what the job gets there."""
 
     job: str
     lent: Allocation
 
 
 def grown(running: Sequence[Lease], places: Sequence[Lendable]) -> tuple[list[Join], dict[str, str]]:
-    """Of what is kept for nobody who waits, in the order of the queue; and how many machines each such job has.
+    """Nodes for running jobs that may grow, in the order of the queue, from what is not reserved; and by job, in words,
+    how many nodes it has.
 
-    `places`: after all that wait have had their turn.
+    `places`: what is left after all waiting jobs have been planned.
     """
     joins: list[Join] = []
     words: dict[str, str] = {}
@@ -61,7 +61,7 @@ def grown(running: Sequence[Lease], places: Sequence[Lendable]) -> tuple[list[Jo
             lent = place.lend(request, None)
             joins.append(Join(lease.id, lent))
             has.add(lent.machine)
-        words[lease.id] = f"{len(has)} of {request.nodes} machines"
+        words[lease.id] = f"{len(has)} of {request.nodes} nodes"
         if len(has) < request.nodes:
             words[lease.id] += f"; {WAITS_FOR}more: {_what_for(request, others, [place for _, place in lacks], has)}"
     return joins, words
@@ -75,23 +75,23 @@ class Start(NamedTuple):
     gpus: list[str]
     machine: str = ""
     lasts_s: float | None = None
-    """How long, by estimate."""
+    """Its estimated duration, s."""
     others: Sequence[Allocation] = ()
-    """What it gets of other machines."""
+    """What it gets on the other nodes."""
 
     @property
     def lease(self) -> Lease:
-        asked, others = self.request, list(self.others)
+        request, others = self.request, list(self.others)
         return Lease(
-            asked.id, asked.title, self.cores, self.gpus, self.lasts_s, self.machine, place_of(asked), others,
-            share=asked.gpu_share,
+            request.id, request.title, self.cores, self.gpus, self.lasts_s, self.machine, place_of(request), others,
+            share=request.gpu_share,
         )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`reasons` has one entry for every waiting job, also for those that start, and for each that runs and may have
-    more machines."""
+    """`reasons` has an entry for every waiting job, also for those that start, and for each running job that nodes may
+    join."""
 
     starts: list[Start]
     reasons: dict[str, str]
@@ -112,18 +112,18 @@ def plan(
     machines: Sequence[NodeDevices],
     lasts: Mapping[str, float] = MappingProxyType({}),
 ) -> Plan:
-    """Devices for as many waiting jobs as can start now, and a reason in plain words for each of the others.
+    """Plan devices for as many waiting jobs as can start now, and a reason in plain words for each of the others.
 
-    `lasts`: how long a waiting job will take by estimate, s, by id, where that is known.
+    `lasts`: estimated durations of waiting jobs, s, by id, where known.
     """
     places = [Lendable(machine, [part for lease in running if (part := lease.on(machine))]) for machine in machines]
     starts: list[Start] = []
     reasons: dict[str, str] = {}
     blocked = 0
-    for asked in in_order(waiting):
-        request = placed(asked, machines)
+    for original in in_order(waiting):
+        request = placed(original, machines)
         fit = [place for place in places if request.accelerator != "gpu" or place.machine.gpus]
-        if request is not asked:
+        if request is not original:
             fit = [place for place in fit if holds(place.machine, request)]
         with_data = [place for place in fit if not place.machine.lacks(request.stays)]
         if len(with_data) < min(len(fit), request.fewest):
@@ -132,7 +132,7 @@ def plan(
         fit = with_data
         if not fit:
             is_named = any(machine.name for machine in machines)
-            reasons[request.id] = f"waits for a GPU; {'no machine has one' if is_named else 'this machine has none'}"
+            reasons[request.id] = f"waits for a GPU; {'no node has one' if is_named else 'this machine has none'}"
             continue
         if len(fit) < request.fewest:
             there = [place.machine for place in fit]
@@ -148,7 +148,7 @@ def plan(
         if lacking(worst) == 0:
             first, *others = [place.lend(request, lasts_s) for place in nearest]
             others += [replace(place.lend(request, lasts_s), idle=True) for place in beside]
-            starts.append(Start(asked, first.cores, first.gpus, first.machine, lasts_s, others))
+            starts.append(Start(original, first.cores, first.gpus, first.machine, lasts_s, others))
             reasons[request.id] = STARTS
         else:
             why = why_not(request, machines)
@@ -169,9 +169,11 @@ def _fits(place: Lendable, request: JobRequest) -> bool:
 
 
 def _what_for(request: JobRequest, others: Sequence[Lendable], allowed: Sequence[Lendable], has: set[str]) -> str:
-    left = [place for place in allowed if place.machine.name not in has]
-    if left:
-        why = left[0].why(request)
-        return why.removeprefix(WAITS_FOR) if left[0].lacks(request) else "what is free is kept for a run that waits"
-    gone = ", ".join(place.machine.name for place in others if place.machine.name not in has)
-    return f"{gone} had a part in it that ended" if gone else "no other is there"
+    rest = [place for place in allowed if place.machine.name not in has]
+    if rest:
+        why = rest[0].why(request)
+        return (
+            why.removeprefix(WAITS_FOR) if rest[0].lacks(request) else "what is free is reserved for a run that waits"
+        )
+    ended = ", ".join(place.machine.name for place in others if place.machine.name not in has)
+    return f"its part on {ended} has ended" if ended else "there is no other node"

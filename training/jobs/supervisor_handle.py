@@ -1,6 +1,6 @@
-"""The supervisor (`scalebook.training.supervisor`) for those who need one: whether it lives, and starting it.
+"""The supervisor (`scalebook.training.supervisor`) from outside: whether it lives, and starting it.
 
-There is one per workspace: a lock makes it so, beside which lies a note of who holds it.
+There is one per workspace, by a lock; a note beside the lock says who holds it.
 """
 
 import os
@@ -21,22 +21,22 @@ LOCK: Final = "supervisor.lock"
 LOG: Final = "supervisor.log"
 LOCKS: Final = Path("/proc/locks")
 SILENT_S: Final = 7.0
-"""A supervisor that has gone through no turn for so long is named. One takes 0.1 s, and seconds on a slow disk."""
+"""After so long without a turn, people are told, s. A turn takes 0.1 s, or seconds on a slow disk."""
 START_DEADLINE_S = 15.0
 KEEP_EVERY_S = 1.0
 KEEP_AGAIN_S = 10.0
-"""After a supervisor that did not come up."""
+"""Wait after a supervisor that did not start, s."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """`supervisor.json`: who the supervisor is, and how its fork server does."""
+    """`supervisor.json`: the supervisor's server, and the state of its fork server."""
 
     process: ProcessId
     warm: str = "none"
     """none, loading or ready."""
     problem: str = ""
-    """Why no job can be started at present, for people."""
+    """Why no job can start at present, for people."""
 
 
 class SupervisorLock:
@@ -48,7 +48,8 @@ class SupervisorLock:
         self._file: int | None = None
 
     def acquire(self, patience_s: float = 1.0) -> bool:
-        """Patience is for those who only look whether it is held, for a moment, and for a holder who is just dying."""
+        """Take the lock, waiting up to `patience_s`: others may hold it for a moment to look, or its holder may be
+        dying."""
         handle = locks.opened(self.workspace.hidden / LOCK)
         if not locks.acquired(handle, patience_s):
             os.close(handle)
@@ -58,8 +59,8 @@ class SupervisorLock:
         return True
 
     def beat(self) -> None:
-        """Say that its holder goes on: the lock's file is dated by the clock that counts from the machine's start,
-        which nobody sets, and which all processes share."""
+        """Mark the holder as active: stamp the lock's file with the time since boot, a clock that nobody sets and all
+        processes share."""
         now = time.monotonic_ns()
         with suppress(OSError):
             os.utime(self.workspace.hidden / LOCK, ns=(now, now))
@@ -72,12 +73,12 @@ class SupervisorLock:
         self._file = None
 
     def write_status(self, status: Status) -> None:
-        """Write the supervisor's note beside the lock; only by the process that holds it."""
+        """Write the supervisor's note beside the lock; only for the lock's holder."""
         records.save(_note(self.workspace), status)
 
 
 def is_locked(workspace: Workspace) -> bool:
-    """Whether some process holds the lock just now. Those who look share it, and so are not taken for its holder."""
+    """Whether some process holds the lock. Those who look take a shared lock, and so are not taken for its holder."""
     workspace.create()
     handle = locks.opened(workspace.hidden / LOCK)
     try:
@@ -87,10 +88,10 @@ def is_locked(workspace: Workspace) -> bool:
 
 
 def status(workspace: Workspace) -> Status | None:
-    """How the living supervisor does; None where there is none.
+    """The status of the living supervisor; None if there is none.
 
-    What it says of itself, or, where it could not write that (no room on the disk) or something else lies there, who
-    holds the lock.
+    It is read from the supervisor's note; if that is missing (a full disk) or not its own, only who holds the lock is
+    known.
     """
     status_ = records.peek(_note(workspace), Status)
     if status_ is not None and alive(status_.process):
@@ -100,7 +101,7 @@ def status(workspace: Workspace) -> Status | None:
 
 
 def silence(workspace: Workspace) -> str:
-    """Why nothing comes of the living supervisor, for people; "" where it goes on, and where there is none."""
+    """Why the living supervisor does nothing, for people; "" if it works, or if there is none."""
     now = status(workspace)
     if now is None:
         return ""
@@ -118,7 +119,7 @@ def silence(workspace: Workspace) -> str:
 
 
 def read_status(workspace: Workspace) -> Status | None:
-    """What lies in the supervisor's note, whoever wrote it."""
+    """The content of the supervisor's note, whoever wrote it."""
     return records.peek(_note(workspace), Status)
 
 
@@ -142,15 +143,15 @@ def _holder(workspace: Workspace) -> ProcessId | None:
 
 
 def running(workspace: Workspace) -> ProcessId | None:
-    """The supervisor of the workspace, if one lives."""
-    known = status(workspace)
-    return None if known is None else known.process
+    """The living supervisor of the workspace; None if there is none."""
+    supervisor = status(workspace)
+    return None if supervisor is None else supervisor.process
 
 
 def ensure(workspace: Workspace, options: Sequence[str] = ()) -> ProcessId:
-    """The supervisor of the workspace; starts one, detached from this process and its session, where none is.
+    """The supervisor of the workspace; if there is none, start one, detached from this process and its session.
 
-    `options` go to its command line. Raises RuntimeError with the end of its log when it does not come up.
+    `options` go to its command line. Raises RuntimeError with the end of its log if it does not start.
     """
     workspace.create()
     if is_locked(workspace) and (supervisor := running(workspace)):
@@ -170,11 +171,11 @@ def ensure(workspace: Workspace, options: Sequence[str] = ()) -> ProcessId:
 
 
 class SupervisorKeeper:
-    """Replaces a supervisor that died, for whoever waits for its work: call `has_changed` often, it looks once a
-    second.
+    """Replaces a supervisor that has died, for processes that wait for its work: call `has_changed` often, it checks
+    once a second.
 
-    One that cannot be started is tried again; `problem` says why meanwhile, for people. One that lives and does nothing
-    is left alone; `silence` says so, and `news`, once.
+    If one cannot be started it tries again; `problem` says why meanwhile, for people. A supervisor that lives and does
+    nothing is left alone; `silence`, and once `news`, say so.
     """
 
     def __init__(self, workspace: Workspace) -> None:
@@ -182,7 +183,7 @@ class SupervisorKeeper:
         self._next, self._told = time.monotonic(), False
 
     def has_changed(self) -> bool:
-        """Whether another one is there than at the last look."""
+        """Whether the supervisor is another one than at the last call."""
         if time.monotonic() < self._next:
             return False
         before = self.process
@@ -195,7 +196,7 @@ class SupervisorKeeper:
         return self.process != before
 
     def news(self) -> str:
-        """That the supervisor has begun to do nothing, or goes on, since this was last asked; else ""."""
+        """Whether the supervisor has become silent, or active again, since the last call, in words; else ""."""
         if bool(self.silence) == self._told:
             return ""
         self._told = not self._told

@@ -1,4 +1,4 @@
-"""Those who want the supervisor to stay although no job is there: a file each in `.scalebook/owners/`."""
+"""Processes that keep the supervisor alive without jobs: a file each in `.scalebook/owners/`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,7 +16,7 @@ def folder(workspace: Workspace) -> Path:
 
 @contextmanager
 def hold_supervisor(workspace: Workspace) -> Iterator[None]:
-    """While inside, the supervisor of the workspace does not go home. A killed owner's file does no harm."""
+    """Keep the supervisor of the workspace from ending meanwhile. The file of a killed owner does no harm."""
     folder(workspace).mkdir(parents=True, exist_ok=True)
     me = ProcessId.of()
     path = folder(workspace) / f"{me.pid}.json"
@@ -28,7 +28,7 @@ def hold_supervisor(workspace: Workspace) -> Iterator[None]:
 
 
 def present(workspace: Workspace) -> bool:
-    """Whether any owner lives; files of dead ones are removed, and what is no file of an owner."""
+    """Whether any owner lives; removes the files of dead ones, and broken files."""
     any_lives = False
     for path in folder(workspace).glob("[!.]*.json"):
         try:

@@ -1,7 +1,7 @@
-"""What a job takes of its machine while it runs: CPU, memory and GPUs, sampled by whoever watches it.
+"""What a job uses while it runs: CPU, memory and GPUs, in samples.
 
-`usage.jsonl` in the job's folder, a line for each sample, written by the supervisor, or by worker 0 of a run in the
-foreground. MLflow is told while the run goes on, and the rest when it ends.
+They are lines of `usage.jsonl` in the job's folder, written by the supervisor, or by worker 0 of a run in the
+foreground. MLflow gets them while the run goes on, and the rest when it ends.
 """
 
 import json
@@ -22,25 +22,25 @@ from scalebook.training.jobs.job_folder import JobFolder, JobStart
 from scalebook.training.tracking import names
 
 EVERY_S: Final = 2.0
-"""Between two samples at first; later a thousandth of the time that the job runs, so that a file stays small."""
+"""Interval between samples at first, s; later a thousandth of the job's age, so that the file stays small."""
 FIRST_S: Final = 0.25
-"""The stretch before the first sample, so that brief runs have one too."""
+"""Period before the first sample, s, so that short runs have one too."""
 ALL: Final = 120
-"""Samples of which MLflow gets each one; then every second up to twice as many, every fourth up to four times, ..."""
+"""MLflow gets each of the first so many samples, every 2nd up to twice as many, every 4th up to four times, ..."""
 LARGEST: Final = 2**24
-"""Bytes of a file that are read."""
+"""How much of a file is read, bytes."""
 PER_MB: Final = 2**20
 
 
 @dataclass(frozen=True)
 class GpuWorker:
-    """One process of a job on one GPU; None of what NVML does not tell."""
+    """One process of a job on one GPU; None for what NVML does not report."""
 
     uuid: str
     process: str
-    """`worker 3`; "" where the run is one process, which plays all of its workers."""
+    """`worker 3`; "" if the run is one process, which simulates all workers."""
     busy: float | None
-    """Share of the time in which the GPU computed for it, 0 to 1, in NVML's samples since the last one here."""
+    """Share of the time since the last sample in which the GPU computed for it, 0 to 1, by NVML."""
     memory_mb: float | None
 
 
@@ -49,19 +49,19 @@ class Usage:
     """One sample."""
 
     seconds: float
-    """Since the job's process started."""
+    """Seconds since the job's process started."""
     cores: float
-    """CPU cores busy with it, on average since the last sample."""
+    """CPU cores that it kept busy, on average since the last sample."""
     memory_mb: float
-    """Of all its processes; what several share is counted once."""
+    """Memory of all its processes; what they share is counted once."""
     gpus: list[GpuReading] = field(default_factory=list)
-    """Of the GPUs that it was lent, whoever keeps them busy."""
+    """The GPUs that it holds, whoever keeps them busy."""
     workers: list[GpuWorker] = field(default_factory=list)
-    """What each of its processes takes of these; none where NVML does not know them."""
+    """What each of its processes uses of these GPUs; empty if NVML does not know the processes."""
 
 
 class UsageMeter:
-    """Samples one job. Call `sample` often; it measures when that is due."""
+    """Samples one job. Call `sample` often; it measures when a sample is due."""
 
     def __init__(self, job: JobFolder, started: JobStart) -> None:
         self.job, self.started = job, started
@@ -70,24 +70,24 @@ class UsageMeter:
         """CPU seconds so far, and when."""
 
     def sample(self, now: float) -> None:
-        """`now` is time.monotonic(), s. OSError where the file cannot be written."""
+        """Take a sample if one is due. `now` is time.monotonic(), s. OSError if the file cannot be written."""
         if now < self._due:
             return
         self._due = now + max(EVERY_S, (now - self._began) / 1000)
-        taken = self.started.executor.usage(self.started.handle)
-        if taken is None or not taken.memory_mb:  # it ends just now
+        usage = self.started.executor.usage(self.started.handle)
+        if usage is None or not usage.memory_mb:  # it ends just now
             return
-        before, self._before = self._before, (taken.cpu_s, now)
-        if before is not None and taken.cpu_s < before[0]:  # a worker has ended, and its time is nobody's yet
+        before, self._before = self._before, (usage.cpu_s, now)
+        if before is not None and usage.cpu_s < before[0]:  # a worker has ended, and its time is nobody's yet
             return
         if before is None:
             self._due = now + FIRST_S
             return
         span, gpus = max(now - before[1], 1e-3), self.started.gpus
-        cores = max(0.0, taken.cpu_s - before[0]) / span
+        cores = max(0.0, usage.cpu_s - before[0]) / span
         pids = self.started.executor.processes(self.started.handle) if gpus else []
         workers = gpu_workers(gpus, pids, time.time() - span)
-        sample = Usage(now - self._began, cores, taken.memory_mb, gpu_readings(gpus), workers)
+        sample = Usage(now - self._began, cores, usage.memory_mb, gpu_readings(gpus), workers)
         with file_of(self.job).open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(sample)) + "\n")
 
@@ -97,13 +97,13 @@ def file_of(job: JobFolder) -> Path:
 
 
 def read(job: JobFolder) -> Sequence[Usage]:
-    """All samples so far; lines that cannot be read are left out."""
+    """All samples so far; unreadable lines are skipped."""
     return [sample for sample in _samples(job, _bytes(job)) if sample is not None]
 
 
 class SystemMetrics:
-    """A job's samples under the names of MLflow's own system metrics: of the run alone, CPU in parts of the cores that
-    it was lent. Which samples MLflow gets depends on their numbers alone, so it may be told of one twice."""
+    """A job's samples as MLflow's system metrics, but of the run alone: CPU is in percent of the cores that it holds.
+    Which samples MLflow gets depends on their numbers alone, so sending one twice does no harm."""
 
     def __init__(self, job: JobFolder) -> None:
         self.job = job
@@ -111,7 +111,7 @@ class SystemMetrics:
         self._gpus: dict[str, int] = {}
 
     def news(self) -> Iterator[tuple[dict[str, float], int, int]]:
-        """What has come since the last call: metrics, the number of the sample, and when it was taken, unix ms."""
+        """The samples since the last call: metrics, the sample's number, and its time, unix ms."""
         started = self.job.started()
         if started is None:
             return
@@ -126,15 +126,15 @@ class SystemMetrics:
                 yield self._named(sample, cores), number, int(1000 * (started.started + sample.seconds))
 
     def _named(self, sample: Usage, cores: int) -> dict[str, float]:
-        told: dict[str, float | None] = {
+        metrics: dict[str, float | None] = {
             "cpu_utilization_percentage": 100 * sample.cores / cores,
             "system_memory_usage_megabytes": sample.memory_mb,
         }
         for gpu in sample.gpus:
             name = f"gpu_{self._gpus.setdefault(gpu.uuid, len(self._gpus))}"
-            told[f"{name}_utilization_percentage"] = None if gpu.busy is None else 100 * gpu.busy
-            told[f"{name}_memory_usage_megabytes"] = gpu.memory_mb
-        return {f"{names.SYSTEM}{name}": value for name, value in told.items() if value is not None}
+            metrics[f"{name}_utilization_percentage"] = None if gpu.busy is None else 100 * gpu.busy
+            metrics[f"{name}_memory_usage_megabytes"] = gpu.memory_mb
+        return {f"{names.SYSTEM}{name}": value for name, value in metrics.items() if value is not None}
 
 
 def _bytes(job: JobFolder, first: int = 0) -> bytes:
@@ -157,21 +157,30 @@ def _samples(job: JobFolder, lines: bytes) -> Iterator[Usage | None]:
 
 
 def gpu_workers(uuids: Collection[str], pids: Iterable[int], since: float) -> list[GpuWorker]:
-    """Of those `pids` that NVML finds on these GPUs: none in a container whose processes have other numbers than NVML
-    knows them by. `since`: unix time of the last sample, s."""
-    library, mine = nvml() if uuids else None, set(pids)
+    """Those of `pids` that NVML finds on these GPUs: none in a container, if NVML knows its processes by other pids.
+    `since`: unix time of the last sample, s."""
+    library, own_pids = nvml() if uuids else None, set(pids)
     if library is None:
         return []
     workers = []
     for uuid in uuids:
         with suppress(library.NVMLError):  # lost, or it does not tell
             handle = library.nvmlDeviceGetHandleByUUID(uuid)
-            there = [one for one in library.nvmlDeviceGetComputeRunningProcesses(handle) if one.pid in mine]
+            there = [
+                gpu_process
+                for gpu_process in library.nvmlDeviceGetComputeRunningProcesses(handle)
+                if gpu_process.pid in own_pids
+            ]
             busy = _busy(library, uuid, handle, since) if there else None
-            for one in there:
-                memory_mb = None if one.usedGpuMemory is None else one.usedGpuMemory / PER_MB
+            for gpu_process in there:
+                memory_mb = None if gpu_process.usedGpuMemory is None else gpu_process.usedGpuMemory / PER_MB
                 workers.append(
-                    GpuWorker(uuid, _name(one.pid), None if busy is None else busy.get(one.pid, 0.0), memory_mb)
+                    GpuWorker(
+                        uuid,
+                        _name(gpu_process.pid),
+                        None if busy is None else busy.get(gpu_process.pid, 0.0),
+                        memory_mb,
+                    )
                 )
     return workers
 
@@ -196,8 +205,8 @@ def _busy(library: Any, uuid: str, handle: Any, since: float) -> Mapping[int, fl
 def _name(pid: int) -> str:
     """What a worker has named itself (`lightning/processes/forked.py`)."""
     try:
-        told = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+        name = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
     except OSError:  # ended meanwhile
         return ""
-    role, _, number = told.partition(" ")
-    return told if role == "worker" and number.isdigit() else ""
+    role, _, number = name.partition(" ")
+    return name if role == "worker" and number.isdigit() else ""

@@ -1,4 +1,4 @@
-"""Why a job waits, in words: which devices are lacking, who has them, and for how long."""
+"""Why a job waits, in words: which devices it lacks, who has them, and for how long."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -10,7 +10,7 @@ WAITS_FOR: Final = "waits for "
 
 
 class Holder(NamedTuple):
-    """A run that has so many of the devices. `left_s`: the estimate of its remaining time, s."""
+    """A run that holds `has` of the devices. `left_s`: its estimated remaining time, s."""
 
     name: str
     has: int
@@ -18,7 +18,7 @@ class Holder(NamedTuple):
 
 
 class Lack(NamedTuple):
-    """Of the machine where most is lacking. `wanted` on each of `nodes` machines."""
+    """What is lacking on the node that lacks most. `wanted`: on each of `nodes` nodes."""
 
     kind: str
     wanted: int
@@ -30,34 +30,34 @@ class Lack(NamedTuple):
 
 
 def lack_words(lack: Lack) -> str:
-    """E.g. `waits for 2 cores; 1 of 2 free on b, run A has the other, about 40 s left`; on this one, without a name."""
+    """`waits for 2 cores; 1 of 2 free on b, run A has the other, about 40 s left`; on this machine without `on b`."""
     free, total, holders = lack.free, lack.total, lack.holders
     on = f" on {lack.machine}" if lack.machine else ""
-    each = f" on each of {lack.nodes} machines" if lack.nodes > 1 else ""
+    each = f" on each of {lack.nodes} nodes" if lack.nodes > 1 else ""
     parts = [f"{WAITS_FOR}{lack.wanted} {lack.kind}{'s' if lack.wanted > 1 else ''}{each}; {free} of {total} free{on}"]
     if len(holders) == 1:
         parts.append(f"run {holders[0].name} has {_share(holders[0].has, total)}")
     elif holders:
-        shown = [f"{holder.name} ({holder.has})" for holder in holders[:3]]
+        listed = [f"{holder.name} ({holder.has})" for holder in holders[:3]]
         more = f" and {len(holders) - 3} more" if len(holders) > 3 else ""
-        parts.append(f"runs {', '.join(shown)}{more} have the {'others' if free else total}")
-    if (left := _until_free(lack)) is not None:
-        parts.append(f"about {roughly(left)} left")
+        parts.append(f"runs {', '.join(listed)}{more} have the {'others' if free else total}")
+    if (left_s := _until_free(lack)) is not None:
+        parts.append(f"about {roughly(left_s)} left")
     return ", ".join(parts)
 
 
 def too_few_words(nodes: int, machines: Sequence[NodeDevices], gpus: bool) -> str:
-    """E.g. `waits for 3 machines at once; there are 2: a, b`."""
+    """`waits for 3 nodes at once; there are 2: a, b`."""
     named = ", ".join(machine.name for machine in machines if machine.name)
     there = f"there {'is' if len(machines) == 1 else 'are'} {len(machines)}{f': {named}' if named else ''}"
-    return f"waits for {nodes} machines{' with a GPU' if gpus else ''} at once; {there}"
+    return f"waits for {nodes} nodes{' with a GPU' if gpus else ''} at once; {there}"
 
 
 def no_data_words(stays: Mapping[str, str], machines: Sequence[NodeDevices]) -> str:
-    """E.g. `waits for a machine with /w/data (data.init_args.root), which does not travel; not on a, b`."""
+    """`waits for a node with /w/data (data.init_args.root): copy it there, to the same path; not on a, b`."""
     named = ", ".join(f"{path} ({key})" for key, path in stays.items())
     lacking = ", ".join(machine.name for machine in machines if machine.lacks(stays))
-    return f"waits for a machine with {named}, which does not travel: copy it there, to the same path; not on {lacking}"
+    return f"waits for a node with {named}: copy it there, to the same path; not on {lacking}"
 
 
 def _share(held: int, total: int) -> str:
@@ -70,8 +70,8 @@ def _share(held: int, total: int) -> str:
 def _until_free(lack: Lack) -> float | None:
     """Seconds until enough devices are free, if the estimates hold; None where one that matters has none."""
     lacking = lack.wanted - lack.free
-    known = [(holder.left_s, holder.has) for holder in lack.holders if holder.left_s is not None]
-    for left_s, has in sorted(known, key=lambda one: one[0]):
+    estimated = [(holder.left_s, holder.has) for holder in lack.holders if holder.left_s is not None]
+    for left_s, has in sorted(estimated, key=lambda one: one[0]):
         lacking -= has
         if lacking <= 0:
             return left_s

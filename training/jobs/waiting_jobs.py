@@ -1,4 +1,4 @@
-"""Jobs that wait: why, said at any time by anybody who can read the folders, and moving them in the queue."""
+"""Waiting jobs: why they wait, computed by any process from the folders, and moving them in the queue."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -20,8 +20,7 @@ Direction = Literal["first", "earlier", "later"]
 
 
 def waiting_reasons(workspace: Workspace) -> dict[str, str]:
-    """Job id -> reason in plain words, for every job that waits; and how many machines one that runs has, where others
-    may join it."""
+    """Job id -> why it waits, in plain words; for a running job that nodes may join, how many it has."""
     states = [(job, job.state()) for job in open_jobs(workspace)]
     jobs = [job for job, state in states if state == "waiting"]
     reasons = {job.id: FOUND for job in jobs if not may_run(workspace, job.path, JOB)}
@@ -62,18 +61,18 @@ def _of_queued(
 
 def _expected(waiting: Sequence[JobRequest], jobs: Sequence[JobFolder]) -> dict[str, float]:
     """How long each will take, by id, where one of its kind has finished."""
-    asked, lasting = {request.config_hash for request in waiting}, DurationEstimates()
+    hashes, lasting = {request.config_hash for request in waiting}, DurationEstimates()
     for job in jobs:
-        if job.request().config_hash in asked:
+        if job.request().config_hash in hashes:
             lasting.add(job)
     return lasting.of(waiting)
 
 
 def move(workspace: Workspace, job: JobFolder, direction: Direction) -> bool:
-    """Move a waiting job in the queue: before all others, or past the next one; False where there is none to pass.
+    """Move a waiting job in the queue: before all others, or past the next one; False if there is none to pass.
 
-    A run passes a run and a trial a trial: trials of a search that stand between two runs stay where they are.
-    ConfigError where it does not wait.
+    A run passes a run and a trial a trial: trials between two runs stay where they are. ConfigError if the job is not
+    waiting.
     """
     if job.state() != "waiting":
         raise ConfigError(job.id[:12], f"is {job.state()}", "Only a waiting job can be moved.")
@@ -82,14 +81,14 @@ def move(workspace: Workspace, job: JobFolder, direction: Direction) -> bool:
     queued = in_order(
         [waiting_job.queued() for waiting_job in waiting.values() if (waiting_job.request().trial is None) == kind]
     )
-    at = next(index for index, request in enumerate(queued) if request.id == job.id)
-    to = {"first": 0, "earlier": at - 1, "later": at + 1}[direction]
-    if to == at or not 0 <= to < len(queued):
+    position = next(index for index, request in enumerate(queued) if request.id == job.id)
+    to = {"first": 0, "earlier": position - 1, "later": position + 1}[direction]
+    if to == position or not 0 <= to < len(queued):
         return False
-    mine, other = queued[at], queued[to]
+    moving, other = queued[position], queued[to]
     if direction == "first":
         job.write(QueuePlace(other.priority, other.created - 1.0))
     else:
-        waiting[other.id].write(QueuePlace(mine.priority, mine.created))
+        waiting[other.id].write(QueuePlace(moving.priority, moving.created))
         job.write(QueuePlace(other.priority, other.created))
     return True

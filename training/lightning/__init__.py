@@ -1,7 +1,7 @@
 """How several workers train one model under a Lightning Trainer: the strategies `AsyncPS` and `DDP`.
 
 Begin with `async_ps/` or `ddp/`; `processes/` starts and watches their workers, `data/` shares the batches,
-`callbacks/` measures every run. `package.py` is the one place that imports what Lightning keeps private.
+`callbacks/` measures every run. `package.py` is the only module that imports Lightning's private names.
 """
 
 from scalebook.training.lightning.async_ps.async_ps import AsyncPS
@@ -12,7 +12,7 @@ __all__ = ["DDP", "AsyncPS", "register"]
 
 
 def register() -> None:
-    """Make `strategy: async_ps` and `strategy: ddp` mean ours, in this process; calling it again changes nothing."""
+    """Register Scalebook's strategies as `async_ps` and `ddp` in this process; calling it again changes nothing."""
     StrategyRegistry.register(
         "async_ps", AsyncPS, description="Asynchronous SGD with a parameter server", override=True
     )

@@ -1,7 +1,7 @@
-"""The arguments of our strategies: read as a config writes them, checked, and what the engine is told of them.
+"""The arguments of the strategies: parsed as in a config, checked, and turned into the engine's settings.
 
-A mapping becomes the object that the same lines of a config would, or is refused in the same words, by key and remedy:
-`AsyncPS(clock={"gradient_s": 0.05}, host="virtual")`.
+A mapping becomes the same object as the same lines of a config, or is refused with the same message, with key and
+remedy: `AsyncPS(clock={"gradient_s": 0.05}, host="virtual")`.
 """
 
 import importlib
@@ -24,19 +24,19 @@ T = TypeVar("T")
 
 
 def read_workers(written: T) -> T:
-    """A number, or nothing, as it is; `{min, max}` as a WorkerRange. ValueError for anything else."""
+    """A number or None unchanged; `{min, max}` as a WorkerRange. ValueError for anything else."""
     value: Any = written if isinstance(written, int | WorkerRange | None) else read_range(written)
     return value  # type: ignore[no-any-return]  # T, as the caller annotates its argument
 
 
 def read_clock_settings(written: ClockSettings | None) -> ClockSettings | None:
-    """A mapping, with mappings within it, as ClockSettings. ValueError for anything else."""
+    """A nested mapping as ClockSettings. ValueError for anything else."""
     return written if isinstance(written, ClockSettings | None) else made_clock(_plain(written))
 
 
 def read_object(written: T, annotation: Any, key: str) -> T:
-    """`{class_path, init_args}` as the object of one of the classes that the `annotation` allows; anything else as it
-    is. A class of the caller's own goes by its whole path."""
+    """`{class_path, init_args}` as an object of a class that the `annotation` allows; anything else unchanged. The
+    caller's own class needs its full path."""
     if not isinstance(written, Mapping):
         return written
     # What a strategy that is given objects does without: it needs torch and Lightning alone.
@@ -52,8 +52,8 @@ def read_object(written: T, annotation: Any, key: str) -> T:
     choice = choose_class(value, field)
     assert choice is not None, "check_value has found it"
     parsed = parser.parse_object({field.name: {"class_path": choice.info.class_path, "init_args": dict(choice.args)}})
-    made: T = parser.instantiate_classes(parsed)[field.name]
-    return made
+    instance: T = parser.instantiate_classes(parsed)[field.name]
+    return instance
 
 
 def _imported(name: str | None, key: str) -> str:
@@ -83,10 +83,10 @@ RecordName = Literal["nothing", "drift", "updates"]
 
 @dataclass(frozen=True)
 class AsyncArguments:
-    """As `AsyncPS` documents them. ValueError that names the argument and the remedy."""
+    """The arguments that `AsyncPS` documents. ValueError names the argument and the remedy."""
 
     server: Settings
-    """Those that are the engine's, without what it is told of the Trainer's."""
+    """The engine's settings, before those that follow from the Trainer's."""
     workers: CountOrNone | WorkerRange
     buffers: BufferPolicy | None
     limits: Limits
@@ -97,17 +97,17 @@ class AsyncArguments:
         for arguments in (self, self.server):
             check(type(arguments), vars(arguments), ARGUMENTS)
         for name, kind in (("buffers", BufferPolicy), ("record", RecordName)):
-            value, known = getattr(self, name), get_args(kind)
-            if value not in known and not (name == "buffers" and value is None):
-                raise ValueError(f"{ARGUMENTS}.{name}: {value!r} is unknown. Use one of {', '.join(known)}.")
+            value, choices = getattr(self, name), get_args(kind)
+            if value not in choices and not (name == "buffers" and value is None):
+                raise ValueError(f"{ARGUMENTS}.{name}: {value!r} is unknown. Use one of {', '.join(choices)}.")
 
     @property
     def elastic(self) -> WorkerRange | None:
-        """How many workers may be there, where machines may join and leave."""
+        """The range for the number of workers, if nodes may join and leave."""
         return self.workers if isinstance(self.workers, WorkerRange) else None
 
     def on_each(self, devices: int) -> int:
-        """Workers of each machine."""
+        """Workers on each node."""
         return self.workers if isinstance(self.workers, int) else devices
 
     @property
@@ -116,7 +116,7 @@ class AsyncArguments:
         return self.server.host == "virtual"
 
     def settings(self, trainer: Trainer) -> Settings:
-        """What the engine is told, of the Trainer's `max_steps` and, for gathering rules, of its clipping too."""
+        """The engine's settings, with the Trainer's `max_steps` and, for gathering rules, its clipping."""
         return replace(
             self.server,
             max_updates=None if trainer.max_steps == -1 else trainer.max_steps,
@@ -126,10 +126,10 @@ class AsyncArguments:
 
 
 def shared_clip(trainer: Trainer, rule: Rule) -> Clip | None:
-    """The Trainer's clipping, where it is for the engine: a gathering rule clips the average, as DDP does.
+    """The Trainer's clipping, if the engine does it: a gathering rule clips the average, as DDP does.
 
-    Under an immediate rule each worker clips its gradient before the push, by Lightning. A model's own
-    `configure_gradient_clipping` stays the worker's affair too, and what Lightning refuses it refuses still.
+    Under an immediate rule Lightning clips each worker's gradient before the push. A model's own
+    `configure_gradient_clipping` also runs in the worker, and what Lightning refuses is still refused.
     """
     limit, model = trainer.gradient_clip_val, trainer.lightning_module
     if not rule.gathers or not limit or not model.automatic_optimization:

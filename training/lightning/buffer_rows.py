@@ -1,4 +1,4 @@
-"""The memory in which workers show each other their buffers: a row for each of them, with two places for values."""
+"""Shared memory in which workers publish their buffers: a row for each worker, with two places for values."""
 
 import zlib
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ STATISTICS = ("running_mean", "running_var")
 
 @dataclass(frozen=True)
 class Buffer:
-    """One of a model's, by its place there: a forward pass may put another tensor in it."""
+    """A buffer of a model, by its name in its module: a forward pass may replace the tensor."""
 
     name: str
     module: Module
@@ -29,12 +29,12 @@ class Buffer:
 
     @property
     def now(self) -> Tensor | None:
-        """The tensor that is there now."""
+        """The present tensor."""
         return self.module._buffers.get(self.key)
 
     @property
     def is_statistic(self) -> bool:
-        """Whether it is a running mean or variance, which nothing reads while it trains."""
+        """Whether it is a running mean or variance, which training does not read."""
         return isinstance(self.module, _NormBase) and self.key in STATISTICS
 
     @property
@@ -43,7 +43,7 @@ class Buffer:
 
     @property
     def is_cache(self) -> bool:
-        """Whether no checkpoint has it."""
+        """Whether checkpoints leave it out."""
         return self.key in self.module._non_persistent_buffers_set
 
     @property
@@ -53,7 +53,7 @@ class Buffer:
 
     @property
     def first(self) -> str:
-        """What it was when it was found, in words."""
+        """Its original shape and type, in words."""
         return f"{str(self.dtype).removeprefix('torch.')} {list(self.shape)}"
 
     def __str__(self) -> str:
@@ -62,10 +62,10 @@ class Buffer:
 
 
 def buffers_of(model: Module) -> list[Buffer]:
-    """Those that have values; of several names of one tensor the first. Running statistics come first, then by type,
-    so that what is alike lies together."""
+    """The model's buffers that have values; of several names of one tensor the first. Running statistics come first,
+    then all are sorted by type, so that similar buffers are adjacent."""
     seen: set[int] = set()
-    found: list[Buffer] = []
+    buffers: list[Buffer] = []
     for prefix, module in model.named_modules():
         for key, buffer in module._buffers.items():
             if buffer is None or id(buffer) in seen or isinstance(buffer, UninitializedBuffer):
@@ -73,15 +73,15 @@ def buffers_of(model: Module) -> list[Buffer]:
             seen.add(id(buffer))
             if buffer.layout == torch.strided:
                 name = f"{prefix}.{key}" if prefix else key
-                found.append(Buffer(name, module, key, buffer.shape, buffer.dtype))
-    return sorted(found, key=lambda one: (not one.is_statistic, str(one.dtype)))  # stable
+                buffers.append(Buffer(name, module, key, buffer.shape, buffer.dtype))
+    return sorted(buffers, key=lambda one: (not one.is_statistic, str(one.dtype)))  # stable
 
 
 class Changes:
-    """Watches buffers for changes that training makes.
+    """Finds buffers that training changes.
 
-    Each look asks which tensor is there and how often torch has written into it, which costs a microsecond a buffer.
-    What is written through `.data` only the values show: they are compared after 1, 2, 4, 8, ... looks.
+    Each `pop_changed` checks the tensor's identity and torch's version counter, a microsecond per buffer. Writes
+    through `.data` show only in the values, which are compared at the 1st, 2nd, 4th, 8th, ... call.
     """
 
     def __init__(self, buffers: Sequence[Buffer]) -> None:
@@ -91,38 +91,38 @@ class Changes:
         self._looks = 0
 
     def begin_watching(self) -> None:
-        """What changes from now on counts: at the start, and after a validation, which may have buffers of its own."""
+        """Count changes from now on: at the start, and after a validation, which may change buffers."""
         for number, buffer in self._unchanged.items():
             mark = _mark(buffer.now)
             if not self._same(number, mark):
                 self._marks[number], self._digests[number] = mark, digest(buffer.now)
 
     def pop_changed(self) -> list[int]:
-        """The numbers of those that have changed since, each said once."""
+        """The numbers of the buffers that have changed since; each is returned once."""
         self._looks += 1
         thorough = self._looks & (self._looks - 1) == 0
-        found = [
+        changed = [
             number
             for number, buffer in self._unchanged.items()
             if not self._same(number, _mark(buffer.now))
             or (thorough and digest(buffer.now) != self._digests.get(number))
         ]
-        for number in found:
+        for number in changed:
             self.know(number)
-        return found
+        return changed
 
     def know(self, number: int) -> None:
-        """This one need not be watched any more."""
-        for kept in (self._unchanged, self._marks, self._digests):
-            kept.pop(number, None)
+        """Stop watching this buffer."""
+        for table in (self._unchanged, self._marks, self._digests):
+            table.pop(number, None)
 
     def _same(self, number: int, mark: tuple[Tensor | None, int]) -> bool:
-        known = self._marks.get(number)
-        return known is not None and known[0] is mark[0] and known[1] == mark[1]
+        before = self._marks.get(number)
+        return before is not None and before[0] is mark[0] and before[1] == mark[1]
 
 
 def digest(buffer: Tensor | None) -> int:
-    """Of the values, to a bit."""
+    """A digest of the buffer's exact values."""
     if buffer is None or not buffer.numel() or buffer.layout != torch.strided:
         return 0
     values = buffer.detach().resolve_conj()
@@ -138,7 +138,7 @@ _LINE: Final = 64
 
 
 class BufferFate(Enum):
-    """What becomes of a buffer that training changes; the value is how it is said."""
+    """How workers share a buffer that training changes; the value is the text for people."""
 
     VALIDATED = "are validated and saved as the mean of the workers'"
     MEAN = "become the mean of the workers' with each push"
@@ -148,7 +148,7 @@ class BufferFate(Enum):
 
 @dataclass
 class BufferRange:
-    """Buffers that lie side by side in a place, of one type, of which one thing becomes: bytes [start, stop)."""
+    """Adjacent buffers in a place, of one type and with one fate: bytes [start, stop)."""
 
     fate: BufferFate
     dtype: torch.dtype
@@ -159,12 +159,12 @@ class BufferRange:
 
 
 class BufferRows:
-    """Every worker's row: a head, and two places that have room for all buffers each. Calls are by one process, which
-    writes the rows of its own workers alone. Another may write while this one reads: each number is whole.
+    """Every worker's row: a head, and two places, each with room for all buffers. One process uses it, and writes only
+    the rows of its own workers. Other processes may write meanwhile: each number is read and written atomically.
 
-    A head has a label for each place, 0 while it is empty, and two numbers for each buffer: the label from which on
-    the worker's value counts (`since`; -1: it has changed, and does not count yet), and whether worker 0 has given it
-    to the others before training (`given`).
+    A head has a label for each place, 0 while it is empty, and two numbers for each buffer: the label from which the
+    worker's value counts (`since`; -1: it has changed, and does not count yet), and whether worker 0 has given it to
+    the others before training (`given`).
     """
 
     def __init__(self, buffers: Sequence[Buffer], workers: int, memory: Rows) -> None:
@@ -178,17 +178,17 @@ class BufferRows:
         return self._head_bytes + 2 * self._place_bytes
 
     def allocate(self) -> None:
-        """By worker 0, before anybody maps them. Memory is taken for what is shown, when it is."""
+        """Allocate the rows, in worker 0, before any process maps them. Memory is used only for what is published."""
         self._memory.allocate(self._row_bytes)
 
     def map(self) -> None:
-        """Before anything else here."""
+        """Map the rows; to be called before anything else."""
         self._rows = self._memory.map(self._row_bytes)
         heads, count = self._rows[:, : self._head_bytes].view(torch.int64).numpy(), len(self._buffers)
         self.labels, self.since, self.given = heads[:, :2], heads[:, 2 : 2 + count], heads[:, 2 + count : 2 + 2 * count]
 
     def runs(self, numbers: Sequence[int], fate: Callable[[int], BufferFate]) -> list[BufferRange]:
-        """As long as can be, of these buffers, in the order in which they lie."""
+        """Group these buffers into the longest possible runs, in order."""
         runs: list[BufferRange] = []
         for number in numbers:
             buffer, start = self._buffers[number], self._starts[number]
@@ -205,17 +205,18 @@ class BufferRows:
         return runs
 
     def values(self, worker: int, place: int, run: BufferRange) -> Tensor:
-        """What the worker shows there, flat."""
+        """The worker's published values in this place, flat."""
         start, stop = self._span(place, run)
         return self._rows[worker, start:stop].view(run.dtype)
 
     def next_place(self, worker: int, label: int) -> int:
-        """Where the worker's next values go: in the place of its oldest, or of those with the same label."""
+        """The place for the worker's next values: that of its oldest ones, or of those with the same label."""
         newest = int(self.labels[worker, 1] > self.labels[worker, 0])
         return newest if self.labels[worker, newest] == label else 1 - newest
 
     def newest(self, worker: int, most: int | None = None) -> int | None:
-        """Where the worker's newest are; those with a label of at most `most`, if there are some."""
+        """The place of the worker's newest values, with a label of at most `most` if there are any; None if there are
+        none."""
         labels = self.labels[worker].tolist()
         there = [place for place in range(2) if labels[place]]
         if most is not None:
@@ -223,27 +224,27 @@ class BufferRows:
         return max(there, key=labels.__getitem__, default=None)
 
     def counts(self, worker: int, place: int, run: BufferRange) -> bool:
-        """Whether all values of the run there do."""
+        """Whether all values of the run in this place count."""
         since = self.since[worker, run.numbers]
         return bool(since.min() > 0) and bool(since.max() <= self.labels[worker, place])
 
     def publish_head(self, place: int, runs: Sequence[BufferRange]) -> None:
-        """Let the workers of other machines see the head of this worker's row, and these of its values."""
+        """Publish the head of this worker's row, and these of its values, to workers of other nodes."""
         self._memory.publish([*(self._span(place, run) for run in runs), (0, self._head_bytes)])
 
     def fetch_heads(self) -> None:
-        """See all heads as they are now."""
+        """Refresh all heads."""
         self._memory.fetch([(worker, 0, self._head_bytes) for worker in range(self._workers)])
 
-    def readable_places(self, run: BufferRange, shown: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Of these workers' places those where the run's values count, which can be read now."""
-        there = [(worker, place) for worker, place in shown if self.counts(worker, place, run)]
+    def readable_places(self, run: BufferRange, candidates: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Those of the `candidates` (worker, place) where the run's values count; they can be read now."""
+        there = [(worker, place) for worker, place in candidates if self.counts(worker, place, run)]
         if there:
             self._memory.fetch([(worker, *self._span(place, run)) for worker, place in there])
         return there
 
     def fetch(self, run: BufferRange, worker: int, place: int) -> Tensor:
-        """The values there, whether they count or not."""
+        """The worker's values in this place, whether they count or not."""
         self._memory.fetch([(worker, *self._span(place, run))])
         return self.values(worker, place, run)
 
@@ -253,23 +254,24 @@ class BufferRows:
 
 
 def mean(values: Sequence[Tensor]) -> Tensor:
-    """In single precision or better; in the order of `values`, so that it has the same bits for all who ask."""
+    """The mean, in single precision or better; summed in the order of `values`, so that all workers get the same
+    bits."""
     if len(values) == 1:
         return values[0]
     dtype = values[0].dtype
     wide = torch.float32 if dtype.is_floating_point and dtype.itemsize < 4 else dtype
     total = values[0].to(wide, copy=True)
-    for one in values[1:]:
-        total += one.to(wide)
+    for value in values[1:]:
+        total += value.to(wide)
     return total / len(values)
 
 
 def distance(values: Sequence[Tensor]) -> float:
-    """The largest of these from their mean, in parts of its norm."""
-    exact = [one.to(torch.complex128 if one.is_complex() else torch.float64) for one in values]
+    """The largest distance of a value from the mean, relative to the mean's norm."""
+    exact = [value.to(torch.complex128 if value.is_complex() else torch.float64) for value in values]
     middle = mean(exact)
     norm = float(torch.linalg.vector_norm(middle))
-    far = max(float(torch.linalg.vector_norm(one - middle)) for one in exact)
+    far = max(float(torch.linalg.vector_norm(value - middle)) for value in exact)
     return far / norm if norm else far
 
 

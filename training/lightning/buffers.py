@@ -1,4 +1,4 @@
-"""Buffers that training changes: each worker has its own, and what becomes of them is one model's."""
+"""Buffers that training changes: each worker has its own, and policies make them one model's."""
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,15 +25,15 @@ from scalebook.training.lightning.package import rank_zero_info
 
 BufferPolicy = Literal["averaged", "of_worker_0", "per_worker", "frozen"]
 NAMES: Final = 8
-"""Buffers that are said by name."""
+"""How many buffers a message names."""
 
 
 class Buffers:
-    """The buffers of one worker's model, or of all workers that one process plays, and what others show of theirs.
+    """The buffers of one worker's model, or of all workers that one process simulates, and what other workers publish.
 
-    Parameters are shared, buffers are not: a worker's forward pass changes its own. Before each push a worker shows
-    what its buffers are (`publish`), and before its next gradient it goes on as the policy says (`apply_policy`). Only
-    what training changes takes part, found while it trains (`Changes`). The policies:
+    Parameters are shared, buffers are not: a worker's forward pass changes its own. Before each push a worker publishes
+    its buffers (`publish`), and before its next gradient it follows the policy (`apply_policy`). Only buffers that
+    training changes take part; they are found while it trains (`Changes`). The policies:
 
     - `averaged`: it goes on from the mean of its own and of what others have shown since it looked last. So nobody runs
       away, and a slow worker, or one that has ended, holds nobody back. Workers but the first begin with what is shown
@@ -58,7 +58,9 @@ class Buffers:
         self, model: Module, policy: BufferPolicy | None, synchronous: bool, worker: int, workers: int, memory: Rows
     ) -> None:
         self._policy, self._synchronous, self._worker, self._workers = policy, synchronous, worker, workers
-        self._layers = [one for one in model.modules() if isinstance(one, _NormBase) and one.track_running_stats]
+        self._layers = [
+            module for module in model.modules() if isinstance(module, _NormBase) and module.track_running_stats
+        ]
         self._all = buffers_of(model)
         self._rows = BufferRows(self._all, workers, memory) if workers > 1 and self._all else None
         self._changes = Changes(self._all)
@@ -73,27 +75,27 @@ class Buffers:
     # --- before training -----------------------------------------------------------------------------------------
 
     def allocate(self) -> None:
-        """By worker 0, before the others share."""
+        """Allocate the shared memory, in worker 0, before the others share."""
         if self._rows is not None:
             self._rows.allocate()
 
     def share(self, meetings: MessageExchange | None) -> None:
-        """With the model where it will be trained. Those that differ between the workers, since each has drawn its own,
-        begin as worker 0's; and who was started again goes on with what it has shown last. None where one process plays
-        all workers."""
+        """Start to share, when the model is on its device. Buffers that differ between the workers, since each has
+        drawn its own, start as worker 0's; a restarted worker resumes what it published last. `meetings` is None if one
+        process simulates all workers."""
         if self._rows is None:
             return
         self._rows.map()
         if self._policy not in ("of_worker_0", "per_worker", "frozen"):
-            self._join({number for number, one in enumerate(self._all) if one.is_statistic})
+            self._join({number for number, buffer in enumerate(self._all) if buffer.is_statistic})
         if meetings is not None:
             self._begin_as_worker_0(meetings, self._rows)
             self._go_on()
 
     def _begin_as_worker_0(self, meetings: MessageExchange, rows: BufferRows) -> None:
-        own = struct.pack(f"{len(self._all)}I", *(digest(one.now) for one in self._all))
-        letters = list(meetings.gather_before_training(own, "the first buffers").values())
-        if any(len(letter) != len(own) for letter in letters):
+        packed = struct.pack(f"{len(self._all)}I", *(digest(buffer.now) for buffer in self._all))
+        letters = list(meetings.gather_before_training(packed, "the first buffers").values())
+        if any(len(letter) != len(packed) for letter in letters):
             raise ValueError(
                 "model: workers have created different numbers of buffers. Create the same model in every worker, "
                 "whatever its rank."
@@ -125,7 +127,7 @@ class Buffers:
                 self._common.setdefault(worker, set()).update(run.numbers)
 
     def begin_watching(self) -> None:
-        """What changes from now on is training's doing: when it starts, and when it goes on after a validation."""
+        """Count changes from now on as training's: at its start, and when it goes on after a validation."""
         if self._rows is not None:
             self._changes.begin_watching()
 
@@ -138,11 +140,11 @@ class Buffers:
     # --- with each push ------------------------------------------------------------------------------------------
 
     def now(self) -> list[Tensor]:
-        """All of the model's, as they are."""
-        return [torch.empty(0) if (now := one.now) is None else now for one in self._all]
+        """All buffers of the model, as they are."""
+        return [torch.empty(0) if (now := buffer.now) is None else now for buffer in self._all]
 
     def publish(self, worker: int, version: int) -> None:
-        """Show the others what the model's are, which is `worker`'s, before a push from `version`.
+        """Publish the model's buffers, which are `worker`'s, before a push from `version`.
 
         ValueError for what cannot be shared.
         """
@@ -160,9 +162,10 @@ class Buffers:
         self._rows.publish_head(place, self._runs)
 
     def apply_policy(self, worker: int, version: int, into: list[Tensor] | None = None) -> None:
-        """Go on as the policy says, of what others have shown; `version`: what this worker has pulled.
+        """Update the buffers by the policy, from what others have published; `version`: the version that this worker
+        has pulled.
 
-        `into`: the worker's, where they are not what the model has now.
+        `into`: the worker's buffers, if the model does not have them at present.
         """
         if self._rows is None:
             return
@@ -174,16 +177,16 @@ class Buffers:
         self._adopt()
         most = version if self._synchronous else None
         seen = self._seen.setdefault(worker, [0] * self._workers)
-        shown = {
+        places = {
             other: place for other in range(self._workers) if (place := self._rows.newest(other, most)) is not None
         }
         new = [
-            (one, place) for one, place in shown.items() if one != worker and self._rows.labels[one, place] > seen[one]
+            (one, place) for one, place in places.items() if one != worker and self._rows.labels[one, place] > seen[one]
         ]
-        latest = [int(self._rows.labels[one, shown[one]]) if one in shown else 0 for one in range(self._workers)]
+        latest = [int(self._rows.labels[one, places[one]]) if one in places else 0 for one in range(self._workers)]
         for run in self._runs:
-            if run.fate is BufferFate.FIRST and worker > 0 and 0 in shown:
-                for first, place in self._rows.readable_places(run, [(0, shown[0])]):
+            if run.fate is BufferFate.FIRST and worker > 0 and 0 in places:
+                for first, place in self._rows.readable_places(run, [(0, places[0])]):
                     self._put(run, self._rows.values(first, place, run), into)
             elif run.fate is BufferFate.MEAN:
                 self._take_mean(run, worker, new, into)
@@ -191,7 +194,7 @@ class Buffers:
 
     def _take_mean(self, run: BufferRange, worker: int, new: list[tuple[int, int]], into: list[Tensor] | None) -> None:
         assert self._rows is not None
-        parts = {one: self._rows.values(one, place, run) for one, place in self._rows.readable_places(run, new)}
+        parts = {other: self._rows.values(other, place, run) for other, place in self._rows.readable_places(run, new)}
         if not parts:
             return
         common = self._common.setdefault(worker, set())
@@ -200,13 +203,13 @@ class Buffers:
         else:
             common.update(run.numbers)
             self._flagged.discard(worker)
-        self._put(run, mean([parts[one] for one in sorted(parts)]), into)
+        self._put(run, mean([parts[other] for other in sorted(parts)]), into)
 
     # --- what is validated ---------------------------------------------------------------------------------------
 
     def show_mean(self, living: Sequence[int]) -> None:
-        """Put the mean of running statistics over those of the `living` workers that have trained into this worker's
-        model. Its own are kept, and nobody else sees a change."""
+        """Put the mean of the running statistics of those `living` workers that have trained into this worker's model.
+        Its own are saved, and no other worker sees a change."""
         if self._own:
             return
         for run, values in self._shown(living, lambda run: run.fate is BufferFate.VALIDATED):
@@ -215,31 +218,31 @@ class Buffers:
 
     @property
     def shows_mean(self) -> bool:
-        """Whether the model has the mean at present."""
+        """Whether the model has the mean statistics at present."""
         return bool(self._own)
 
     def show_own(self) -> None:
-        """Go on with this worker's own."""
-        for run, own in self._own:
-            self._put(run, own)
+        """Restore this worker's own statistics."""
+        for run, values in self._own:
+            self._put(run, values)
         self._own = []
 
     def apart(self, living: Sequence[int]) -> float | None:
-        """How far the workers' were from their mean before they were brought together: the largest distance of any
-        worker and buffer, in parts of the mean's norm. None where training changes no such buffers."""
+        """The largest distance of any worker's buffer from the workers' mean, before averaging, relative to the mean's
+        norm. None if training changes no such buffers."""
         largest = None
         for run, values in self._shown(
             living, lambda run: run.fate is not BufferFate.VALIDATED and _is_number(run.dtype)
         ):
-            for parts in zip(*(torch.split(one, run.sizes) for one in values), strict=True):
+            for parts in zip(*(torch.split(value, run.sizes) for value in values), strict=True):
                 largest = max(largest or 0.0, distance(parts))
         return largest
 
     def _shown(
-        self, living: Sequence[int], which: Callable[[BufferRange], bool]
+        self, living: Sequence[int], test: Callable[[BufferRange], bool]
     ) -> Iterator[tuple[BufferRange, list[Tensor]]]:
         """The newest of these workers, of such runs as somebody shows."""
-        runs = [run for run in self._runs if which(run)]
+        runs = [run for run in self._runs if test(run)]
         if self._rows is None or not runs:
             return
         self._rows.fetch_heads()
@@ -252,9 +255,9 @@ class Buffers:
 
     def _find(self) -> None:
         """Let those take part that training has changed; say once which, and what becomes of them."""
-        found = {number for number in self._changes.pop_changed() if self._takes_part(self._all[number])}
+        changed = {number for number in self._changes.pop_changed() if self._takes_part(self._all[number])}
         looked_at = [number for run in self._runs if run.fate is not BufferFate.VALIDATED for number in run.numbers]
-        odd = {number for number in found.union(looked_at) if not self._all[number].has_its_layout}
+        odd = {number for number in changed.union(looked_at) if not self._all[number].has_its_layout}
         for number in odd:
             buffer = self._all[number]
             if not buffer.is_cache and self._policy != "per_worker":
@@ -266,13 +269,13 @@ class Buffers:
         if odd & self._members:
             self._members -= odd
             self._lay()
-        self._join(found - odd)
+        self._join(changed - odd)
 
     def _adopt(self) -> None:
         """Let those take part that another worker has found."""
         assert self._rows is not None
-        found = {int(number) for number in (self._rows.since != 0).any(0).nonzero()[0]} - self._members
-        self._join({number for number in found if self._all[number].has_its_layout})
+        new = {int(number) for number in (self._rows.since != 0).any(0).nonzero()[0]} - self._members
+        self._join({number for number in new if self._all[number].has_its_layout})
 
     def _join(self, numbers: set[int]) -> None:
         if not numbers:
@@ -301,7 +304,7 @@ class Buffers:
             return BufferFate.VALIDATED
         if policy == "of_worker_0" or (policy != "averaged" and self._synchronous):
             return BufferFate.FIRST
-        beside = {self._all[one].module for one in self._members if not _is_number(self._all[one].dtype)}
+        beside = {self._all[member].module for member in self._members if not _is_number(self._all[member].dtype)}
         return BufferFate.MEAN if _is_number(buffer.dtype) and buffer.module not in beside else BufferFate.FIRST
 
     def _announce(self, numbers: Iterable[int]) -> None:
@@ -330,9 +333,9 @@ class Buffers:
 
     def _flat(self, run: BufferRange, values: list[Tensor] | None = None) -> Tensor:
         tensors = [self._all[number].now if values is None else values[number] for number in run.numbers]
-        flats = [one.detach().reshape(-1) for one in tensors if one is not None]
-        if len({one.device for one in flats}) > 1:
-            flats = [one.cpu() for one in flats]
+        flats = [tensor.detach().reshape(-1) for tensor in tensors if tensor is not None]
+        if len({tensor.device for tensor in flats}) > 1:
+            flats = [tensor.cpu() for tensor in flats]
         return torch.cat(flats)
 
     def _put(self, run: BufferRange, flat: Tensor, into: list[Tensor] | None = None) -> None:

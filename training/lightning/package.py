@@ -1,8 +1,8 @@
-"""Lightning, as the strategies know it: of the package `lightning` or, where `scalebook.pytorch_lightning` is imported
-first, of `pytorch_lightning`.
+"""Lightning's names for the strategies: from the package `lightning` or, if `scalebook.pytorch_lightning` is imported
+first, from `pytorch_lightning`.
 
-Both have the same code under two names, so that a class of one is none of the other's. A process has the strategies of
-one of them.
+Both packages have the same code under two names, but their classes are not interchangeable. A process has the
+strategies for one of them.
 """
 
 # mypy: implicit-reexport

@@ -1,6 +1,5 @@
-"""What a run has measured so far, as callbacks ask for it. AsyncPS offers it as `figures`; under other strategies the
-Measure callback counts by itself.
-"""
+"""A run's measurements so far, for callbacks. AsyncPS has them as `figures`; under other strategies the Measure
+callback counts."""
 
 from time import perf_counter
 from typing import Literal
@@ -21,8 +20,8 @@ from scalebook.training.lightning.package import Trainer
 
 
 class RunFigures:
-    """As long as there is no run: nothing. Readable at any time while the workers go on; a worker sees everybody's
-    figures, and adds to its own alone."""
+    """The measurements; this base class has none, for the time without a run. They can be read at any time while
+    workers train; a worker reads those of all workers, and adds only to its own."""
 
     @property
     def is_simulated(self) -> bool:
@@ -31,11 +30,12 @@ class RunFigures:
 
     @property
     def max_updates(self) -> int | None:
-        """The budget of updates, all workers together. The Trainer's own `max_steps` is no measure while it trains."""
+        """The budget of updates of all workers together; while it trains, the Trainer's own `max_steps` is another
+        number."""
         return None
 
     def now(self) -> float:
-        """Seconds on the run's clock; only differences mean something."""
+        """Seconds on the run's clock; only differences are meaningful."""
         return perf_counter()
 
     def counts(self) -> Counts:
@@ -43,11 +43,11 @@ class RunFigures:
         return Counts(0, 0)
 
     def living(self) -> list[int]:
-        """The workers that have not died, or left."""
+        """The workers that have neither died nor left."""
         return []
 
     def worker_times(self) -> list[WorkerTimes]:
-        """Each worker's seconds."""
+        """Each worker's times."""
         return []
 
     def staleness(self) -> StalenessHistogram | None:
@@ -55,21 +55,23 @@ class RunFigures:
         return None
 
     def pushes(self) -> list[PushMeasures]:
-        """What became of the pushes, by worker and shard."""
+        """The outcome of the pushes, by worker and shard."""
         return []
 
     def timings(self) -> Timings:
-        """What gradients and pushes took."""
+        """How long gradients and pushes took."""
         return Timings()
 
     def moved_bytes(self) -> MovedBytes:
-        """Bytes of gradients handed in and of parameters taken, by all workers, in this run."""
+        """Bytes of gradients pushed and of parameters pulled by all workers in this run."""
         times = self.worker_times()
-        return MovedBytes(float(sum(one.pushed_bytes for one in times)), float(sum(one.pulled_bytes for one in times)))
+        return MovedBytes(
+            float(sum(worker.pushed_bytes for worker in times)), float(sum(worker.pulled_bytes for worker in times))
+        )
 
     def buffers_apart(self) -> float | None:
-        """How far the workers' buffers are from their mean, as this worker sees them now, in parts of the mean's norm;
-        None where training changes none."""
+        """How far the workers' buffers are from their mean, as this worker sees them, relative to the mean's norm; None
+        if training changes no buffers."""
         return None
 
     def add_time(self, part: Literal["compute", "data"], seconds: float) -> None:
@@ -83,7 +85,7 @@ class RunFigures:
 
 
 class MonitorFigures(RunFigures):
-    """Of a run, for the process that has started it; also after its end."""
+    """The measurements in the process that has started the run; also after its end."""
 
     def __init__(self, figures: Figures) -> None:
         self._figures = figures
@@ -120,7 +122,7 @@ class MonitorFigures(RunFigures):
 
 
 class TrainingFigures(MonitorFigures):
-    """Of a run, in one of its workers. `buffers`: while it trains."""
+    """The measurements in one of the run's workers. `buffers`: set while it trains."""
 
     def __init__(self, end: WorkerEnd) -> None:
         super().__init__(end.figures)
@@ -153,6 +155,6 @@ class TrainingFigures(MonitorFigures):
 
 
 def figures_of(trainer: Trainer) -> RunFigures | None:
-    """Of a run whose workers do not wait for each other; None under other strategies, where each counts for itself."""
+    """The measurements of an AsyncPS run; None under other strategies, where each worker counts for itself."""
     figures = getattr(trainer.strategy, "figures", None)
     return figures if isinstance(figures, RunFigures) else None

@@ -1,7 +1,7 @@
-"""What a step is in a worker's Trainer: an update of the shared parameters, whoever made it.
+"""Steps in a worker's Trainer: a step is an update of the shared parameters by any worker.
 
 `trainer.global_step` is the number of updates in this worker's replica, as `max_steps` and the schedules count them, so
-between two batches of one worker it grows by as many as all workers made meanwhile.
+between two batches of one worker it grows by the updates of all workers.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from scalebook.training.lightning.package import Trainer, _ReadyCompletedTracker
 
 
 class Step(int):
-    """A number of updates that knows which of them are new: those in (since, until], which the last batch brought.
+    """A number of updates that knows which of them are new: those in (since, until], which came with the last batch.
 
-    Much asks `global_step % n == 0` after each batch (ModelCheckpoint, callbacks and models of anybody), which a number
-    that grows by several would mostly miss. So `%` is 0 exactly when a multiple of n is among the new ones: whoever
-    asks once a batch hears of each multiple once. Sums and differences with plain integers keep that, for "the next
-    step" and "the last one"; in all else it is an int. Copies and pickles are ints.
+    Callbacks and models test `global_step % n == 0` after each batch, which a number that grows by several would mostly
+    miss. So `%` is 0 exactly when a multiple of n is among the new updates: a test once per batch is true once for each
+    multiple. Sums and differences with plain integers keep this, for "the next step" and "the last one"; otherwise it
+    is an int. Copies and pickles are ints.
     """
 
     since: int
@@ -48,7 +48,7 @@ class Step(int):
         return self + -other if type(other) is int else int(self) - other
 
     def at(self, value: int) -> "Step":
-        """Another number with the same news."""
+        """Another number with the same new updates."""
         return Step(value, self.since, self.until)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> int:
@@ -60,7 +60,8 @@ class Step(int):
 
 
 class Interval(int):
-    """`trainer.val_check_batch`: the interval of an equal share of the batches, which divides what we say it divides.
+    """The value of `trainer.val_check_batch`: the interval for an equal share of the batches, except that `batch %
+    interval` divides by `divides`.
 
     Copies and pickles are ints.
     """
@@ -105,13 +106,13 @@ class _Completed(_ReadyCompletedTracker):
 
 
 class Steps:
-    """Counts for one worker's Trainer, from the start of its training on.
+    """Counts the steps of one worker's Trainer, from the start of its training.
 
-    `global_step` counts the updates of all optimizers together, as Lightning does. What loggers are told, and
-    `log_every_n_steps` counts, is Lightning's `_batches_that_stepped`: of the optimizer with the most updates, where
-    there are several, for a batch steps each of them.
+    `global_step` counts the updates of all optimizers together, as Lightning does. Loggers and `log_every_n_steps` use
+    Lightning's `_batches_that_stepped`: with several optimizers, the updates of the one with the most, since a batch
+    steps each of them.
 
-    `alone`: there is one worker, so that nothing comes in between and all is as Lightning counts it.
+    `alone`: there is one worker, so that everything is as Lightning counts it.
     """
 
     def __init__(self, trainer: Trainer, alone: bool) -> None:
@@ -121,8 +122,8 @@ class Steps:
         self._loop, self._tells_loggers = trainer.fit_loop.epoch_loop, False
 
     def start(self, versions: Sequence[int], before: Sequence[int]) -> None:
-        """Take the place of Lightning's counts. `versions`: of each optimizer, now; `before`: in the checkpoint that
-        the run goes on from. What other workers have made since is news."""
+        """Replace Lightning's counts. `versions`: each optimizer's, now; `before`: in the checkpoint that the run
+        resumes from. Updates in between, of other workers, count as new."""
         self.now, self._most, self._is_counting = sum(versions), max(versions), True
         self._until = self._since = sum(before), max(before)
         automatic = self._trainer.lightning_module.automatic_optimization
@@ -135,11 +136,11 @@ class Steps:
         self._tells_loggers = automatic or not self._alone
 
     def batch_begins(self) -> None:
-        """From now on an update counts as new after this batch."""
+        """Start a batch: updates from now on are new after it."""
         self._since = self._until
 
     def pushed(self, versions: Sequence[int], least: int) -> None:
-        """After a push: the replica has these versions. `least`: updates that have been made for certain."""
+        """Note the replica's versions after a push. `least`: updates that have certainly been made."""
         updates, most = max(sum(versions), least, int(self.now)), max(versions)
         self._until, self._most = (updates, most), most
         self.now = updates if self._alone else Step(updates, self._since[0], updates)
@@ -147,8 +148,8 @@ class Steps:
             self._loop._batches_that_stepped = (most if self._alone else Step(most, self._since[1], most)) - 1
 
     def moved(self, versions: Sequence[int]) -> None:
-        """After a pull without a push: what is named and saved now is of these versions. They count as new only after
-        the next push."""
+        """Note the versions after a pull without a push: names and checkpoints use them now. They count as new only
+        after the next push."""
         if not self._is_counting:
             return
         updates, logged_step = max(sum(versions), int(self.now)), self._loop._batches_that_stepped
@@ -159,8 +160,7 @@ class Steps:
 
 
 def plain(value: Any) -> Any:
-    """`value` with every `Step` in its dicts, lists and tuples as an int, which `torch.load(weights_only=True)`
-    accepts."""
+    """`value` with every `Step` in its dicts, lists and tuples as a plain int, for `torch.load(weights_only=True)`."""
     if isinstance(value, Step):
         return int(value)
     if type(value) is dict:

@@ -1,4 +1,4 @@
-"""Lightning's tuner callbacks where workers share a model: one process searches before the workers begin."""
+"""Lightning's tuner callbacks for workers that share a model: one process searches before the workers start."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -26,19 +26,18 @@ Finder = BatchSizeFinder | LearningRateFinder
 
 
 def is_finder(callback: Callback) -> bool:
-    """Whether it is one of Lightning's own finders, which search once, before all else; a subclass may search in
-    between."""
+    """Whether it is one of Lightning's own finders, which search once, before training; a subclass may search later."""
     return type(callback) in (BatchSizeFinder, LearningRateFinder)
 
 
-def tune(trainer: Trainer, run: Callable[[], Any], given: Iterable[Any]) -> bool:
-    """Let each finder among the callbacks search, in the monitor, before workers are forked. True: nothing else was
-    asked for.
+def tune(trainer: Trainer, run: Callable[[], Any], objects: Iterable[Any]) -> bool:
+    """Let each finder among the callbacks search, in the monitor, before workers are forked. Returns True if nothing
+    else was asked for.
 
-    A finder searches by `run`, the call that the Trainer was asked for, on one device, as a plain Trainer does; so its
-    answer holds for a worker that computes alone. A search by Lightning's Tuner, which is all that was asked for, runs
-    in this process, so that the Trainer keeps loaders and model of the search. Any other runs in a forked process, and
-    its answer is set on the model here, and on data modules among `given`.
+    A finder calls `run`, which is the Trainer's own call, on one device, like a plain Trainer; so its answer holds for
+    a worker that computes alone. A search by Lightning's Tuner, which asks for nothing else, runs in this process, so
+    that the Trainer keeps loaders and model of the search. Any other search runs in a forked process, and its answer is
+    set on the model here, and on data modules among `objects`.
     """
     finders = [callback for callback in trainer.callbacks if is_finder(callback)]  # type: ignore[attr-defined]  # a connector's
     for finder in finders:
@@ -50,7 +49,7 @@ def tune(trainer: Trainer, run: Callable[[], Any], given: Iterable[Any]) -> bool
         result = run_workers(1, partial(_search, trainer, run, finder))[0]
         name, value = _settle(trainer, finder, result)
         if name and value is not None:
-            for holder in (trainer.lightning_module, *given):
+            for holder in (trainer.lightning_module, *objects):
                 _set(holder, name, value)
         if finder._early_exit:
             return True

@@ -1,4 +1,4 @@
-"""What the Trainers of the other processes leave to worker 0."""
+"""What the Trainers of other processes leave to worker 0."""
 
 from typing import Any
 
@@ -6,28 +6,28 @@ from scalebook.training.lightning.package import Checkpoint, EarlyStopping, Trai
 
 
 def train_only(trainer: Trainer) -> None:
-    """Make a worker other than 0 leave validation, checkpoints and the decisions that hang on them to worker 0."""
-    kept = [c for c in trainer.callbacks if not isinstance(c, Checkpoint | EarlyStopping)]  # type: ignore[attr-defined]
-    trainer.callbacks = kept  # type: ignore[attr-defined]  # made by Lightning's callback connector
+    """Make a worker other than 0 leave validation, checkpoints and early stopping to worker 0."""
+    callbacks = [c for c in trainer.callbacks if not isinstance(c, Checkpoint | EarlyStopping)]  # type: ignore[attr-defined]
+    trainer.callbacks = callbacks  # type: ignore[attr-defined]  # made by Lightning's callback connector
     trainer.limit_val_batches = 0
     trainer.num_sanity_val_steps = 0
 
 
 def serve_only(trainer: Trainer) -> None:
-    """Make the Trainer of a server process do nothing but set up the model and its optimizers: it logs and saves
-    nothing. Callbacks stay, for some shape the model in `setup`.
-    """
+    """Make the Trainer of a server process only set up the model and its optimizers: it logs and saves nothing.
+    Callbacks stay, since some change the model in `setup`."""
     train_only(trainer)
     trainer.loggers = []
 
 
 def end_now(trainer: Trainer) -> None:
-    """Between two batches: end this worker's training, as if its `max_steps` were reached."""
+    """End this worker's training between two batches, as if its `max_steps` were reached."""
     trainer.fit_loop.epoch_loop.max_steps = int(trainer.global_step)
 
 
 def ends_here(trainer: Trainer) -> bool:
-    """Whether this worker trains no more: its epochs or the updates are used up, or the Trainer was asked to stop."""
+    """Whether this worker has finished training: its epochs or the updates are used up, or the Trainer was asked to
+    stop."""
     fit, epoch = trainer.fit_loop, trainer.fit_loop.epoch_loop
     if trainer.should_stop and fit._can_stop_early:
         return True

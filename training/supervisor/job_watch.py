@@ -1,4 +1,4 @@
-"""One running job under the supervisor's eyes: whether it lives, whether it must be ended, and the sweep behind it."""
+"""The supervisor's watch over one running job: whether it lives, whether it must be ended, and clearing up after it."""
 
 import math
 import time
@@ -12,25 +12,25 @@ from scalebook.training.jobs.usage import UsageMeter
 
 @dataclass(frozen=True)
 class JobLimits:
-    """How long things may take, s."""
+    """Time limits, s."""
 
     poll_s: float = 0.1
     grace_s: float = 10.0
     """From the stop file to SIGTERM, and from SIGTERM to SIGKILL."""
     stall_s: float = 600.0
-    """Without a sign of life (a change of `progress.json` or of the log) a job counts as stuck."""
+    """After so long without a change of `progress.json` or of the log, a job counts as stuck."""
     start_s: float = 30.0
-    """From the order until the job's process has claimed its folder."""
+    """From the order until the job's process claims its folder."""
     linger_s: float = 30.0
-    """Without a job and an owner the supervisor stays this long."""
+    """How long the supervisor stays without a job and an owner."""
     retry_s: float = 5.0
     """Between attempts to start a fork server that dies, or to reach an MLflow store that does not answer."""
 
 
 class JobWatch:
-    """A started job. Call `poll` at every turn; when `over` is true nothing of the job is left.
+    """The watch over a started job. Call `poll` at every turn; when `over` is true, nothing of the job is left.
 
-    Times are of the monotonic clock, from what was seen here: those of files are of a wall clock that may be set.
+    Times are on the monotonic clock, when something was seen here: a file's time is on a wall clock, which may be set.
     """
 
     def __init__(self, job: JobFolder, started: JobStart, limits: JobLimits) -> None:
@@ -41,7 +41,7 @@ class JobWatch:
         self.timed_out = ""
         """Why the watchdog ended it, if it did."""
         self.doomed = ""
-        """Why it was ended before it began to train, on several machines."""
+        """Why it was ended before it began to train, on several nodes."""
         self.signals: list[str] = []
         """What it was sent, in order."""
         self.died: float | None = None
@@ -55,7 +55,7 @@ class JobWatch:
         self._asked: dict[str, float] = {}
 
     def poll(self, now: float) -> None:
-        """`now` is time.monotonic(), s."""
+        """Check the job, and signal it if it must end. `now` is time.monotonic(), s."""
         if not self.started.alive():
             if self.died is None:
                 self.died, self.ended = now, time.time()

@@ -1,4 +1,4 @@
-"""Which executor starts jobs by which launcher."""
+"""The launcher that belongs to each executor."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -17,7 +17,7 @@ LAUNCHERS: Final[dict[str, MakesLauncher]] = {
     LocalExecutor.name: LocalLauncher,
     RayExecutor.name: RayLauncher,
 }
-"""By the executor's name."""
+"""Makers of launchers, by the executor's name."""
 
 
 def launcher_of(
@@ -27,9 +27,9 @@ def launcher_of(
     runner: str | None = None,
     preload: Sequence[str] | None = None,
 ) -> Launcher:
-    """The end that starts jobs, for the supervisor of the workspace.
+    """The executor's launcher, for the supervisor of the workspace.
 
-    `runner` is the `module:function` that runs a job's folder and returns an exit code, `preload` the modules that
-    are worth importing beforehand; None for those of every day.
+    `runner` is the `module:function` that runs a job's folder and returns an exit code, `preload` the modules to import
+    beforehand; None for the defaults.
     """
     return LAUNCHERS[executor.name](workspace, children, runner, preload)

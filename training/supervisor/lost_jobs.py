@@ -1,8 +1,8 @@
-"""The end of a job that could not say it itself: its result, and telling MLflow.
+"""The end of a job that could not record it itself: its result, and telling MLflow.
 
-The supervisor writes the result at once and leaves MLflow to a short-lived process of its own
-(`python -m scalebook.training.supervisor.lost_jobs MARK...`), so that it never imports MLflow itself. The mark
-`unrecorded` stays in the folder until that has succeeded.
+The supervisor writes the result at once, and leaves MLflow to a short-lived process (`python -m
+scalebook.training.supervisor.lost_jobs MARK...`), so that it never imports MLflow itself. The mark `unrecorded` stays
+in the folder until that process has succeeded.
 """
 
 import signal
@@ -27,13 +27,13 @@ from scalebook.training.tracking.schema import require_known
 
 
 def explain(watch: JobWatch, code: int | None, memory_kills: int) -> Result:
-    """How a job ended whose process left no result.
+    """The result of a job whose process left none.
 
-    `code` is its exit code, minus the signal's number, or None where nobody could wait for it; `memory_kills` how many
-    processes the kernel has killed for want of memory while it ran.
+    `code` is its exit code, minus the signal's number, or None if that is not known; `memory_kills`: how many processes
+    the kernel has killed for lack of memory while it ran.
     """
-    ended, which = watch.ended or time.time(), watch.started.executor.describe(watch.started.handle)
-    how = f"its main process ({which}) {_how(code)}"
+    ended, description = watch.ended or time.time(), watch.started.executor.describe(watch.started.handle)
+    how = f"its main process ({description}) {_how(code)}"
     if watch.doomed:
         return _failed(ended, FailureClass.WORKER_LOST, watch.doomed)
     if watch.timed_out:
@@ -74,13 +74,13 @@ def _failed(ended: float, failure: FailureClass, cause: str) -> Result:
 
 
 def close(job: JobFolder, result: Result) -> None:
-    """Write the result, marked as not yet known to MLflow."""
+    """Write the result, and mark it as not yet known to MLflow."""
     job.unrecorded.touch()
     job.write(result)
 
 
 def memory_kills() -> int:
-    """How many processes of this control group the kernel has killed for want of memory; 0 if it does not say."""
+    """How many processes of this control group the kernel has killed for lack of memory; 0 if that is not known."""
     try:
         group = Path("/proc/self/cgroup").read_text(encoding="ascii").strip().rpartition("::")[2]
         events = Path(f"/sys/fs/cgroup{group}/memory.events").read_text(encoding="ascii")
@@ -90,7 +90,7 @@ def memory_kills() -> int:
 
 
 def record(job: JobFolder) -> None:
-    """Tell MLflow how the job ended, unless it knows; whatever MLflow raises goes to the caller."""
+    """Tell MLflow how the job ended, unless it knows. Raises MLflow's errors."""
     with importing():
         from mlflow import MlflowClient
         from mlflow.exceptions import MlflowException
@@ -116,7 +116,8 @@ def record(job: JobFolder) -> None:
 
 
 def main(marks: Sequence[str]) -> int:
-    """0 when MLflow has been told of all of them: jobs' marks `unrecorded`, and abandoned submissions."""
+    """Tell MLflow about all of these marks: jobs' `unrecorded`, and abandoned submissions. Returns 0 if all
+    succeeded."""
     failed = 0
     for mark in map(Path, marks):
         try:
@@ -138,10 +139,10 @@ LONGEST_RETRY_S = 60.0
 
 
 class LostJobRecorder:
-    """Tells MLflow what nobody else will, by a helper process at a time, again until it succeeds: of jobs that could
-    not say how they ended, and of runs that were begun and never got a job.
+    """Tells MLflow about jobs that could not record their end, and about runs that never got a job: by one helper
+    process at a time, again until it succeeds.
 
-    Give it marks, files that stay until MLflow has been told (see `main`), and call `poll`.
+    Give it marks (see `main`), which are files that stay until MLflow knows, and call `poll`.
     """
 
     def __init__(self, retry_s: float, children: Children) -> None:
@@ -154,7 +155,7 @@ class LostJobRecorder:
 
     @property
     def busy(self) -> bool:
-        """Whether it is worth waiting for: something is pending that has not failed again and again."""
+        """Whether something is pending that has not failed repeatedly."""
         return self._helper is not None or (bool(self.pending) and self.failures < 3)
 
     def poll(self) -> None:
@@ -170,7 +171,7 @@ class LostJobRecorder:
             self._since = now
 
     def close(self) -> None:
-        """End the helper, if one runs; the marks stay for the next supervisor."""
+        """End a running helper; the marks stay for the next supervisor."""
         if self._helper is not None:
             send(self._helper, SIGKILL)
 

@@ -1,4 +1,4 @@
-"""Telling people that something has ended: noted for the browser, and by a process of its own as `[notify]` says."""
+"""Tells people that something has ended: in a file that the app reads, and by a separate process as `[notify]` says."""
 
 import json
 import time
@@ -15,11 +15,12 @@ from scalebook.training.search.search_folder import SearchFolder
 
 DEADLINE_S = 120.0
 MOST = 100
-"""Endings that wait to be told; beyond that the oldest are dropped."""
+"""The most endings that wait for notification; beyond that the oldest are dropped."""
 
 
 class Notifier:
-    """Give it what has ended, and call `poll`; one process at a time tells of all that has ended meanwhile."""
+    """Give it what has ended, and call `poll`: one process at a time notifies of all endings that have come
+    meanwhile."""
 
     def __init__(self, workspace: Workspace, children: Children) -> None:
         self.workspace, self.children = workspace, children
@@ -64,11 +65,11 @@ class Notifier:
             return
         ended_jobs, self._waiting = self._waiting, []
         try:
-            asked = Workspace(self.workspace.root).settings.notify  # as the file says now
+            settings = Workspace(self.workspace.root).settings.notify  # as the file says now
         except ConfigError as error:
             print(f"scalebook: no notification: {error}", flush=True)
             return
-        if asked:
+        if settings:
             facts = json.dumps([asdict(ending) for ending in ended_jobs])
             self._helper = start("scalebook.training.supervisor.notify_command", str(self.workspace.root), facts)
             self._since = time.monotonic()

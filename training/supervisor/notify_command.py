@@ -1,7 +1,7 @@
 """`python -m scalebook.training.supervisor.notify_command FOLDER ENDINGS`: run the command, post to the webhook.
 
-As `[notify]` in the folder's `scalebook.toml` says, and only where the folder is trusted. What fails is said on
-standard output, which is the supervisor's log.
+It follows `[notify]` in the folder's `scalebook.toml`, if the folder is trusted. Failures go to standard output, which
+is the supervisor's log.
 """
 
 import json
@@ -24,7 +24,7 @@ WEBHOOK_DEADLINE_S: Final = 10.0
 
 
 def main(argv: Sequence[str]) -> int:
-    """0 when all were told."""
+    """Notify of all endings; returns 0 if all succeeded."""
     workspace, endings = Workspace(Path(argv[0])), records.parse(Path("argument"), argv[1].encode(), list[Ending])
     if not trusted(workspace):
         print("scalebook: no notification: the folder is not trusted (--trust, or the button on the pages)")
@@ -35,28 +35,28 @@ def main(argv: Sequence[str]) -> int:
     return 1 if problems else 0
 
 
-def notify(asked: NotifySettings, ending: Ending, folder: Path) -> list[str]:
-    """Tell of one ending; returns what went wrong, in words."""
+def notify(settings: NotifySettings, ending: Ending, folder: Path) -> list[str]:
+    """Notify of one ending; returns what failed, in words."""
     content = json.dumps({**asdict(ending), "text": ending.text})
     problems = []
-    if asked.command:
-        problem = _command([*asked.command, ending.text], content, folder)
-        problems += [f"notify.command {asked.command[0]}: {problem}"] if problem else []
-    if asked.webhook:
-        problem = _post(asked.webhook, content)
+    if settings.command:
+        problem = _command([*settings.command, ending.text], content, folder)
+        problems += [f"notify.command {settings.command[0]}: {problem}"] if problem else []
+    if settings.webhook:
+        problem = _post(settings.webhook, content)
         problems += [f"notify.webhook: {problem}"] if problem else []
     return problems
 
 
 def _command(words: Sequence[str], content: str, folder: Path) -> str:
     try:
-        done = subprocess.run(words, input=content, capture_output=True, text=True, errors="replace", cwd=folder,
+        process = subprocess.run(words, input=content, capture_output=True, text=True, errors="replace", cwd=folder,
                               timeout=COMMAND_DEADLINE_S, check=False)  # fmt: skip
     except subprocess.TimeoutExpired:
         return f"did not end within {COMMAND_DEADLINE_S:g} s"
     except OSError as error:
         return f"cannot be run ({error.strerror})"
-    return f"ended with code {done.returncode}: {done.stderr.strip()[-300:]}" if done.returncode else ""
+    return f"ended with code {process.returncode}: {process.stderr.strip()[-300:]}" if process.returncode else ""
 
 
 def _post(url: str, content: str) -> str:

@@ -1,4 +1,4 @@
-"""Keeping drivers alive: the supervisor's part of a search. It knows nothing of Optuna."""
+"""Keeps search drivers alive: the supervisor's part of a search. It knows nothing of Optuna."""
 
 import time
 from collections.abc import Callable
@@ -10,31 +10,33 @@ from scalebook.training.search.search_folder import DriverProcess, SearchFolder,
 
 LOOK_EVERY_S: Final = 1.0
 ATTEMPTS: Final = 3
-"""So often a driver may die without having got any further before its search is given up."""
+"""How often a driver may die without progress before its search is given up."""
 DRIVER: Final = "scalebook.training.search.driver.driver_loop"
 
 
 class SearchDrivers:
-    """Starts a driver for every search that wants one. Call `poll` often; it looks once a second, or when told.
+    """Starts a driver for every search that needs one. Call `poll` often; it checks once a second, or when the folder
+    of searches has changed.
 
-    Nothing is started, and no death counted, while a disk is full.
+    While a disk is full it starts nothing and counts no death.
     """
 
     def __init__(
         self, workspace: Workspace, driver: str = DRIVER, ended: Callable[[SearchFolder], None] | None = None
     ) -> None:
-        """`driver` is the module that is started with a search's folder; `ended` hears of each that has ended."""
+        """`driver` is the module that is started with a search's folder; `ended` is called for each search that has
+        ended."""
         self.workspace, self.driver, self._ended = workspace, driver, ended
         self.open: set[str] = set()
         """Searches that have not ended."""
         self._deaths: dict[str, tuple[int, int]] = {}  # by id: deaths in a row, and how many trials were done then
         self._looked, self._stamp = 0.0, 0.0
         self._started: dict[str, ProcessId] = {}
-        """Drivers of ours that there was no room to write down."""
+        """Drivers of ours that a full disk kept from being recorded."""
         self._full = False
 
     def poll(self, full: str = "") -> None:
-        """`full` says that the disk is."""
+        """Start and check drivers. `full`: why the disk is full, if it is."""
         now, stamp = time.monotonic(), self.workspace.studies.stat().st_mtime
         if stamp == self._stamp and now - self._looked < LOOK_EVERY_S:
             return
@@ -42,11 +44,11 @@ class SearchDrivers:
         searches = [search for search in all_searches(self.workspace) if search.result() is None and search.may_run()]
         before, self.open = self.open, {search.id for search in searches}
         for name in sorted(before - self.open) if self._ended else ():
-            if (gone := SearchFolder(self.workspace.studies / name)).path.exists() and self._ended:
-                self._ended(gone)
+            if (ended := SearchFolder(self.workspace.studies / name)).path.exists() and self._ended:
+                self._ended(ended)
         self._started = {name: process for name, process in self._started.items() if alive(process)}
         self._full = self._full or bool(full)
-        self._deaths = {name: known for name, known in self._deaths.items() if name in self.open}
+        self._deaths = {name: deaths for name, deaths in self._deaths.items() if name in self.open}
         if full:
             return
         for folder in searches:
@@ -76,10 +78,10 @@ class SearchDrivers:
 
     def _may_try_again(self, folder: SearchFolder) -> bool:
         progress = folder.progress()
-        done = progress.done if progress else 0
-        deaths, before = self._deaths.get(folder.id, (0, done))
-        deaths = 0 if self._full else deaths + 1 if done == before else 1
-        self._deaths[folder.id] = (deaths, done)
+        finished = progress.done if progress else 0
+        deaths, before = self._deaths.get(folder.id, (0, finished))
+        deaths = 0 if self._full else deaths + 1 if finished == before else 1
+        self._deaths[folder.id] = (deaths, finished)
         return deaths < ATTEMPTS
 
 

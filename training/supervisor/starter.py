@@ -1,4 +1,4 @@
-"""Starting jobs: orders them from the launcher, keeps account of those on their way, says why that does not work."""
+"""Starts jobs: orders them from the launcher, keeps track of those under way, and reports why starting fails."""
 
 import time
 from collections.abc import Sequence
@@ -13,19 +13,19 @@ from scalebook.training.jobs.schedule import Start
 from scalebook.training.supervisor.job_watch import JobLimits
 
 ATTEMPTS: Final = 3
-"""So often the launcher may be lost on the way, or a job not appear, before the job is failed for it."""
+"""How often a start may fail (the launcher dies, or no process appears) before the job fails."""
 
 
 @dataclass(frozen=True)
 class OrderedStart:
-    """A job that was asked for and has not claimed its folder yet, `since` a time.monotonic(), s."""
+    """A job that was ordered and has not claimed its folder yet; `since` is a time.monotonic(), s."""
 
     lease: Lease
     since: float
 
 
 class Starter:
-    """Owns the launcher. `ordered` jobs hold their devices already; the owner removes those that have appeared."""
+    """Owns the launcher. `ordered` jobs already hold their devices; the owner removes those that have appeared."""
 
     def __init__(self, launcher: Launcher, limits: JobLimits) -> None:
         self.launcher, self.limits = launcher, limits
@@ -41,7 +41,7 @@ class Starter:
         return self.launcher.state
 
     def listen(self, wait_s: float) -> list[ProcessEnded]:
-        """Wait at most so long for news of the launcher; returns those of jobs that ended."""
+        """Wait at most `wait_s` for events of the launcher; returns those of ended jobs."""
         ended: list[ProcessEnded] = []
         for event in self.launcher.events(wait_s):
             if isinstance(event, LauncherLost):
@@ -53,26 +53,26 @@ class Starter:
         return ended
 
     def prepare(self, fresh: bool) -> bool:
-        """Have the launcher ready; True when it is, and, if `fresh`, as new as the package's source files."""
+        """Prepare the launcher; True when it is ready and, if `fresh`, has the package's present sources."""
         if self.launcher.state == "none" and time.monotonic() < self._retry_at:
             return False
         return self.launcher.prepare(fresh and not self.ordered)
 
     def order(self, job: JobFolder, start: Start) -> None:
-        """Have the job started on the devices of its plan."""
+        """Order the job on its planned devices."""
         if self.launcher.start(job, start.lease):
             self.ordered[job.id] = OrderedStart(start.lease, time.monotonic())
 
     def join(self, job: JobFolder, lent: Allocation) -> None:
-        """Have another machine take part in a job that runs."""
+        """Add another node to a running job."""
         self.launcher.join(job, lent)
 
     def leases(self) -> list[Lease]:
-        """What the jobs that are being started hold."""
+        """The leases of the jobs that are being started."""
         return [start.lease for start in self.ordered.values()]
 
     def hopeless(self, waiting: Sequence[str]) -> dict[str, str]:
-        """Jobs, of those that wait, to give up, with the cause. `waiting` is in order: its first takes the blame."""
+        """The waiting jobs to give up, with the cause. `waiting` is in order: its first takes the blame."""
         if any(time.monotonic() - start.since > self.limits.start_s for start in self.ordered.values()):
             print(f"scalebook: a run did not start within {self.limits.start_s:g} s", flush=True)
             self.launcher.close()

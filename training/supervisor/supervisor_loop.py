@@ -1,7 +1,7 @@
-"""What the supervisor does in one turn: listen, keep drivers, discover, watch, start, record; all from files.
+"""One turn of the supervisor: listen, keep drivers, discover, watch, start, record; all from files.
 
-Nothing that one job, one search or the disk does ends the supervisor: each step stands for itself, what fails is said
-once in its log and tried again, and the end of a job that cannot be written is kept until it can.
+Nothing that one job, one search or the disk does ends the supervisor: a step that fails is reported once in the log and
+tried again, and a job's end that cannot be written is kept until it can.
 """
 
 import time
@@ -32,13 +32,13 @@ from scalebook.training.supervisor.search_drivers import DRIVER, SearchDrivers
 from scalebook.training.supervisor.starter import Starter
 
 CODE_PATIENCE_S = 1.0
-"""So long an exit code may take from the fork server, which waits for the job, to the supervisor."""
+"""Grace period for an exit code to arrive from the fork server, s."""
 LOOK_AROUND_S = 1.0
-"""Between looks for owners, and at the job folders without a sign that one is new."""
+"""Interval between checks for owners, and of the job folders when nothing indicates a new one, s."""
 
 
 class SupervisorLoop:
-    """The supervisor's working memory. `close` leaves the jobs running."""
+    """The supervisor's loop and its state. `close` leaves the jobs running."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class SupervisorLoop:
         """Jobs that have not ended, by id."""
         self.watches: dict[str, JobWatch] = {}
         self.held: set[str] = set()
-        """Of these the ones that nobody has submitted here, and whose folder is not trusted."""
+        """Those of them that were not submitted here, and whose folder is not trusted."""
         self.lasting = DurationEstimates()
         self._seen: set[str] = set()
         self._codes: dict[str, int] = {}
@@ -78,9 +78,9 @@ class SupervisorLoop:
         self._guarded("the note", self.publish_status)
 
     def run_once(self) -> None:
-        """Takes `poll_s` when nothing happens."""
+        """Do one turn; it takes `poll_s` if nothing happens."""
         began = time.monotonic()
-        if not self._guarded("the warm process", self._listen):
+        if not self._guarded("the fork server", self._listen):
             time.sleep(self.limits.poll_s)
         self.lock.beat()
         self.children.reap()
@@ -95,18 +95,18 @@ class SupervisorLoop:
         self._guarded("notifications", self.notifier.poll)
         self._guarded("the note", self.publish_status)
 
-    def _guarded(self, what: str, act: Callable[[], Any]) -> bool:
-        """Do it; what goes wrong is said once, and it is done again at the next turn. False where it went wrong."""
+    def _guarded(self, task: str, act: Callable[[], Any]) -> bool:
+        """Call `act`; report an error once, and try again at the next turn. False after an error."""
         try:
             act()
         except Exception as error:  # noqa: BLE001 - one job, or a full disk, must not end the watch over all the others
-            if self._said_of.get(what) != (said := f"{type(error).__name__}: {error}"):
-                self._said_of[what] = said
+            if self._said_of.get(task) != (message := f"{type(error).__name__}: {error}"):
+                self._said_of[task] = message
                 if not isinstance(error, BrokenRecord | OSError):
                     traceback.print_exc()
-                print(f"scalebook: {what}: {said}", flush=True)
+                print(f"scalebook: {task}: {message}", flush=True)
             return False
-        self._said_of.pop(what, None)
+        self._said_of.pop(task, None)
         return True
 
     def _listen(self) -> None:
@@ -121,13 +121,13 @@ class SupervisorLoop:
             self._full = full
 
     def idle(self) -> bool:
-        """Whether there has been neither job nor owner for `linger_s`."""
+        """Whether there has been neither a job nor an owner for `linger_s`."""
         if self.open.keys() - self.held or self.drivers.open or self.recorder.busy or self.notifier.busy or self._owned:
             self._busy = time.monotonic()
         return time.monotonic() - self._busy > self.limits.linger_s
 
     def publish_status(self) -> None:
-        """Tell the others how things stand, when that has changed, or something else lies in its place."""
+        """Write the supervisor's status, if it has changed or the file holds another one."""
         status = Status(self._me, self.starter.state, self._full or self.starter.problem)
         now = time.monotonic()
         if status == self._said and now - self._noted < LOOK_AROUND_S:
@@ -143,7 +143,7 @@ class SupervisorLoop:
         self.recorder.close()
 
     def _hear(self, name: str, code: int, problem: str) -> None:
-        """A fork has ended; one that never claimed its folder has no watch."""
+        """Handle the end of a fork; one that never claimed its folder has no watch."""
         ordered = self.starter.ordered.pop(name, None)
         if code in (CLAIMED_ELSEWHERE, GPUS_TAKEN):  # the latter waits on: the next plan sees who has come first
             return
@@ -156,7 +156,7 @@ class SupervisorLoop:
             self._fail(job, problem or f"its process ended with code {code} before it started")
 
     def _discover(self) -> None:
-        """New folders, and process files in known ones."""
+        """Find new folders, and new process files in known ones."""
         now = time.monotonic()
         stamp = self.workspace.jobs.stat().st_mtime
         if stamp != self._stamp or now - self._looked_around > LOOK_AROUND_S:
@@ -173,7 +173,7 @@ class SupervisorLoop:
                 self._guarded(name, partial(self._see, job))
 
     def _meet(self, job: JobFolder) -> None:
-        """Raises Broken, again and again, until its `job.json` is mended."""
+        """Take up a new job. Raises BrokenRecord at every turn until its `job.json` is repaired."""
         with suppress(FileNotFoundError):
             job.request()
         self._seen.add(job.id)
@@ -194,7 +194,7 @@ class SupervisorLoop:
             self.lasting.add(job)
 
     def _see(self, job: JobFolder) -> None:
-        """A job without a watch: does it run by now, or is it not wanted any more?"""
+        """Check a job without a watch: it may run by now, or have been stopped."""
         if (started := job.started()) is not None:
             self.watches[job.id] = JobWatch(job, started, self.limits)
             self._memory_kills[job.id] = memory_kills()
@@ -207,7 +207,7 @@ class SupervisorLoop:
             self._close(job, Result("stopped", time.time(), cause=f"{job.why_stopped()}, before it started"))
 
     def _broken(self, job: JobFolder, result: Result) -> None:
-        """Who runs it, if anybody, cannot be read: that is its end, unless a newer Scalebook knows better."""
+        """End a job whose `process.json` cannot be read, unless a newer Scalebook wrote it."""
         newer = any(error.newer for error in job.broken())
         if newer:
             print(f"scalebook: job {job.id} is left alone: {result.cause}", flush=True)
@@ -233,16 +233,16 @@ class SupervisorLoop:
         self._end(watch, self._codes.get(name))
 
     def _end(self, watch: JobWatch, code: int | None) -> None:
-        """The last act for a job whose processes are gone."""
+        """Record the end of a job whose processes are gone."""
         job = watch.job
-        said = job.result()
+        result = job.result()
         if not job.path.exists():
             print(f"scalebook: job {job.id} has ended, and its folder was deleted", flush=True)
             self._forget(job)
-        elif said is None or watch.timed_out or watch.doomed:
+        elif result is None or watch.timed_out or watch.doomed:
             self._close(job, explain(watch, code, memory_kills() - self._memory_kills[job.id]))
         elif code is None or code < 0:
-            self._close(job, said)  # it may have died between saying so here and saying so to MLflow
+            self._close(job, result)  # it may have died between saying so here and saying so to MLflow
         else:
             if job.unrecorded.exists():  # it could not tell MLflow itself
                 self.recorder.pending.add(job.unrecorded)
@@ -280,7 +280,7 @@ class SupervisorLoop:
         self._close(job, Result("failed", time.time(), failure.value, cause, ADVICE[failure]))
 
     def _close(self, job: JobFolder, result: Result) -> None:
-        """Write its end, now or as soon as that can be done."""
+        """Write the job's end, now or as soon as possible."""
         self.open[job.id], self._results[job.id] = job, result
         self._write_end(job.id)
 

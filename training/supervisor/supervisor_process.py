@@ -1,7 +1,8 @@
-"""The supervisor: one small process per workspace that starts jobs in order, watches them, and closes what dies.
+"""The supervisor: one small process per workspace that starts jobs in order, watches them, and records the end of those
+that die.
 
-It outlives the browser and the Streamlit server, imports neither torch nor MLflow, and holds no state that it could not
-find again in the job folders: killed, it is replaced by the next `ensure`, which adopts what runs.
+It outlives the browser and the Streamlit server, imports neither torch nor MLflow, and holds no state beyond the job
+folders: if it is killed, the next `ensure` starts another, which adopts what runs.
 """
 
 import argparse
@@ -35,7 +36,8 @@ def supervise(
     preload: tuple[str, ...] = PRELOAD,
     driver: str = DRIVER,
 ) -> int:
-    """Be the supervisor until there is nothing to do, or a SIGTERM or SIGINT; jobs go on. 1 when another one is."""
+    """Run the supervisor until there is nothing to do, or a SIGTERM or SIGINT; jobs go on. Returns 1 if another one
+    runs."""
     lock = SupervisorLock(workspace)
     leaving = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -73,7 +75,9 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m scalebook.training.supervisor")
     parser.add_argument("workspace", type=Path)
     parser.add_argument("--runner", default=RUNNER, help="module:function that runs one job folder")
-    parser.add_argument("--preload", default=",".join(PRELOAD), help="what the warm process imports, commas between")
+    parser.add_argument(
+        "--preload", default=",".join(PRELOAD), help="modules that the fork server imports, separated by commas"
+    )
     parser.add_argument("--driver", default=DRIVER, help="module that drives one search's folder")
     for limit in fields(JobLimits):
         parser.add_argument(f"--{limit.name.replace('_', '-')}", type=float, default=limit.default)

@@ -1,4 +1,4 @@
-"""Curves as they are drawn: several seeds as one with its interval, and no more points than can be seen."""
+"""Curves for drawing: several seeds as one mean curve with its interval, and no more points than can be seen."""
 
 import math
 from bisect import bisect_left
@@ -22,53 +22,58 @@ class MeanCurve:
 
 
 def mean_curve(curves: Sequence[MetricCurve], axis: str) -> MeanCurve | None:
-    """Over the stretch of `axis` that all curves cover, by linear interpolation; None without one."""
+    """The mean over the range of `axis` that all curves cover, by linear interpolation; None if there is no such
+    range."""
     points = [curve.on(axis) for curve in curves if curve.axis(axis)]
     if len(points) < 2:
         return None
     first, last = max(x[0] for x, _ in points), min(x[-1] for x, _ in points)
-    inside = [at for at in points[0][0] if first <= at <= last]
+    inside = [position for position in points[0][0] if first <= position <= last]
     grid = sorted({first, last, *inside[:: max(1, len(inside) // POINTS)]})
     if first > last:
         return None
-    estimates = [estimate([at_x(x, y, at) for x, y in points]) for at in grid]
-    kept = [(at, mean.mean, mean.half or 0.0) for at, mean in zip(grid, estimates, strict=True) if mean is not None]
+    estimates = [estimate([at_x(x, y, position) for x, y in points]) for position in grid]
+    means = [
+        (position, mean.mean, mean.half or 0.0)
+        for position, mean in zip(grid, estimates, strict=True)
+        if mean is not None
+    ]
     return MeanCurve(
-        [at for at, _, _ in kept],
-        [mean for _, mean, _ in kept],
-        [mean - half for _, mean, half in kept],
-        [mean + half for _, mean, half in kept],
+        [position for position, _, _ in means],
+        [mean for _, mean, _ in means],
+        [mean - half for _, mean, half in means],
+        [mean + half for _, mean, half in means],
     )
 
 
-def at_x(x: Sequence[float], y: Sequence[float], at: float) -> float:
-    """The value at `at` on the line through the points; `at` lies within `x`, which rises."""
-    right = bisect_left(x, at)
-    if right < len(x) and x[right] == at:
+def at_x(x: Sequence[float], y: Sequence[float], position: float) -> float:
+    """The value at `position`, by linear interpolation; `x` is increasing and contains `position`."""
+    right = bisect_left(x, position)
+    if right < len(x) and x[right] == position:
         return y[right]
-    share = (at - x[right - 1]) / (x[right] - x[right - 1])
+    share = (position - x[right - 1]) / (x[right] - x[right - 1])
     return y[right - 1] + share * (y[right] - y[right - 1])
 
 
 def thin(x: Sequence[float], y: Sequence[float], points: int) -> tuple[list[float], list[float]]:
-    """At most about `points` of a curve: of each stretch its lowest and its highest, so that no spike is lost."""
+    """At most about `points` points of a curve: the lowest and the highest of each section, so that no spike is
+    lost."""
     if len(x) <= points:
         return list(x), list(y)
     stretch = -(-len(x) * 2 // points)  # ceil; two points are kept of each stretch
-    kept: list[int] = []
+    indices: list[int] = []
     for start in range(0, len(x), stretch):
         part = range(start, min(start + stretch, len(x)))
-        kept.extend(sorted({min(part, key=y.__getitem__), max(part, key=y.__getitem__)}))
-    if kept[-1] != len(x) - 1:
-        kept.append(len(x) - 1)
-    return [x[i] for i in kept], [y[i] for i in kept]
+        indices.extend(sorted({min(part, key=y.__getitem__), max(part, key=y.__getitem__)}))
+    if indices[-1] != len(x) - 1:
+        indices.append(len(x) - 1)
+    return [x[i] for i in indices], [y[i] for i in indices]
 
 
 def smooth(values: Sequence[float], weight: float) -> list[float]:
-    """Exponential moving average, point by point: each keeps `weight` of what came before, 0 to below 1.
+    """Exponential moving average: each point keeps `weight` of the average before it, 0 to below 1.
 
-    Without the pull towards zero at the beginning (Kingma & Ba 2015, the correction of bias). What is not finite stays
-    as it is, and is not averaged.
+    With bias correction at the start (Kingma & Ba 2015). Values that are not finite are kept, and not averaged.
     """
     assert 0.0 <= weight < 1.0, weight
     averages, average, share = [], 0.0, 0.0

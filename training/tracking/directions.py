@@ -1,4 +1,4 @@
-"""Whether the smaller or the larger value of a metric is better, and who says so."""
+"""Whether the smaller or the larger value of a metric is better, and who decided that."""
 
 import json
 import re
@@ -24,12 +24,12 @@ HIGHER_WORDS: Final = (
     "spearman kendall concordance top hit hits reward return likelihood elbo pesq stoi snr sdr variance"
 )
 HIGHER: Final = frozenset(HIGHER_WORDS.split())
-"""As words of a name, in which `val_MulticlassF1Score` has four, and `top_5`, `top5` and `top` are one."""
+"""Words of metric names: `val_MulticlassF1Score` has four, and `top_5`, `top5` and `top` are the same word."""
 
 
 @dataclass(frozen=True)
 class Direction:
-    """`source`: a person said it; the run recorded it (of its config, or of torchmetrics); its name tells; a guess."""
+    """`source`: the user said it; the run recorded it (from its config or torchmetrics); the metric's name; a guess."""
 
     lower: bool
     source: Source
@@ -48,19 +48,19 @@ class Direction:
 
     @property
     def other(self) -> Goal:
-        """What a person says who turns it."""
+        """The opposite direction, as a user writes it."""
         return "max" if self.lower else "min"
 
     def remedy(self, metric: str) -> str:
-        """What to write where it is wrong."""
+        """What to write if the direction is wrong."""
         return f"If not, write metric: {{{metric}: {self.other}}}."
 
 
-def direction(metric: str, said: Goal | None = None, recorded: Mapping[str, Goal] | None = None) -> Direction:
-    """The one place that decides: what a person said, then what the run or its config says, then the name; else it is
-    guessed to be lower."""
-    if said is not None:
-        return Direction(said == "min", "said")
+def direction(metric: str, chosen: Goal | None = None, recorded: Mapping[str, Goal] | None = None) -> Direction:
+    """The direction of a metric, decided by the first that is known: what the user has `chosen`, what the run or its
+    config has recorded, the name; else the guess is lower."""
+    if chosen is not None:
+        return Direction(chosen == "min", "said")
     if recorded and metric in recorded:
         return Direction(recorded[metric] == "min", "recorded")
     words = _words(metric)
@@ -71,22 +71,22 @@ def direction(metric: str, said: Goal | None = None, recorded: Mapping[str, Goal
 
 def of_runs(
     metric: str,
-    said: Goal | None,
+    chosen: Goal | None,
     tags: Iterable[Mapping[str, str]],
     configs: Iterable[Mapping[str, Any]] = (),
 ) -> Direction:
-    """As `direction`, of runs with these tags and of experiments with these configs; what the runs say is the later
-    word."""
+    """Like `direction`, for runs with these tags and experiments with these configs; runs override configs."""
     tags = list(tags)
-    said = said or recorded_directions(tags, names.TAG_GOALS).get(metric)
-    known: dict[str, Goal] = {}
+    chosen = chosen or recorded_directions(tags, names.TAG_GOALS).get(metric)
+    recorded: dict[str, Goal] = {}
     for config in configs:
-        known |= {name: goal for name, goal in modes(config).items() if name not in known}
-    return direction(metric, said, known | recorded_directions(tags))
+        recorded |= {name: goal for name, goal in modes(config).items() if name not in recorded}
+    return direction(metric, chosen, recorded | recorded_directions(tags))
 
 
 def read_metric_name(raw: Any) -> tuple[str, Goal | None] | None:
-    """A metric as a cell writes it: `val/loss`, or with what is better, `{val/iou: max}`; None where it is neither."""
+    """Parse a metric as a cell writes it: `val/loss`, or with its direction, `{val/iou: max}`; None if it is
+    neither."""
     if isinstance(raw, str) and raw.strip():
         return raw, None
     if isinstance(raw, Mapping) and len(raw) == 1:
@@ -102,17 +102,17 @@ def metric_text(metric: str, goal: Goal | None) -> str | dict[str, Goal]:
 
 
 def modes(config: Mapping[str, Any]) -> dict[str, Goal]:
-    """`mode` of what a config's callbacks monitor (ModelCheckpoint, EarlyStopping), where it is written and they
+    """By metric, the `mode` in a config's callbacks (ModelCheckpoint, EarlyStopping), if it is written and they
     agree."""
-    found: dict[str, set[Goal]] = {}
+    by_metric: dict[str, set[Goal]] = {}
     for args in _monitors(config):
         if args.get("mode") in GOALS:
-            found.setdefault(args["monitor"], set()).add(args["mode"])
-    return {metric: goals.pop() for metric, goals in found.items() if len(goals) == 1}
+            by_metric.setdefault(args["monitor"], set()).add(args["mode"])
+    return {metric: goals.pop() for metric, goals in by_metric.items() if len(goals) == 1}
 
 
 def monitored(config: Mapping[str, Any]) -> list[str]:
-    """The metrics that a config's callbacks monitor, in their order."""
+    """The metrics that a config's callbacks monitor, in order."""
     return list(dict.fromkeys(args["monitor"] for args in _monitors(config)))
 
 
@@ -127,22 +127,22 @@ def _monitors(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def as_tag(directions: Mapping[str, Goal]) -> str:
-    """As the tag of a run says it."""
+    """Directions as the text of a run's tag."""
     return json.dumps(dict(sorted(directions.items())))
 
 
 def recorded_directions(tags: Iterable[Mapping[str, str]], key: str = names.TAG_DIRECTIONS) -> dict[str, Goal]:
-    """What runs have recorded, by metric, in this tag; the first that says it decides."""
-    found: dict[str, Goal] = {}
-    for text in (one.get(key, "") for one in tags):
+    """By metric, what runs have recorded in this tag; the first run decides."""
+    goals: dict[str, Goal] = {}
+    for text in (run_tags.get(key, "") for run_tags in tags):
         try:
-            said = json.loads(text) if text else {}
+            recorded = json.loads(text) if text else {}
         except ValueError:
             continue  # not of our writing
-        for metric, goal in said.items() if isinstance(said, dict) else ():
+        for metric, goal in recorded.items() if isinstance(recorded, dict) else ():
             if goal in GOALS:
-                found.setdefault(metric, cast(Goal, goal))
-    return found
+                goals.setdefault(metric, cast(Goal, goal))
+    return goals
 
 
 def _words(metric: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""Points on their way to MLflow: gathered while training goes on, written in batches by a thread."""
+"""Writes points to MLflow: buffers them while training goes on; a thread writes them in batches."""
 
 import os
 import threading
@@ -21,29 +21,29 @@ if TYPE_CHECKING:
     from mlflow.entities import Metric
 
 BATCH: Final = 1000
-"""Points in one call; MLflow refuses more."""
+"""The most points in one call; MLflow refuses more."""
 
 CAPACITY: Final = 100_000
-"""Points in memory, about 30 MB. When the store is so slow that they are full, training waits for it."""
+"""The most points in the buffer, about 30 MB. If a slow store fills it, training waits."""
 
 FIRST_PAUSE_S: Final = 0.3
 LONGEST_PAUSE_S: Final = 2.0
-"""Between two batches: short at the start, where somebody watches; a batch costs 8 ms of the interpreter's time."""
+"""Interval between batches, s: short at the start, when people watch; a batch costs 8 ms of the interpreter's time."""
 
 RETRY_S: Final = 1.0
 DEADLINE_S: Final = 60.0
-"""For the store to take what is left at the end, and for a full buffer to move."""
+"""How long the store may take for the rest at the end, and to make room in a full buffer, s."""
 
 
 _OWNERS: Final[dict[int, int]] = {}
-"""Which process made the connections of each of mlflow's cached engines (by id), as far as this module knows."""
+"""Which process opened the connections of each of mlflow's cached engines (by id), as far as this module knows."""
 
 
 class MetricWriter:
     """Writes the points of one run. Owns one thread, from the first `add` until `close`.
 
-    Create it in the process that adds: neither threads nor database connections survive a fork. `add` and `close` are
-    for one thread. A store that fails is tried again until `close` runs out of time, so nothing is lost to a hiccup.
+    Create it in the process that adds points: neither threads nor database connections survive a fork. Call `add` and
+    `close` from one thread. It retries a failing store until `close` runs out of time, so a short outage loses nothing.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class MetricWriter:
         artifacts: Mapping[Path, str] | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        """`artifacts`: files, with the folder below the run's artifacts that each goes to, `.` for the top."""
+        """`artifacts`: files, each with its folder below the run's artifacts, `.` for the top."""
         self.tracking_uri, self.run_id = tracking_uri, run_id
         self.artifacts, self.tags = artifacts or {}, tags or {}
         self._points: deque[Metric] = deque()
@@ -67,24 +67,24 @@ class MetricWriter:
         self._until = 0.0  # when to give up, once closing
 
     def start(self) -> None:
-        """Connect, mark the run as RUNNING, set `tags`, upload `artifacts`: in the background, it takes up to 0.5 s."""
+        """Connect, mark the run as RUNNING, set `tags` and upload `artifacts`, in the background (up to 0.5 s)."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="mlflow-writer", daemon=True)
             self._thread.start()
 
-    def add(self, metrics: dict[str, float], step: int, at: int | None = None) -> None:
-        """Take points, of now or of `at` (unix ms); returns at once unless the buffer is full. Raises TimedOut when it
-        stays full, and ConfigError for a name that MLflow does not take: it would take no point of that batch, now and
-        ever after."""
+    def add(self, metrics: dict[str, float], step: int, timestamp: int | None = None) -> None:
+        """Add points, with the present time or `timestamp` (unix ms); returns at once unless the buffer is full. Raises
+        TimedOut if it stays full, and ConfigError for a name that MLflow does not accept: it would refuse the whole
+        batch, each time."""
         from mlflow.entities import Metric
 
         for metric in metrics.keys() - self._taken:
             if not names.recordable(metric):
-                what = f"is a metric that cannot be recorded: {names.RECORDABLE_WORDS}"
-                raise ConfigError(metric, what, "Log it under another name.")
+                problem = f"is not a name that can be recorded: {names.RECORDABLE_WORDS}"
+                raise ConfigError(metric, problem, "Log it under another name.")
             self._taken.add(metric)
 
-        now = int(time.time() * 1000) if at is None else at
+        now = int(time.time() * 1000) if timestamp is None else timestamp
         self.start()
         with self._changed:
             if not self._changed.wait_for(lambda: len(self._points) < CAPACITY, DEADLINE_S):
@@ -93,7 +93,8 @@ class MetricWriter:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Write what is left and end the thread. Raises TimedOut if the store does not take it. May be called twice."""
+        """Write the remaining points and end the thread. Raises TimedOut if the store does not take them. May be called
+        twice."""
         if self._thread is None:
             return
         with self._changed:
@@ -101,9 +102,9 @@ class MetricWriter:
             self._until = time.monotonic() + DEADLINE_S - 2 * RETRY_S
             self._changed.notify_all()
         self._thread.join(DEADLINE_S)
-        left = len(self._points)
-        if left or self._thread.is_alive():
-            raise TimedOut(f"MLflow did not take the last {left} points ({self._problem})") from self._problem
+        remaining = len(self._points)
+        if remaining or self._thread.is_alive():
+            raise TimedOut(f"MLflow did not take the last {remaining} points ({self._problem})") from self._problem
 
     def _work(self) -> None:
         client = self._connected()
@@ -154,8 +155,8 @@ class MetricWriter:
 
 
 def client_after_fork(tracking_uri: str) -> "MlflowClient":
-    """A client that shares no database connection with the process from which this one was forked. ConfigError for a
-    database of another MLflow's version."""
+    """A client that shares no database connection with the parent process. ConfigError for a database of another MLflow
+    version."""
     if folder := os.environ.get(SPOOL):  # of a job whose store is on another machine
         spool: Any = Spool(Path(folder))
         return cast("MlflowClient", spool)
@@ -171,8 +172,8 @@ def client_after_fork(tracking_uri: str) -> "MlflowClient":
 
 
 def make_store(tracking_uri: str) -> None:
-    """Have mlflow make and keep its store, for the processes that are forked from this one, if it is a file that is
-    there: it looks at every table's columns then, 0.05 s. No connection stays open."""
+    """Let mlflow create and cache its store, for processes forked from this one, if it is an existing file: mlflow then
+    inspects every table's columns (0.05 s). No connection stays open."""
     from sqlalchemy import make_url
     from sqlalchemy.exc import ArgumentError
 

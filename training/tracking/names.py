@@ -1,8 +1,7 @@
 """Every metric, tag and artifact that Scalebook writes to MLflow, named once.
 
-A metric's MLflow step is always the number of updates. With each point `samples`, `seconds` and `bytes` are logged
-at the same step, so a curve can be drawn against any of the four. Metrics a model logs by itself keep the name the
-model gives.
+A metric's MLflow step is always the number of updates. `samples`, `seconds` and `bytes` are logged at the same step, so
+a curve can be drawn against any of the four. Metrics that a model logs keep their names.
 """
 
 import difflib
@@ -15,7 +14,7 @@ from typing import Final
 
 # What the models log
 TRAINING: Final = "train/"
-"""What metrics of training begin with."""
+"""Prefix of training metrics."""
 TRAIN_LOSS: Final = "train/loss"
 """Loss of the training batches. Unit: the loss's own."""
 VAL_LOSS: Final = "val/loss"
@@ -97,12 +96,12 @@ DUPLICATES: Final = "ps/duplicates"
 """Pushes that arrived a second time so far; they are not applied again. Unit: pushes."""
 
 TOLD: Final = frozenset({STALENESS_MEAN})
-"""Recorded though it be 0 throughout, which is an answer. Of `perf/` and `ps/` nothing else is."""
+"""Recorded even if 0 throughout the run, which is information; other metrics of `perf/` and `ps/` are not."""
 FOLLOWS: Final[Mapping[str, str]] = {
     UPDATES_PER_SECOND: SAMPLES_PER_SECOND,
     PULLED_PER_UPDATE: PUSHED_PER_UPDATE,
 }
-"""Not recorded, since they follow from the axes and this other metric: `completed`."""
+"""Metrics that are not recorded, because `completed` computes them from the axes and another metric."""
 UNRECORDED: Final = frozenset({*FOLLOWS, STALENESS_SECONDS})
 """Measured, but not among a run's metrics."""
 
@@ -137,41 +136,41 @@ SEARCH_ENDED: Final = "search/trials"
 SYSTEM: Final = "system/"
 """What MLflow's system metrics begin with: what a run takes of its machine. Their step is the number of the sample."""
 BEST: Final = "best/"
-"""Of what a run logged while validating, and of nothing else."""
+"""Prefix of best values; only metrics that a run logged while validating have them."""
 MEASURED: Final = ("perf/", "ps/", PEAK_MEMORY_MB)
-"""What metrics begin with that are measured about a run."""
+"""Prefixes of metrics that measure the run itself."""
 ONCE: Final = (BEST, "final/")
-"""What metrics of a whole run begin with."""
+"""Prefixes of metrics of a whole run."""
 
 
 def best(metric: str) -> str:
-    """The run's best value of `metric`, over all validations so far."""
+    """The name of the run's best value of `metric` over all validations so far."""
     return f"{BEST}{metric}"
 
 
 def final(metric: str) -> str:
-    """The run's last value of `metric`."""
+    """The name of the run's last value of `metric`."""
     return f"final/{metric}"
 
 
 def per_worker(metric: str, worker: int) -> str:
-    """`metric` of one worker, which stands in `workers.jsonl`."""
+    """The name of one worker's `metric`, as in `workers.jsonl`."""
     return f"worker_{worker}/{metric}"
 
 
 EARLIER: Final[Mapping[str, str]] = {"perf/peak_memory_mb": PEAK_MEMORY_MB}
-"""Metrics of runs of earlier versions -> what they are called now."""
+"""Metric names of earlier versions -> present names."""
 
 
 def completed(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Values of one update of a run, with those that follow from others, under today's names."""
-    known = {EARLIER.get(name, name): value for name, value in metrics.items()}
-    updates, samples = known.get(UPDATES, 0.0), known.get(SAMPLES, 0.0)
-    if SAMPLES_PER_SECOND in known and samples > 0:
-        known.setdefault(UPDATES_PER_SECOND, known[SAMPLES_PER_SECOND] * updates / samples)
-    if PUSHED_PER_UPDATE in known and known.get(BYTES, 0.0) > 0 and updates > 0:
-        known.setdefault(PULLED_PER_UPDATE, max(0.0, known[BYTES] / updates - known[PUSHED_PER_UPDATE]))
-    return known
+    """Values of one update of a run under present names, with those that can be computed from them."""
+    values = {EARLIER.get(name, name): value for name, value in metrics.items()}
+    updates, samples = values.get(UPDATES, 0.0), values.get(SAMPLES, 0.0)
+    if SAMPLES_PER_SECOND in values and samples > 0:
+        values.setdefault(UPDATES_PER_SECOND, values[SAMPLES_PER_SECOND] * updates / samples)
+    if PUSHED_PER_UPDATE in values and values.get(BYTES, 0.0) > 0 and updates > 0:
+        values.setdefault(PULLED_PER_UPDATE, max(0.0, values[BYTES] / updates - values[PUSHED_PER_UPDATE]))
+    return values
 
 
 # --- parameters, beside the config itself, which is flattened into dotted keys ----------------------------------------
@@ -321,19 +320,19 @@ SPOOL: Final = "mlflow"
 
 
 def is_simulated(tags: Mapping[str, str]) -> bool:
-    """Whether the run's seconds are those of virtual workers."""
+    """Whether the run's seconds are those of simulated workers."""
     return tags.get(TAG_CLOCK) == VIRTUAL
 
 
 def axis_words(axis: str, simulated: Collection[bool]) -> str:
-    """What an axis is called over runs of which these are virtual: their seconds are called so."""
+    """The title of an axis over runs, of which some may be simulated: their seconds are called virtual."""
     if axis != SECONDS or not any(simulated):
         return axis
     return "virtual seconds" if all(simulated) else "seconds, virtual or measured"
 
 
 def time_words(simulated: Collection[bool]) -> str:
-    """What one must know of the seconds of runs of which these are virtual; "" where all are measured."""
+    """A note on the seconds of runs, of which some may be simulated; "" if all are measured."""
     if not any(simulated):
         return ""
     if all(simulated):
@@ -348,28 +347,30 @@ def time_words(simulated: Collection[bool]) -> str:
 
 
 RECORDABLE: Final = re.compile(r"[/\w.\- :]{1,250}")
-"""Names of metrics that MLflow takes, which may also be those of files."""
-RECORDABLE_WORDS: Final = "MLflow takes letters, digits, spaces and _ - . : / alone, as the name of a file"
+"""Metric names that MLflow accepts; they must be valid as file names."""
+RECORDABLE_WORDS: Final = (
+    "MLflow accepts only letters, digits, spaces and _ - . : / and no name that is invalid as a file's"
+)
 
 
 def recordable(metric: str) -> bool:
-    """Whether MLflow takes a metric of this name, and its best and final value."""
+    """Whether MLflow accepts this metric name, and the names of its best and final value."""
     elsewhere = metric.startswith(("/", "..")) or posixpath.normpath(metric) != metric
     return RECORDABLE.fullmatch(final(metric)) is not None and metric != "." and not elsewhere
 
 
 def validation_metrics(metrics: Iterable[str]) -> list[str]:
-    """Those of a run's metrics that it logged while validating, sorted: each has a best value, whatever its name. Of
-    runs that recorded no best values, those whose names begin with `val/` or `val_`."""
-    known = set(metrics)
-    marked = {name.removeprefix(BEST) for name in known if name.startswith(BEST)}
-    return sorted(marked | {name for name in known if name.startswith(("val/", "val_"))})
+    """The metrics that a run logged while validating, sorted: those with a best value, and those whose names begin with
+    `val/` or `val_`."""
+    logged = set(metrics)
+    marked = {name.removeprefix(BEST) for name in logged if name.startswith(BEST)}
+    return sorted(marked | {name for name in logged if name.startswith(("val/", "val_"))})
 
 
-def unlogged(metric: str, known: Iterable[str], one: bool = False) -> str:
-    """That runs (`one`: a run) whose metrics are `known` have not logged `metric`, and what they have, the closest name
-    first."""
-    metrics = set(known)
+def unlogged(metric: str, logged_metrics: Iterable[str], one: bool = False) -> str:
+    """A sentence that runs (`one`: a run) have not logged `metric`, with those of `logged_metrics` that may be meant,
+    the closest name first."""
+    metrics = set(logged_metrics)
     validated = validation_metrics(metrics)
     logged = validated or [name for name in (own_training_loss(metrics), TRAIN_LOSS) if name in metrics]
     close = difflib.SequenceMatcher(b=metric)
@@ -384,8 +385,8 @@ def unlogged(metric: str, known: Iterable[str], one: bool = False) -> str:
 
 
 def own_training_loss(metrics: Iterable[str]) -> str | None:
-    """The loss that the model itself logs of its training batches, under another name than `train/loss`: `train_loss`,
-    `train/loss_step`. Where it has a curve, `train/loss` shows the same once more."""
+    """The training loss that the model itself logs under a name other than `train/loss`, such as `train_loss` or
+    `train/loss_step`: its curve is the same as that of `train/loss`."""
     for name in sorted(metrics):
         words = name.replace("/", "_").split("_")
         if name != TRAIN_LOSS and words in (["train", "loss"], ["training", "loss"], ["train", "loss", "step"]):
@@ -394,13 +395,13 @@ def own_training_loss(metrics: Iterable[str]) -> str | None:
 
 
 def main_metric(metrics: Iterable[str]) -> str | None:
-    """By which metric runs are judged: validation bits, accuracy, rank, chrF, AUC, a loss, any other of validation,
-    then the loss of training."""
-    known = set(metrics)
-    own = validation_metrics(known)
+    """The metric by which runs are compared: the first that is there of validation bits, accuracy, rank, chrF, AUC,
+    loss, any other validation metric, training loss."""
+    logged = set(metrics)
+    validated = validation_metrics(logged)
     for name in (VAL_BITS_PER_DIM, VAL_ACCURACY, VAL_MRR, VAL_CHRF, VAL_AUC, VAL_LOSS):
-        if name in own:
+        if name in validated:
             return name
-    if own:
-        return min(own, key=lambda name: (not name.endswith("loss"), name))
-    return own_training_loss(known) or (TRAIN_LOSS if TRAIN_LOSS in known else None)
+    if validated:
+        return min(validated, key=lambda name: (not name.endswith("loss"), name))
+    return own_training_loss(logged) or (TRAIN_LOSS if TRAIN_LOSS in logged else None)

@@ -1,8 +1,8 @@
-"""MLflow's descriptions of runs and experiments: what a person wrote, and below it the way back to Scalebook's pages.
+"""Descriptions of runs and experiments in MLflow: the user's text, and below it links back to Scalebook's pages.
 
-Addresses and ports change from start to start, so a link names neither: it stays on the server that shows MLflow's
-pages, which sends on to where ours are served at that time (`app/serving/mlflow_server.py`). Where another server shows
-them there is no such way; the last sentence says so.
+Addresses and ports change with each start, so a link names neither: it stays on the server of MLflow's pages, which
+redirects to Scalebook's (`app/serving/mlflow_server.py`). On another server these links do not work; the last sentence
+says so.
 """
 
 import json
@@ -16,7 +16,7 @@ from scalebook.training.base.workspace import HIDDEN
 from scalebook.training.tracking import names
 
 PREFIX: Final = "/scalebook"
-"""Of paths on MLflow's server that are ours."""
+"""Prefix of Scalebook's paths on MLflow's server."""
 WHERE: Final = (
     "These links work while `scalebook ui` shows this page. Elsewhere: start `scalebook ui` in the notebook's folder "
     f"(the one with `{HIDDEN}` in it)."
@@ -24,19 +24,20 @@ WHERE: Final = (
 KEY: Final = "scalebook"
 VIEW_TAG: Final = f"mlflow.sharedViewState.{KEY}"
 OPEN: Final = ("train", "Model metrics", "best", "final")
-"""The second is what MLflow calls names without a slash: empty where a model has none, so not the first."""
+"""The second is MLflow's section for names without a slash: it may be empty, so it is not the first."""
 FOLDED: Final = ("perf", "ps", "System metrics")
 SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()#+.!|~=-])")
 
 
 def trials_experiment(of: str, search: str) -> str:
-    """What the MLflow experiment of a search's trials is called, beside that `of` the notebook: there they would bury
-    the runs that a person made one by one."""
+    """The name of the MLflow experiment of a search's trials. It is not the experiment `of` the notebook, where trials
+    would bury the single runs."""
     return f"{of}: trials of {search}"
 
 
 def of_run(run_id: str, notebook: str | None, trials: str = "") -> str:
-    """Of a run, which may be a search's own: `trials` is then the id of the MLflow experiment of its trials."""
+    """The description of a run. If it is a search's own run, `trials` is the id of the MLflow experiment of its
+    trials."""
     parts = [f"[This run in Scalebook]({PREFIX}/run/{run_id})"]
     if notebook is not None:
         parts.append(f"[its notebook]({PREFIX}/run/{run_id}/notebook)")
@@ -47,11 +48,11 @@ def of_run(run_id: str, notebook: str | None, trials: str = "") -> str:
 
 
 def of_experiment(experiment: str, notebook: str | None, search: str = "") -> str:
-    """Of the MLflow experiment of a notebook (its file's name), or of the trials of one of its searches."""
+    """The description of a notebook's MLflow experiment, or of that of a search's trials. `notebook` is a file name."""
     order = f"[Charts, what the model logs first]({charts(experiment)})."
     if notebook is None:
-        what = f"Trials of the search {_plain(search)}" if search else "Runs"
-        return f"{what} from the command line, of no notebook. {order}"
+        kind = f"Trials of the search {_plain(search)}" if search else "Runs"
+        return f"{kind} from the command line, of no notebook. {order}"
     stem = Path(notebook).stem
     cell = f"?{urlencode({'cell': search})}" if search else ""
     link = f"[{_plain(stem)}]({PREFIX}/notebook/{quote(stem, safe='')}{cell})"
@@ -62,12 +63,12 @@ def of_experiment(experiment: str, notebook: str | None, search: str = "") -> st
 
 
 def split_note(content: str, run_id: str) -> tuple[str, str]:
-    """What a person wrote of a run, and our part; both may be ""."""
-    found = re.search(rf"\[This run in Scalebook\]\({PREFIX}/run/{run_id}\).*?{re.escape(WHERE)}", content, re.DOTALL)
-    if found is None:
+    """Split a run's description into the user's text and Scalebook's part; both may be ""."""
+    match = re.search(rf"\[This run in Scalebook\]\({PREFIX}/run/{run_id}\).*?{re.escape(WHERE)}", content, re.DOTALL)
+    if match is None:
         return content, ""
-    said = f"{content[: found.start()].rstrip()}\n\n{content[found.end() :].strip()}"
-    return said.strip(), found.group()
+    text = f"{content[: match.start()].rstrip()}\n\n{content[match.end() :].strip()}"
+    return text.strip(), match.group()
 
 
 def join_note(said: str, ours: str) -> str:
@@ -81,19 +82,20 @@ def _plain(name: str) -> str:
 
 
 def charts(experiment: str) -> str:
-    """The address of the experiment's charts in this order, on the server that shows MLflow's pages."""
+    """The path of the experiment's charts in Scalebook's order, on the server of MLflow's pages."""
     return (
         f"#/experiments/{experiment}/runs?workflowType=machine_learning&compareRunsMode=CHART&viewStateShareKey={KEY}"
     )
 
 
 def model_first() -> str:
-    """The value of VIEW_TAG: an order of the charts, what the model logs first, what we measure about runs folded up.
+    """The value of VIEW_TAG: it orders the charts, with the model's metrics first, and those that measure the run
+    folded up.
 
-    MLflow orders the sections of its charts by name, so `perf` and `ps` lie before `train` and `val`, and names without
-    a slash come last. The only other order that it takes is that of a shared view: a tag of the experiment, which an
-    address names. Sections that the view does not name come after those that it does. It is no *saved* one, with a name
-    and a place in the menu *Views*, since MLflow opens these in its pages for language models.
+    MLflow orders sections of charts by name, so `perf` and `ps` come before `train` and `val`, and names without a
+    slash last. The only way to another order is a shared view: a tag of the experiment that an address names. Sections
+    that the view does not name come after those that it does. It is not a *saved* view, with an entry in the menu
+    *Views*: MLflow opens these in its pages for language models.
     """
     sections = [
         {"uuid": f"scalebook-{name}", "name": name, "display": name in OPEN, "isReordered": False}

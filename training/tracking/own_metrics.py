@@ -1,5 +1,5 @@
-"""Metrics that are not computed from all workers' data together, a worker's own value or the mean of such values: what
-marks their figures wherever they stand."""
+"""Marks metrics that are not computed from all workers' data together: one worker's own value, or the mean of such
+values."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -14,11 +14,12 @@ WORDS: Final = (
 
 
 def is_own(tags: Mapping[str, str], metric: str) -> bool:
-    """Whether `metric` of the run with these tags, also its best and final value, is not of all workers' data."""
+    """Whether `metric` (also as best or final value) of the run with these tags is not computed from all workers'
+    data."""
     plain = metric.removeprefix(names.best("")).removeprefix(names.final(""))
     return plain in tags.get(names.TAG_OWN, "").split(", ")
 
 
 def sign(tags: Mapping[str, str], metric: str) -> str:
-    """What stands behind the metric's name or figure: ` †`, or nothing."""
+    """The mark behind the metric's name or figure: ` †`, or ""."""
     return f" {SIGN}" if is_own(tags, metric) else ""

@@ -1,4 +1,4 @@
-"""Reading runs back from MLflow: torch-free, for the browser, the command line and comparisons.
+"""Reads runs back from MLflow, without torch: for the app, the command line and comparisons.
 
 `RunReader(tracking_uri)` owns one MlflowClient. Reads are pages and histories, never whole stores: `runs` returns at
 most `limit` runs. Safe to use from several threads. MLflow itself is imported on first use (1.8 s).
@@ -31,12 +31,12 @@ LIST_QUERIES = (
     f"SELECT run_uuid, key, value FROM tags {_OF_THEM}",
     f"SELECT run_uuid, key, value, is_nan FROM latest_metrics {_OF_THEM} AND key NOT LIKE 'worker\\_%' ESCAPE '\\'",
 )
-"""Runs, their tags, their last values, in MLflow's own tables; a test holds the answer against MLflow's."""
+"""Runs, their tags and their last values, from MLflow's tables; a test compares the answer with MLflow's."""
 PARAMETER_NAMES = """WITH RECURSIVE names (name) AS (
     SELECT MIN(key) FROM params
     UNION ALL SELECT (SELECT MIN(key) FROM params WHERE key > names.name) FROM names WHERE names.name IS NOT NULL
 ) SELECT name FROM names WHERE name IS NOT NULL"""
-"""Each once, from one to the next in the primary key, which begins with it: DISTINCT would read all values of all."""
+"""Each name once, by steps through the primary key, which begins with it: DISTINCT would read every value."""
 PARAMETER = "SELECT run_uuid, value FROM params WHERE key = :key"
 
 
@@ -65,14 +65,14 @@ class RunRecord:
 
     @property
     def title(self) -> str:
-        """What people read: cell, trial of its search, and seed; MLflow's name where it has no cell."""
+        """The run's title for people: cell, trial of its search, and seed; without a cell, MLflow's name."""
         trial, seed = self.tags.get(names.TAG_TRIAL), self.tags.get(names.TAG_SEED)
         parts = [self.cell, f"trial {trial}" if trial else "", "" if seed is None else f"seed {seed}"]
         return " · ".join(part for part in parts if part) if self.cell else (self.name or self.id[:8])
 
     @property
     def outcome(self) -> str:
-        """Our word for how it stands: waiting, running, finished, failed, stopped, or pruned by its search."""
+        """The run's state: waiting, running, finished, failed, stopped, or pruned by its search."""
         if self.ended and self.tags.get(names.TAG_TRIAL_STATE) == "pruned":
             return "pruned"
         status = self.tags.get(names.TAG_STATUS)
@@ -84,7 +84,7 @@ class RunRecord:
 class MetricCurve:
     """One metric of one run: `values[i]` was logged at `updates[i]`, `samples[i]`, `seconds[i]`, `bytes[i]`.
 
-    `bytes` is empty where they were not counted at all or not at each point, and where none moved.
+    `bytes` is empty if bytes were not counted at each point, or none were transferred.
     """
 
     run_id: str
@@ -96,7 +96,7 @@ class MetricCurve:
     bytes: list[float] = field(default_factory=list)
 
     def on(self, name: str) -> tuple[list[float], list[float]]:
-        """x and y against an axis; none where that was not recorded."""
+        """x and y against an axis; empty if the axis was not recorded."""
         x = self.axis(name)
         return (x, self.values) if x else ([], [])
 
@@ -108,7 +108,7 @@ class MetricCurve:
 
 
 class RunReader:
-    """Queries over one MLflow store. ConfigError for a database of another MLflow's version."""
+    """Queries over one MLflow store. ConfigError for a database of another MLflow version."""
 
     def __init__(self, tracking_uri: str) -> None:
         self.tracking_uri = tracking_uri
@@ -121,7 +121,7 @@ class RunReader:
         return MlflowClient(self.tracking_uri)
 
     def run(self, run_id: str) -> RunRecord:
-        """One run; raises KeyError where the store has none of that id."""
+        """One run; KeyError if the store has none with that id."""
         from mlflow.exceptions import MlflowException
 
         try:
@@ -139,7 +139,7 @@ class RunReader:
         limit: int = 100,
         order_by: Sequence[str] = NEWEST_FIRST,
     ) -> list[RunRecord]:
-        """The newest `limit` runs, of one notebook, cell or config if named; `where` is a further MLflow filter."""
+        """The newest `limit` runs; of one notebook, cell or config, if given. `where` is a further MLflow filter."""
         clauses = [where] if where else []
         if config_hash is not None:
             clauses.append(tag_is(names.TAG_CONFIG_HASH, config_hash))
@@ -153,7 +153,7 @@ class RunReader:
         return [run for run in records if notebook in (None, run.notebook) and cell in (None, run.cell)]
 
     def deleted(self, notebook: str, config_hash: str, limit: int = 100) -> list[RunRecord]:
-        """The oldest deleted runs of a notebook and a config, as long as MLflow keeps them."""
+        """The oldest deleted runs with this notebook and config, as long as MLflow keeps them."""
         from mlflow.entities import ViewType
 
         experiments = [experiment.experiment_id for experiment in self.client.search_experiments(max_results=1000)]
@@ -164,7 +164,7 @@ class RunReader:
     def listed(self, limit: int) -> list[RunRecord]:
         """The newest `limit` runs for a list of them: without parameters and without the metrics of single workers.
 
-        MLflow itself takes 1.5 ms a run; where its store is a database, three queries take a tenth of that.
+        MLflow takes 1.5 ms per run; if the store is a database, three queries take a tenth of that.
         """
         engine = self._database()
         if engine is None:
@@ -190,7 +190,7 @@ class RunReader:
         ]  # fmt: skip
 
     def parameter_names(self) -> list[str]:
-        """The parameters that any run of the store has, sorted; none of a store that is no database."""
+        """The names of all parameters in the store, sorted; empty if the store is not a database."""
         engine = self._database()
         if engine is None:
             return []
@@ -200,7 +200,7 @@ class RunReader:
             return sorted(name for (name,) in connection.execute(text(PARAMETER_NAMES)))
 
     def parameter(self, name: str) -> dict[str, str]:
-        """What each run of the store has for one parameter, by the run's id; nothing of a store that is no database."""
+        """Run id -> value of one parameter, for all runs; empty if the store is not a database."""
         engine = self._database()
         if engine is None:
             return {}
@@ -215,7 +215,7 @@ class RunReader:
         return getattr(self.client._tracking_client.store, "engine", None)
 
     def curve(self, run_id: str, metric: str) -> MetricCurve:
-        """The history of `metric`, with samples and seconds joined on the update; points without them are left out."""
+        """The history of `metric`, with samples and seconds joined by update; points without them are left out."""
         return self.curves(run_id, [metric])[0]
 
     def curves(self, run_id: str, metrics: Sequence[str]) -> list[MetricCurve]:
@@ -228,20 +228,20 @@ class RunReader:
         return [_curve(run_id, metric, values, *axes) for metric, values in histories.items()]
 
     def every_curve(self, run_id: str) -> list[MetricCurve]:
-        """Of all metrics that have a history beside samples and seconds, by name; one query where the store is a
-        database, since MLflow itself takes one a metric."""
+        """The curves of all metrics, by name; one query if the store is a database, since MLflow itself takes one per
+        metric."""
         engine: Any = getattr(self.client._tracking_client.store, "engine", None)
         if engine is None:
             return [curve for curve in self.curves(run_id, sorted(self.run(run_id).metrics)) if curve.values]
         from sqlalchemy import text
 
         query = "SELECT key, step, value, is_nan FROM metrics WHERE run_uuid = :run ORDER BY key, step, timestamp"
-        found: dict[str, dict[int, float]] = {}
+        histories: dict[str, dict[int, float]] = {}
         with engine.connect() as connection:
             for key, step, value, is_nan in connection.execute(text(query), {"run": run_id}):
-                found.setdefault(key, {})[step] = math.nan if is_nan else value
-        axes = [found.get(name, {}) for name in (names.SAMPLES, names.SECONDS, names.BYTES)]
-        curves = [_curve(run_id, key, values, *axes) for key, values in found.items() if key not in names.AXES]
+                histories.setdefault(key, {})[step] = math.nan if is_nan else value
+        axes = [histories.get(name, {}) for name in (names.SAMPLES, names.SECONDS, names.BYTES)]
+        curves = [_curve(run_id, key, values, *axes) for key, values in histories.items() if key not in names.AXES]
         return [curve for curve in curves if curve.values]
 
     def _axis(self, run_id: str, name: str) -> dict[int, float]:
@@ -257,7 +257,7 @@ class RunReader:
 
 
 class NoRuns(RunReader):
-    """Of a workspace that has no store yet, and gets none by being read."""
+    """The reader of a workspace without a store; reading does not create one."""
 
     @override
     def runs(self, **_: Any) -> list[RunRecord]:
@@ -297,20 +297,22 @@ def _following(
     history = {}
     for step, value in values.items():
         axes = {names.UPDATES: float(step), names.SAMPLES: samples.get(step, 0.0), names.BYTES: moved.get(step, 0.0)}
-        found = names.completed({source: value, **axes})
-        if metric in found:
-            history[step] = found[metric]
+        figures = names.completed({source: value, **axes})
+        if metric in figures:
+            history[step] = figures[metric]
     return history
 
 
 def tag_is(name: str, value: str) -> str:
-    """The filter for runs whose tag `name` is `value`; a few more where it holds what MLflow's filters cannot say."""
+    """The filter for runs whose tag `name` is `value`. It may match a few more, if `value` has characters that filters
+    cannot express."""
     plain = pattern(value)
     return f"tags.`{name}` = '{value}'" if plain == value else f"tags.`{name}` LIKE '{plain}'"
 
 
 def pattern(text: str) -> str:
-    """`text` for a LIKE in a filter: quotes, backslashes and whatever else may end it stand for any one character."""
+    """`text` for a LIKE in a filter; quotes, backslashes and other special characters become wildcards for one
+    character."""
     return re.sub(r"[^\w .,+@:/=()\[\]{}-]", "_", text)
 
 

@@ -1,4 +1,4 @@
-"""The beginning of a run's record: the store, the experiment, and a run that waits (SCHEDULED) with all that is known.
+"""Creates a run's record: the store, the experiment, and a waiting (SCHEDULED) run with everything known so far.
 
 MLflow is imported inside the functions (1.8 s, once per process).
 """
@@ -32,24 +32,24 @@ from typing import Final
 
 LOCK_DEADLINE_S = 120.0
 LONGEST_PARAM = 6000
-"""Characters that MLflow keeps of a parameter's value."""
+"""The longest parameter value that MLflow stores, characters."""
 PARAMS_A_CALL = 100
 PACKAGES = ("scalebook", "torch", "lightning", "mlflow", "optuna", "numpy")
 GIT_DEADLINE_S: Final = 3.0
-"""Of each of the two questions to git; a few ms where the machine is free."""
+"""Time limit for each of the two git commands, s; they take a few ms on an idle machine."""
 GIT_LASTING_S: Final = 5.0
-"""So long git's answer is given again: a search makes several runs a second."""
+"""How long git's answer is cached, s: a search creates several runs a second."""
 GIT_SAFELY: Final = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "--no-optional-locks")
 NO_SETTINGS: Final = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
 GIT_CONFIG: Final = "[core]\n\trepositoryformatversion = 1\n\tbare = false\n[extensions]\n\tobjectFormat = {format}\n"
 
 
 def open_store(workspace: Workspace) -> "MlflowClient":
-    """A client of the workspace's store, one per process and address.
+    """A client of the workspace's store; one per process and address.
 
-    The embedded store is made at first use, in WAL mode (readers and the writer do not wait for each other), with its
-    tables (2.5 s): once, whoever else comes meanwhile waits. TimeoutError after 120 s. ConfigError for a database of
-    another MLflow's version.
+    The embedded store is created at first use, in WAL mode (readers and the writer do not wait for each other), with
+    its tables (2.5 s); other processes wait meanwhile. TimeoutError after 120 s. ConfigError for a database of another
+    MLflow version.
     """
     return _client(workspace.tracking_uri(), workspace)
 
@@ -82,22 +82,23 @@ def _make(workspace: Workspace) -> None:
 
 
 def is_embedded(workspace: Workspace) -> bool:
-    """Whether runs are recorded in the workspace's own SQLite file."""
+    """Whether the store is the workspace's own SQLite file."""
     return workspace.tracking_uri() == sqlite_address(workspace.database)
 
 
 def experiment_id(
     client: "MlflowClient", workspace: Workspace, name: str, notebook: str | None = None, search: str = ""
 ) -> str:
-    """The MLflow experiment called `name`: found, brought back where somebody deleted it, or made; with a description,
-    of the `notebook` and of the `search` whose trials it has, and an order of its charts, where it has none."""
+    """The id of the MLflow experiment `name`, which is restored if it was deleted, and created if it is missing.
+    Without a description it gets one, for the `notebook`, or the `search` whose trials it has, and an order of its
+    charts."""
     if (experiment := client.get_experiment_by_name(name)) is None:
         with _locked(workspace):
             if (experiment := client.get_experiment_by_name(name)) is None:
                 location = workspace.artifacts.resolve().as_uri() if is_embedded(workspace) else None
-                made = str(client.create_experiment(name, artifact_location=location))
-                _describe(client, made, notebook, search)
-                return made
+                created = str(client.create_experiment(name, artifact_location=location))
+                _describe(client, created, notebook, search)
+                return created
     if experiment.lifecycle_stage == "deleted":
         client.restore_experiment(experiment.experiment_id)
     if names.TAG_NOTE not in experiment.tags:  # of an earlier version; one that a person has emptied has an empty one
@@ -118,8 +119,9 @@ def create_run(
     config: Mapping[str, Any],
     trials: str = "",
 ) -> str:
-    """A run that waits: state SCHEDULED, `tags`, a description with the way back to our pages, and the config flattened
-    into parameters. Returns its id. `trials`: id of the experiment of its trials, where it is a search's own."""
+    """Create a waiting run: status SCHEDULED, `tags`, a description with links back to Scalebook's pages, and the
+    flattened config as parameters. Returns its id. `trials`: id of the experiment of its trials, for a search's own
+    run."""
     from mlflow.entities import Param, RunTag
 
     source = {names.TAG_SOURCE: tags.get(names.TAG_NOTEBOOK, "scalebook"), names.TAG_SOURCE_TYPE: "LOCAL"}
@@ -146,7 +148,7 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 def surroundings(root: Path) -> dict[str, str]:
     """Tags that say where a run comes from: host, versions of packages, and the git commit of the folder `root`, with
-    whether its files differ from it."""
+    whether files differ from it."""
     tags = {names.TAG_HOST: platform.node(), names.TAG_VERSIONS: json.dumps(_versions())}
     if commit := commit_of(root):
         tags[names.TAG_COMMIT] = commit.id
@@ -181,7 +183,7 @@ def _locked(workspace: Workspace) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Commit:
-    """`changed`: whether a file that git knows, in the folder or below it, differs; None where that is not known."""
+    """A git commit. `changed`: whether a tracked file in or below the folder differs; None if not known."""
 
     id: str
     changed: bool | None
@@ -191,15 +193,15 @@ _known: dict[Path, tuple[float, Commit | None]] = {}
 
 
 def commit_of(folder: Path) -> Commit | None:
-    """The commit of a folder, and whether its files differ from it, found without running anything of the repository.
+    """The commit of a folder, and whether its files differ from it, found without running code from the repository.
 
-    None where the folder is in no repository of this user's, or git is missing or too slow. It may be a stranger's: its
-    `.git/config` can name programs (a file system monitor, filters, a transport) that git runs when it looks at files.
-    The commit is asked of `rev-parse`, which looks at none; whether files differ of a git directory made for the
-    question, which has the repository's objects and index, and no settings.
+    None if the folder is in no repository of this user, or git is missing or too slow. The repository may be a
+    stranger's: its `.git/config` can name programs (a file system monitor, filters, a transport) that git runs when it
+    reads files. `rev-parse`, which gives the commit, reads no files; the comparison uses a temporary git directory,
+    with the repository's objects and index but no settings.
     """
-    at, commit = _known.get(folder, (0.0, None))
-    if not at or time.monotonic() - at > GIT_LASTING_S:
+    checked_at, commit = _known.get(folder, (0.0, None))
+    if not checked_at or time.monotonic() - checked_at > GIT_LASTING_S:
         commit = _asked_of_git(folder)
         _known[folder] = time.monotonic(), commit
     return commit
@@ -213,17 +215,17 @@ def _asked_of_git(folder: Path) -> Commit | None:
     commit, top, objects, index = lines
     if not all(sign in "0123456789abcdef" for sign in commit) or len(commit) not in (40, 64):
         return None
-    with tempfile.TemporaryDirectory(prefix="scalebook-git-") as made:
-        place = Path(made)
+    with tempfile.TemporaryDirectory(prefix="scalebook-git-") as temporary:
+        place = Path(temporary)
         (place / "HEAD").write_text(f"{commit}\n", encoding="ascii")
         settings = GIT_CONFIG.format(format="sha1" if len(commit) == 40 else "sha256")
         (place / "config").write_text(settings, encoding="ascii")
         for needed in ("refs", "objects"):
             (place / needed).mkdir()
-        here = {"GIT_OBJECT_DIRECTORY": str(folder / objects), "GIT_INDEX_FILE": str(folder / index), **NO_SETTINGS}
+        env = {"GIT_OBJECT_DIRECTORY": str(folder / objects), "GIT_INDEX_FILE": str(folder / index), **NO_SETTINGS}
         words = ("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all", "--no-renames", "--", ".")
-        told = _git(folder, f"--git-dir={place}", f"--work-tree={top}", *words, **here)
-    return Commit(commit, None if told is None else bool(told.strip()))
+        changes = _git(folder, f"--git-dir={place}", f"--work-tree={top}", *words, **env)
+    return Commit(commit, None if changes is None else bool(changes.strip()))
 
 
 def _git(folder: Path, *words: str, **more: str) -> str | None:
@@ -233,10 +235,10 @@ def _git(folder: Path, *words: str, **more: str) -> str | None:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     environment |= {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [program, *GIT_SAFELY, "-C", str(folder), *words], env={**environment, **more}, capture_output=True,
             text=True, timeout=GIT_DEADLINE_S, check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except (subprocess.TimeoutExpired, OSError, ValueError):
         return None
-    return done.stdout if done.returncode == 0 else None
+    return process.stdout if process.returncode == 0 else None

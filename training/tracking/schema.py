@@ -1,7 +1,7 @@
-"""Whether a database is of this MLflow's version: looked up before MLflow opens it, and not changed.
+"""Checks the version of a database before MLflow opens it, without changing it.
 
-MLflow makes tables that it misses, also in a database of another version, and refuses that only then. The versions that
-it knows are read from its migrations' files, without importing it or them.
+MLflow creates missing tables even in a database of another version, and refuses that database only afterwards. The
+versions that it knows are read from its migration files, without importing them.
 """
 
 import importlib.metadata
@@ -23,19 +23,19 @@ REVISION: Final = re.compile(r"^(revision|down_revision)\b[^=\n]*= *[\"']([0-9a-
 DATABASE: Final = re.compile(r"(postgresql|mysql|mssql|sqlite)(\+\w+)?://")
 QUESTION: Final = "SELECT version_num FROM alembic_version"
 TABLES: Final = frozenset({"experiments", "runs"})
-"""Some that MLflow has had from its beginning: with them, and without a version, a database is of its first ones."""
+"""Tables that MLflow has always had: a database with them and without a version is of one of the first versions."""
 
 
 class Revisions(NamedTuple):
-    """Of a database's tables, as MLflow's migrations name them."""
+    """The schema versions that the installed MLflow knows, from its migrations."""
 
     newest: str
     known: frozenset[str]
 
 
 def require_known(address: str) -> None:
-    """ConfigError, with the remedy, for a database of another MLflow's version. Any other store is not looked at, nor
-    a database that is empty or does not answer."""
+    """ConfigError for a database of another MLflow version. Other stores are not checked, nor a database that is empty
+    or does not answer."""
     if not DATABASE.match(address):
         return
     import sqlalchemy  # 0.1 s; MLflow does it anyway
@@ -45,20 +45,20 @@ def require_known(address: str) -> None:
     except sqlalchemy.exc.ArgumentError:  # as MLflow will say
         return
     is_file = url.get_backend_name() == "sqlite" and url.database
-    found = _of_file(Path(url.database or "")) if is_file else _of_server(url)
+    revision = _of_file(Path(url.database or "")) if is_file else _of_server(url)
     revisions = _revisions()
-    if found is None or revisions is None or found == revisions.newest:
+    if revision is None or revisions is None or revision == revisions.newest:
         return
-    version, shown = importlib.metadata.version("mlflow"), str(url.render_as_string(hide_password=True))
-    if found and found not in revisions.known:
+    version, safe_url = importlib.metadata.version("mlflow"), str(url.render_as_string(hide_password=True))
+    if revision and revision not in revisions.known:
         raise ConfigError(
-            shown, f"is of a newer MLflow than {version}, which does not know its version {found}",
+            safe_url, f"is of a newer MLflow than {version}, which does not know its version {revision}",
             "Install a newer one: pip install --upgrade mlflow. Nothing was changed.",
         )  # fmt: skip
-    older = found or "one of the first"
+    older = revision or "one of the first"
     raise ConfigError(
-        shown, f"is of an older MLflow than {version}: its version is {older}, not {revisions.newest}",
-        f"Copy it, then run: mlflow db upgrade '{shown}'. Nothing was changed.",
+        safe_url, f"is of an older MLflow than {version}: its version is {older}, not {revisions.newest}",
+        f"Copy it, then run: mlflow db upgrade '{safe_url}'. Nothing was changed.",
     )  # fmt: skip
 
 
@@ -69,9 +69,9 @@ def _revisions() -> Revisions | None:
     folder = Path(spec.origin).parent / MIGRATIONS if spec and spec.origin else None
     files = [*folder.glob("*.py")] if folder and folder.is_dir() else []
     pairs = [dict(REVISION.findall(path.read_text(encoding="utf-8"))) for path in files]
-    known = frozenset(pair["revision"] for pair in pairs if "revision" in pair)
-    newest = [*known - {pair.get("down_revision") for pair in pairs}]
-    return Revisions(newest[0], known) if len(newest) == 1 else None
+    ids = frozenset(pair["revision"] for pair in pairs if "revision" in pair)
+    newest = [*ids - {pair.get("down_revision") for pair in pairs}]
+    return Revisions(newest[0], ids) if len(newest) == 1 else None
 
 
 def _of_file(path: Path) -> str | None:

@@ -1,7 +1,8 @@
-"""What a job on another machine tells MLflow: written beside it, line by line, and told to the store where that is.
+"""The spool of a job on another node: it writes its calls to MLflow into a file, and they are replayed where the store
+is.
 
-Of the few methods of MLflow's client that a run uses. Lines are appended in one write each, and never changed; files
-are copied, so that each is what it was when it was told of. `replay` may tell a line twice: MLflow keeps one point.
+It has the few methods of MLflow's client that a run uses. Each line is appended in one write and never changed; files
+are copied, so that a later change does no harm. `replay` may send a line twice: MLflow keeps one point.
 """
 
 import json
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
     from mlflow.entities import Metric, Param, RunTag
 
 SPOOL: Final = "SCALEBOOK_SPOOL"
-"""The environment's word for the folder; the process of a job on another machine has it."""
+"""The environment variable with the spool's folder; a job's process on another node has it."""
 LINES: Final = "lines.jsonl"
 FILES: Final = "files"
 APPLIED: Final = "applied"
-"""File beside the lines, where the store is: how many bytes of them it has been told."""
+"""File beside the lines, where the store is: how many of their bytes have been replayed."""
 LARGEST: Final = 2**22
-"""Bytes of lines that are told in one go."""
+"""How many bytes of lines are replayed at once."""
 BEGIN: Final = (
     "UPDATE runs SET start_time = CASE status WHEN 'SCHEDULED' THEN :at ELSE start_time END, status = 'RUNNING' "
     "WHERE run_uuid = :run AND lifecycle_stage = 'active'"
@@ -33,7 +34,7 @@ BEGIN: Final = (
 
 
 class Spool:
-    """In place of an MlflowClient. Any process and thread of the run may write."""
+    """Takes the place of an MlflowClient. Any process and thread of the run may write."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -47,7 +48,7 @@ class Spool:
         tags: "Sequence[RunTag]" = (),
         synchronous: bool | None = None,
     ) -> None:
-        assert not params, "a run's parameters are written where it is made"
+        assert not params, "a run's parameters are recorded when it is created"
         if metrics:
             points = [(metric.key, metric.value, metric.timestamp, metric.step) for metric in metrics]
             self._tell(run_id, "points", points)
@@ -66,9 +67,9 @@ class Spool:
     def update_run(self, run_id: str, status: str | None = None) -> None:
         self._tell(run_id, "status", status)
 
-    def begun(self, run_id: str, at: float) -> None:
-        """As `mark_running` tells it."""
-        self._tell(run_id, "begun", at)
+    def begun(self, run_id: str, started: float) -> None:
+        """Record that the run has started, for `mark_running`."""
+        self._tell(run_id, "begun", started)
 
     def set_terminated(self, run_id: str, status: str | None = None, end_time: int | None = None) -> None:
         self._tell(run_id, "terminated", [status, int(time.time() * 1000) if end_time is None else end_time])
@@ -76,31 +77,31 @@ class Spool:
     def log_artifact(self, run_id: str, local_path: str, artifact_path: str | None = None) -> None:
         source = Path(local_path)
         name = f"{time.time_ns()}-{os.getpid()}"
-        beside, kept = self.folder / FILES / f".{name}", self.folder / FILES / name
+        beside, target = self.folder / FILES / f".{name}", self.folder / FILES / name
         beside.mkdir()
         shutil.copyfile(source, beside / source.name)
-        beside.rename(kept)
+        beside.rename(target)
         self._tell(run_id, "artifact", [f"{FILES}/{name}/{source.name}", artifact_path])
 
-    def _tell(self, run_id: str, what: str, told: Any) -> None:
-        line = json.dumps([run_id, what, told]).encode() + b"\n"
+    def _tell(self, run_id: str, call: str, arguments: Any) -> None:
+        line = json.dumps([run_id, call, arguments]).encode() + b"\n"
         handle = os.open(self.folder / LINES, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             if os.write(handle, line) != len(line):
-                raise OSError(f"{self.folder / LINES}: a line could not be written whole")
+                raise OSError(f"{self.folder / LINES}: a line could not be written completely")
         finally:
             os.close(handle)
 
 
-def mark_running(client: "MlflowClient | Spool", run_id: str, at: float) -> None:
-    """The run is RUNNING, if it waited since `at` (unix s): the wait is no part of the duration that MLflow shows. A
-    search that goes on has its first start.
+def mark_running(client: "MlflowClient | Spool", run_id: str, started: float) -> None:
+    """Mark a run as RUNNING. If it was SCHEDULED, its start time becomes `started` (unix s), so that the duration in
+    MLflow does not include the wait; a resumed search keeps its first start.
 
-    MLflow's interface cannot change when a run started, so its database is told; behind a server of somebody else's
-    the wait stays in the duration.
+    MLflow's API cannot change a run's start time, so this changes its database; behind another server the wait stays
+    part of the duration.
     """
     if isinstance(client, Spool):
-        client.begun(run_id, at)
+        client.begun(run_id, started)
         return
     engine: Any = getattr(client._tracking_client.store, "engine", None)
     if engine is None:
@@ -108,32 +109,33 @@ def mark_running(client: "MlflowClient | Spool", run_id: str, at: float) -> None
         return
     from sqlalchemy import text
 
-    told = {"run": run_id, "at": int(at * 1000)}
+    parameters = {"run": run_id, "at": int(started * 1000)}
     with engine.begin() as connection:
-        done = connection.execute(text(BEGIN), told)
-    if not done.rowcount:
+        result = connection.execute(text(BEGIN), parameters)
+    if not result.rowcount:
         client.update_run(run_id, status="RUNNING")  # which says why it cannot be
 
 
 def replay(folder: Path, run_id: str, client: "MlflowClient") -> bool:
-    """Tell the store what has come since the last time; False where more is there, or a file has not come yet.
+    """Send the store the lines that have arrived since the last call; False if there are more, or a file has not
+    arrived yet.
 
-    What MLflow raises goes to the caller, who tries again: from the line that failed.
+    Raises MLflow's errors; the next call goes on from the line that failed.
     """
-    done = told_so_far(folder)
+    offset = told_so_far(folder)
     try:
         with (folder / LINES).open("rb") as file:
-            file.seek(done)
+            file.seek(offset)
             read = file.read(LARGEST)
     except FileNotFoundError:
         return True
-    whole = read[: read.rfind(b"\n") + 1]
-    for lines in _together(whole.splitlines(keepends=True)):
+    complete = read[: read.rfind(b"\n") + 1]
+    for lines in _together(complete.splitlines(keepends=True)):
         if not _tell(folder, run_id, client, [json.loads(line) for line in lines]):
             return False
-        done += sum(map(len, lines))
-        records.put(folder / APPLIED, str(done).encode())
-    return len(read) < LARGEST and len(whole) == len(read)
+        offset += sum(map(len, lines))
+        records.put(folder / APPLIED, str(offset).encode())
+    return len(read) < LARGEST and len(complete) == len(read)
 
 
 def told_so_far(folder: Path) -> int:
@@ -160,22 +162,22 @@ def _tell(folder: Path, run_id: str, client: "MlflowClient", lines: Sequence[Any
     from mlflow.entities import Metric, RunTag
 
     lines = [line for line in lines if line[0] == run_id]
-    for what, told in (lines[0][1:],) if lines and lines[0][1] != "points" else ():
-        if what == "tag":
-            client.set_tag(run_id, *told)
-        elif what == "tags":
-            client.log_batch(run_id, tags=[RunTag(*tag) for tag in told], synchronous=True)
-        elif what == "status":
-            client.update_run(run_id, status=told)
-        elif what == "begun":
-            mark_running(client, run_id, told)
-        elif what == "terminated":
-            client.set_terminated(run_id, *told)
-        elif what == "artifact":
-            file = (folder / told[0]).resolve()
+    for call, arguments in (lines[0][1:],) if lines and lines[0][1] != "points" else ():
+        if call == "tag":
+            client.set_tag(run_id, *arguments)
+        elif call == "tags":
+            client.log_batch(run_id, tags=[RunTag(*tag) for tag in arguments], synchronous=True)
+        elif call == "status":
+            client.update_run(run_id, status=arguments)
+        elif call == "begun":
+            mark_running(client, run_id, arguments)
+        elif call == "terminated":
+            client.set_terminated(run_id, *arguments)
+        elif call == "artifact":
+            file = (folder / arguments[0]).resolve()
             if not file.is_relative_to(folder.resolve()) or not file.is_file():
                 return False
-            client.log_artifact(run_id, str(file), told[1])
+            client.log_artifact(run_id, str(file), arguments[1])
     if lines and lines[0][1] == "points":
         points = [Metric(*point) for line in lines for point in line[2]]
         for first in range(0, len(points), 1000):

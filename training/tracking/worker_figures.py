@@ -1,9 +1,9 @@
-"""Figures of single workers: `workers.jsonl`, in the job's folder while it runs, among the run's artifacts afterwards.
+"""Metrics of single workers: `workers.jsonl`, in the job's folder while it runs, among the run's artifacts afterwards.
 
-As metrics they would bury the run's own: 16 workers have 170. A line for each point, written by worker 0 alone:
-`{"updates": 90, "samples": 2880, "seconds": 0.41, "metrics": {"worker_1/perf/samples_per_second": 160.0}}`. The
-last line has each worker's totals. The earlier ones, for curves, have the first CURVES workers, and cease at LIVE
-bytes. Runs recorded by earlier versions have the same names as metrics.
+As MLflow metrics they would bury the run's own: 16 workers have 170. Worker 0 writes a line for each point:
+`{"updates": 90, "samples": 2880, "seconds": 0.41, "metrics": {"worker_1/perf/samples_per_second": 160.0}}`. The last
+line has each worker's totals. The earlier lines, for curves, have the first CURVES workers, and stop at LIVE bytes.
+Runs recorded by earlier versions have these names as metrics.
 """
 
 import json
@@ -20,28 +20,28 @@ from scalebook.training.tracking.run_reader import MetricCurve
 CURVES: Final = 64
 LIVE: Final = 2**22
 LARGEST: Final = 2**24
-"""Bytes that are read; of a longer file nothing is."""
+"""The largest file that is read, bytes; of a longer one nothing is."""
 MOST_POINTS: Final = 400_000
-"""Values that are kept of a file: what LARGEST bytes hold of ours."""
+"""The most values kept of a file: as many as LARGEST bytes of our own hold."""
 NAME: Final = re.compile(r"worker_(\d{1,6})/(perf|ps|system)/[a-z0-9_]{1,40}", re.ASCII)
 AXES: Final = (names.UPDATES, names.SAMPLES, names.SECONDS)
 
 
 def of_worker(metric: str) -> int | None:
-    """Whose figure this is; None for one of the run."""
-    found = NAME.fullmatch(metric)
-    return int(found[1]) if found else None
+    """The worker whose metric this is; None for the run's own."""
+    match = NAME.fullmatch(metric)
+    return int(match[1]) if match else None
 
 
 class WorkerFile:
-    """Writes it; for one process. OSError where the disk is full."""
+    """Writes the file; for one process. OSError if the disk is full."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / names.WORKERS_JSONL
         self._size = 0
 
     def add(self, axes: Mapping[str, float], metrics: Mapping[str, float], last: bool = False) -> None:
-        """`last`: the totals, which are written in any case."""
+        """Append a line. `last`: the totals, which are always written."""
         if not last:
             if self._size > LIVE:
                 return
@@ -57,12 +57,12 @@ class WorkerFile:
 
 @dataclass(frozen=True)
 class WorkerFigures:
-    """What a file tells."""
+    """The content of the file."""
 
     last: dict[str, float] = field(default_factory=dict)
-    """Last values, by metric."""
+    """The last values, by metric."""
     points: dict[str, list[tuple[float, float, float, float]]] = field(default_factory=dict)
-    """Updates, samples, seconds, value; by metric."""
+    """By metric, points (updates, samples, seconds, value)."""
 
     def curve(self, run_id: str, metric: str) -> MetricCurve:
         columns = [list(column) for column in zip(*self.points.get(metric, []), strict=True)] or [[], [], [], []]
@@ -71,7 +71,7 @@ class WorkerFigures:
 
 
 def parsed(content: bytes) -> WorkerFigures:
-    """The figures in such a file, which may be anybody's: what is no figure of a worker is left out."""
+    """Parse such a file, which may be anybody's: whatever is not a worker's metric is left out."""
     figures, room = WorkerFigures(), MOST_POINTS
     for line in content[:LARGEST].splitlines() if len(content) <= LARGEST else ():
         for name, point in _points(line):
@@ -94,18 +94,18 @@ def _points(line: bytes) -> Iterator[tuple[str, tuple[float, float, float, float
     updates, samples, seconds = (_number(raw.get(axis)) for axis in AXES)
     if updates is None or samples is None or seconds is None:
         return
-    for name, said in metrics.items():
-        value = _number(said)
+    for name, raw_value in metrics.items():
+        value = _number(raw_value)
         if value is not None and NAME.fullmatch(name):
             yield name, (updates, samples, seconds, value)
 
 
-def _number(said: Any) -> float | None:
+def _number(raw: Any) -> float | None:
     """None for what is no finite number."""
-    if isinstance(said, bool) or not isinstance(said, int | float):
+    if isinstance(raw, bool) or not isinstance(raw, int | float):
         return None
     try:
-        value = float(said)
+        value = float(raw)
     except OverflowError:
         return None
     return value if math.isfinite(value) else None

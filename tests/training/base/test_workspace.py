@@ -59,10 +59,22 @@ def test_notebooks_are_the_markdown_files_of_the_folder(tmp_path: Path) -> None:
             "scalebook.toml: cluster: is not a table with address and files. Write [cluster], below it",
         ),
         ("cluster.adress = 'auto'", "scalebook.toml: cluster: is not a table with address and files"),
-        ("cluster.address = 6379", "scalebook.toml: cluster.address: is '6379', no address of a cluster. Write addr"),
-        ("cluster.address = 'a b:6379'", "scalebook.toml: cluster.address: is 'a b:6379', no address of a cluster"),
-        ("cluster.address = '10.0.0.1'", "scalebook.toml: cluster.address: is '10.0.0.1', no address of a cluster"),
-        ("cluster.address = 'a:80'", "scalebook.toml: cluster.address: is 'a:80', no address of a cluster"),
+        (
+            "cluster.address = 6379",
+            "scalebook.toml: cluster.address: is '6379', which is not an address of a cluster. Write addr",
+        ),
+        (
+            "cluster.address = 'a b:6379'",
+            "scalebook.toml: cluster.address: is 'a b:6379', which is not an address of a cluster",
+        ),
+        (
+            "cluster.address = '10.0.0.1'",
+            "scalebook.toml: cluster.address: is '10.0.0.1', which is not an address of a cluster",
+        ),
+        (
+            "cluster.address = 'a:80'",
+            "scalebook.toml: cluster.address: is 'a:80', which is not an address of a cluster",
+        ),
         ("cluster.files = 'shared'", "scalebook.toml: cluster.files: is neither auto nor copied"),
         ("modules = [1]", "scalebook.toml: modules: must be a list of names"),
     ],

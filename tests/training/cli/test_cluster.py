@@ -28,7 +28,7 @@ def test_without_the_extra_it_says_what_to_install(
     assert main(["cluster", *words]) == 2
     assert capsys.readouterr().err == (
         "scalebook: error: scalebook cluster: needs Ray, which is not installed. "
-        "Run pip install 'scalebook[cluster]', here and on each machine of the cluster.\n"
+        "Run pip install 'scalebook[cluster]', here and on each node of the cluster.\n"
     )
 
 
@@ -36,10 +36,10 @@ def test_without_the_extra_it_says_what_to_install(
     ("words", "says"),
     [
         (["start", "--cores", "0"], "--cores: is 0. Write how many"),
-        (["start", "--join", "a"], "--join: is 'a', no address."),
+        (["start", "--join", "a"], "--join: is 'a', which is not an address."),
         (["start", "--join", "a:6379", "--port", "6380"], "--port: is the head's, and --join names it."),
         (["start", "--token", "x"], "--token: goes with --join."),
-        (["start", "--join", "a:6379"], "token: is not there: without it no machine joins."),
+        (["start", "--join", "a:6379"], "token: is missing: without it no node can join."),
     ],
 )
 def test_mistakes_are_named(

@@ -88,7 +88,7 @@ def test_a_job_on_two_machines_is_stopped_and_cleared_on_both(
         "",
     )
     os.utime(part / REMOTE, (1, 1))
-    assert executor.failure_reason(mine) == "its part on b has ended before training began: lost with b"
+    assert executor.failure_reason(mine) == "its part on b ended before training began: lost with b"
     write_state(part, RemoteState(theirs, cleared=True))
     assert executor.clear(mine)
 
@@ -112,11 +112,11 @@ def test_a_run_has_one_port_and_one_key_that_nothing_shows(tmp_path: Path) -> No
 
 def test_machines_are_those_that_a_living_cluster_daemon_names(bench: Bench) -> None:
     executor, spool = RayExecutor(bench.workspace), ClusterSpool(bench.workspace).create()
-    assert (executor.machines(), executor.without()) == ([], "waits for a machine; the cluster is being asked")
+    assert (executor.machines(), executor.without()) == ([], "waits for a node; the cluster is being asked")
     spool.note(KnownNodes(ProcessId.of(), [NodeDevices([0, 1], name="b")], {"c": "does not answer"}))
     assert executor.machines() == [NodeDevices([0, 1], name="b")]
     spool.note(KnownNodes(ProcessId.of(), [], {"c": "does not answer"}))
-    assert executor.without() == "waits for a machine of the cluster; c does not answer"
+    assert executor.without() == "waits for a node of the cluster; c does not answer"
     spool.note(KnownNodes(replace(ProcessId.of(), start=1), [NodeDevices([0], name="b")]))
     assert executor.machines() == []
 

@@ -12,7 +12,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_token_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is not there: without it no machine joins"):
+    with pytest.raises(ConfigError, match="is missing: without it no node can join"):
         found_token()
     path = make_token()
     word = path.read_text()

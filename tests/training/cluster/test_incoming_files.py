@@ -111,7 +111,7 @@ def test_a_piece_of_a_log_behind_one_that_was_lost_is_not_put_behind_a_gap(
 )
 def test_a_machine_cannot_write_elsewhere(here: Path, path: str) -> None:
     piece = FilePiece(path, "1-1-1", 0, b"x", 1)
-    with pytest.raises(ValueError, match="a machine has sent a file named"):
+    with pytest.raises(ValueError, match="a node has sent a file named"):
         IncomingFiles(here).write_piece(piece)
     (here / "link").symlink_to("/tmp")
     with pytest.raises(ValueError, match="through a link"):

@@ -45,5 +45,5 @@ def test_without_a_token_and_without_an_address_nobody_is_met(token: Path) -> No
     with pytest.raises(ConfigError, match="without one anybody may run code"):
         reached("10.0.0.1:6379", {"RAY_AUTH_TOKEN_PATH": str(token)})
     for environ in ({}, {"RAY_ADDRESS": "auto"}):
-        with pytest.raises(ConfigError, match="nothing of Ray runs here"):
+        with pytest.raises(ConfigError, match="has started nothing here"):
             reached("auto", {**TOKEN, **environ})

@@ -102,7 +102,7 @@ def test_a_part_that_ends_before_training_ends_the_job(spread: Bench) -> None:
     os.kill(there, signal.SIGKILL)
     result = wait_for(job.result, "how it ended")
     assert (result.failure, result.cause) == (
-        "worker lost", "its part on b has ended before training began: ended with code -9"
+        "worker lost", "its part on b ended before training began: ended with code -9"
     )  # fmt: skip
 
 
@@ -110,7 +110,7 @@ def test_more_machines_than_there_are_is_said(spread: Bench) -> None:
     job = spread.job(nodes=3, seconds=0.1)
     spread.supervise()
     wait_for(lambda: waiting_reasons(spread.workspace)[job.id].startswith("waits for 3 machines"), "why")
-    assert waiting_reasons(spread.workspace)[job.id] == "waits for 3 machines at once; there are 2: a, b"
+    assert waiting_reasons(spread.workspace)[job.id] == "waits for 3 nodes at once; there are 2: a, b"
 
 
 # --- real runs -------------------------------------------------------------------------------------------------------

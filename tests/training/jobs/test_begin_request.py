@@ -41,7 +41,7 @@ def test_a_job_ends_with_its_agent_and_what_it_has_started_too(what: str, tmp_pa
             agent.wait(10)
             assert job.wait(10) == -9
             wait_for(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, "its child's end")
-            assert "nobody hears of this run any more" in said.read_text()
+            assert "this run can no longer report" in said.read_text()
         else:
             agent.resume()
             assert job.is_running()

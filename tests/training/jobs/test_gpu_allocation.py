@@ -146,7 +146,7 @@ def test_a_job_whose_gpu_was_taken_meanwhile_waits_again(nvml: Put, bench: Bench
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == GPUS_TAKEN
         assert (job.state(), job.claimed()) == ("waiting", False)
-        assert f"job {job.id} waits again: GPU-0 is another run's by now" in job.log.read_text(encoding="utf-8")
+        assert f"job {job.id} waits again: another run has taken GPU-0 meanwhile" in job.log.read_text(encoding="utf-8")
 
 
 def test_the_supervisor_lets_it_wait(tmp_path: Path) -> None:
@@ -173,7 +173,9 @@ def test_who_cannot_look_for_long_says_so(
     handle = locks.opened(bench.workspace.hidden / gpu_allocation.LOCK)
     assert locks.acquired(handle)
     try:
-        with pytest.raises(ConfigError, match=r"fit: cannot begin: another run that is starting holds lending\.lock"):
+        with pytest.raises(
+            ConfigError, match=r"fit: cannot begin: another run that is starting has held lending\.lock"
+        ):
             job_requests._write(bench.workspace, asked(bench.workspace), "{}", inline=True)
         assert list(bench.workspace.jobs.iterdir()) == []
         with at_once(tmp_path, [of_the_queue(bench, "GPU-0"), on_a_cpu(bench)]) as got:

@@ -94,10 +94,10 @@ def test_over_machines_each_has_its_part_of_ddp(description: Description) -> Non
     two = [NodeDevices(list(range(8)), [Gpu(f"GPU-{name}{n}", "A", 1) for n in range(4)], name) for name in "ab"]
     assert found(config("ddp", 8), description, two) == []
     assert found(config("ddp", 9), description, two) == [
-        "trainer.devices: is 9, and each worker of DDP needs a GPU of its own: no machine has more than 4"
+        "trainer.devices: is 9, and each worker of DDP needs a GPU of its own: no node has more than 4"
     ]
     assert found(config("auto", accelerator="gpu"), description, [NodeDevices([0], name="a")]) == [
-        "trainer.accelerator: asks for a GPU and no machine has one"
+        "trainer.accelerator: asks for a GPU and no node has one"
     ]
 
 

@@ -117,11 +117,11 @@ def test_a_job_on_two_machines_has_as_much_of_each_at_once_or_nothing() -> None:
     held = [start.lease for start in made.starts]
     waits = plan([on_two("z", 2)], held, machines)
     assert waits.starts == []
-    assert waits.reasons["z"] == "waits for 2 cores on each of 2 machines; 0 of 2 free on a, run x has both"
+    assert waits.reasons["z"] == "waits for 2 cores on each of 2 nodes; 0 of 2 free on a, run x has both"
     (late,) = plan([on_two("z", 2)], held[1:], machines).starts  # c and a are free, of b only two cores
     assert {late.machine, *(lent.machine for lent in late.others)} == {"a", "b"}
     alone = plan([on_two("z")], [], machines[:1])
-    assert alone.reasons["z"] == "waits for 2 machines at once; there is 1: a"
+    assert alone.reasons["z"] == "waits for 2 nodes at once; there is 1: a"
 
 
 def test_a_job_that_no_machine_holds_is_spread_over_as_few_as_hold_it() -> None:
@@ -136,7 +136,7 @@ def test_a_job_that_no_machine_holds_is_spread_over_as_few_as_hold_it() -> None:
     assert (start.machine, start.others) == ("s", [])  # it is free; sharing a core there is nothing new
     busy = [Lease("r", "r", [0], machine=name) for name in "abc"]
     waits = plan([wide], busy, four)
-    assert waits.reasons["x"] == "waits for 4 cores on each of 2 machines; 3 of 4 free on a, run r has the other"
+    assert waits.reasons["x"] == "waits for 4 cores on each of 2 nodes; 3 of 4 free on a, run r has the other"
 
 
 def test_why_workers_share_devices_is_said() -> None:
@@ -147,7 +147,7 @@ def test_why_workers_share_devices_is_said() -> None:
         f"{waits} 4 workers share them, since only DDP is spread by itself: write trainer.num_nodes"
     )
     assert plan([replace(request("x", 5), spreads=True)], busy, machines).reasons["x"] == (
-        f"{waits} 5 workers share them, since the machines have no room for equal parts of them"
+        f"{waits} 5 workers share them, since the nodes have no room for equal parts of them"
     )
 
 
@@ -173,7 +173,7 @@ def test_two_jobs_on_the_same_machines_do_not_wait_for_each_other() -> None:
     made = plan(waiting, busy, machines)
     assert made.starts == []
     assert made.reasons == {
-        "x": "waits for 2 cores on each of 2 machines; 1 of 2 free on b, run r has the other",
+        "x": "waits for 2 cores on each of 2 nodes; 1 of 2 free on b, run r has the other",
         "y": "behind 1 run",
         "small": "behind 2 runs",
     }
@@ -417,9 +417,7 @@ def test_data_that_do_not_travel_choose_the_machine() -> None:
     assert busy.reasons["x"] == "waits for 1 core; 0 of 2 free on a, run z has both"
     assert [start.request.id for start in busy.starts] == ["y"]
     both = plan([replace(asked, nodes=2), request("y", created=1)], [], [a, b])
-    assert both.reasons["x"] == (
-        "waits for a machine with /w/data (data.root), which does not travel: copy it there, to the same path; not on b"
-    )
+    assert both.reasons["x"] == ("waits for a node with /w/data (data.root): copy it there, to the same path; not on b")
     assert [start.request.id for start in both.starts] == ["y"]
 
 
@@ -438,14 +436,14 @@ def test_it_begins_with_as_few_as_it_needs_and_takes_what_is_free() -> None:
     assert (start.machine, start.others) == ("a", [Allocation("c", [0, 1])])
     waits = plan([asked], [*busy, Lease("c", "c", [1], machine="c")], MACHINES)
     assert waits.starts == []
-    assert waits.reasons["x"] == "waits for 2 cores on each of 2 machines; 1 of 2 free on b, run b has the other"
-    assert plan([asked], [], MACHINES[:1]).reasons["x"] == "waits for 2 machines at once; there is 1: a"
+    assert waits.reasons["x"] == "waits for 2 cores on each of 2 nodes; 1 of 2 free on b, run b has the other"
+    assert plan([asked], [], MACHINES[:1]).reasons["x"] == "waits for 2 nodes at once; there is 1: a"
 
 
 def test_one_that_runs_gets_what_is_free_up_to_all_its_machines() -> None:
     made = plan([], [elastic()], MACHINES)
     assert made.joins == [Join("x", Allocation("b", [0, 1])), Join("x", Allocation("c", [0, 1]))]
-    assert made.reasons == {"x": "3 of 3 machines"}
+    assert made.reasons == {"x": "3 of 3 nodes"}
     held = replace(elastic(), others=[Allocation("b", [0, 1]), Allocation("c", [0, 1])])
     assert plan([], [held], MACHINES).joins == []
     assert plan([], [replace(elastic(), grows=None)], MACHINES).joins == []
@@ -455,26 +453,26 @@ def test_who_waits_comes_first_and_keeps_what_it_waits_with() -> None:
     made = plan([request("y", 2, created=1)], [elastic(created=0)], MACHINES[:2])
     assert [start.request.id for start in made.starts] == ["y"]
     assert (made.joins, made.reasons["x"]) == (
-        [], "1 of 3 machines; waits for more: 2 cores; 0 of 2 free on b, run y has both"
+        [], "1 of 3 nodes; waits for more: 2 cores; 0 of 2 free on b, run y has both"
     )  # fmt: skip
     both = replace(request("y", 2, created=1), nodes=2)
     made = plan([both], [elastic()], MACHINES[:2])
     assert (made.starts, made.joins) == ([], [])
-    assert made.reasons["x"] == "1 of 3 machines; waits for more: what is free is kept for a run that waits"
+    assert made.reasons["x"] == "1 of 3 nodes; waits for more: what is free is reserved for a run that waits"
 
 
 def test_of_two_that_run_the_one_that_was_first_in_the_queue_gets_it() -> None:
     later = replace(elastic(created=5), id="y", name="y", machine="b")
     made = plan([], [later, elastic(created=1)], MACHINES[:3])
     assert made.joins == [Join("x", Allocation("c", [0, 1]))]
-    assert made.reasons["y"] == "1 of 3 machines; waits for more: 2 cores; 0 of 2 free on a, run x has both"
+    assert made.reasons["y"] == "1 of 3 nodes; waits for more: 2 cores; 0 of 2 free on a, run x has both"
 
 
 def test_a_machine_that_has_failed_it_or_has_no_gpu_is_not_given() -> None:
     made = plan([], [replace(elastic(), barred={"b"})], MACHINES[:2])
     assert made.joins == []
-    assert made.reasons["x"] == "1 of 3 machines; waits for more: b had a part in it that ended"
-    assert plan([], [elastic()], MACHINES[:1]).reasons["x"] == "1 of 3 machines; waits for more: no other is there"
+    assert made.reasons["x"] == "1 of 3 nodes; waits for more: its part on b has ended"
+    assert plan([], [elastic()], MACHINES[:1]).reasons["x"] == "1 of 3 nodes; waits for more: there is no other node"
     asked = replace(request("x", 1), nodes=3, least=1, accelerator="gpu")
     there = [*MACHINES[:2], NodeDevices([0, 1], [Gpu("GPU-c", "C", 1)], "c")]
     assert plan([], [replace(elastic(), grows=asked)], there).joins == [Join("x", Allocation("c", [0, 1], ["GPU-c"]))]

@@ -1,4 +1,4 @@
-"""Locks on files (flock(2)), which the kernel releases when their holder dies."""
+"""File locks (flock(2)), which the kernel releases when their holder dies."""
 
 import fcntl
 import os
@@ -9,12 +9,13 @@ from pathlib import Path
 
 
 def opened(path: Path) -> int:
-    """A descriptor of the lock file at `path`, made where there is none. Closing it releases the lock."""
+    """A descriptor of the lock file at `path`, which is created if it is missing. Closing the descriptor releases the
+    lock."""
     return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
 
 
 def acquired(handle: int, patience_s: float = 0.0) -> bool:
-    """Lock the open file for this process alone; False where another one holds it still after `patience_s` seconds."""
+    """Lock the open file for this process alone; False if another process still holds it after `patience_s` seconds."""
     deadline = time.monotonic() + patience_s
     while True:
         try:
@@ -28,7 +29,8 @@ def acquired(handle: int, patience_s: float = 0.0) -> bool:
 
 
 def is_held(handle: int) -> bool:
-    """Whether another process holds the open file's lock. Those who ask share it, and are not taken for its holder."""
+    """Whether another process holds the open file's lock. Those who ask take a shared lock, so they are not taken for
+    its holder."""
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -38,7 +40,7 @@ def is_held(handle: int) -> bool:
 
 @contextmanager
 def only_one(path: Path) -> Iterator[bool]:
-    """Hold the lock at `path` while inside: True. False where another process holds it."""
+    """Hold the lock at `path` meanwhile and yield True; yield False if another process holds it."""
     handle = opened(path)
     try:
         yield acquired(handle)

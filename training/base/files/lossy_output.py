@@ -1,4 +1,4 @@
-"""Standard output that may be lost: a full disk under the log must not end who writes there."""
+"""Standard output that may be lost: a full disk under the log must not end the process that writes to it."""
 
 import io
 import os
@@ -35,6 +35,6 @@ class _Lossy(io.RawIOBase):
 
 
 def forgive() -> None:
-    """Have this process and its forks print by the line to where they print now, or to nowhere while that is full."""
+    """Make this process and its forks print line by line, and drop what a full disk does not take."""
     sys.stdout = io.TextIOWrapper(io.BufferedWriter(_Lossy(1)), "utf-8", "backslashreplace", line_buffering=True)
     sys.stderr = io.TextIOWrapper(io.BufferedWriter(_Lossy(2)), "utf-8", "backslashreplace", line_buffering=True)

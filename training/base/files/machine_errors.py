@@ -1,4 +1,4 @@
-"""What a machine refuses, said in one line: no room on a disk, folders that cannot be written, a locked database."""
+"""Errors of the machine, reported in one line: a full disk, a folder that cannot be written, a locked database."""
 
 import errno
 import os
@@ -10,14 +10,14 @@ from typing import Final
 from scalebook.training.base.errors import ConfigError
 
 LEAST: Final = 2**20
-"""Bytes; with less left a disk counts as full: the store and the logs need some at every run."""
+"""A disk with fewer bytes left counts as full: the store and the logs need some for every run."""
 
 ERRORS: Final = (errno.ENOSPC, errno.EDQUOT)
 WORDS: Final = ("no space left on device", "disk quota exceeded", "database or disk is full")
-"""Of the operating system and of SQLite, in lower case."""
+"""Messages of the operating system and of SQLite, in lower case."""
 
 EXIT_NO_ROOM: Final = 74
-"""Exit code (EX_IOERR) of a process that could not write what it had to: for want of room, and of nothing else."""
+"""Exit code (EX_IOERR) of a process that could not write because a disk is full, and for no other reason."""
 
 
 def is_full(error: BaseException) -> bool:
@@ -31,12 +31,12 @@ def says_full(text: str) -> bool:
 
 
 class NoRoom(ConfigError):
-    """What was asked for could not be written, for want of room. Nothing of it is left."""
+    """Something could not be written because the disk is full. Nothing of it is left."""
 
 
 @contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """While something is written below `folder`: whatever says that a disk is full becomes a NoRoom."""
+    """Turn every error of a full disk into a NoRoom, while something is written below `folder`."""
     try:
         yield
     except Exception as error:
@@ -50,14 +50,14 @@ def disk_errors(folder: Path) -> Iterator[None]:
 
 
 def disk_problem(folder: Path) -> str:
-    """What is wrong with the disk of `folder`: `the disk of /data is full (0.2 MB left)`; "" where it has room."""
+    """What is wrong with the disk of `folder`: `the disk of /data is full (0.2 MB left)`; "" if it has room."""
     try:
         disk = os.statvfs(folder)
     except OSError:
         return ""
-    left = disk.f_frsize * (disk.f_bfree if os.geteuid() == 0 else disk.f_bavail)
-    if left < LEAST:
-        return f"the disk of {folder} is full ({left / 2**20:.1f} MB left)"
+    free_bytes = disk.f_frsize * (disk.f_bfree if os.geteuid() == 0 else disk.f_bavail)
+    if free_bytes < LEAST:
+        return f"the disk of {folder} is full ({free_bytes / 2**20:.1f} MB left)"
     if disk.f_files and not disk.f_favail:
         return f"the disk of {folder} cannot hold more files"
     return ""
@@ -83,7 +83,7 @@ DATABASE: Final = {
 
 @contextmanager
 def refusals_told() -> Iterator[None]:
-    """While something is submitted or written: what the machine refuses becomes a ConfigError, all else passes."""
+    """Turn errors of the machine into a ConfigError; others pass."""
     try:
         yield
     except ConfigError:
@@ -95,12 +95,12 @@ def refusals_told() -> Iterator[None]:
 
 
 def refusal(error: BaseException | None) -> ConfigError | None:
-    """What `error`, or what it came from, says about the machine; None where that is nothing known."""
+    """The ConfigError for `error`, or for a cause of it, if that is a known error of the machine; else None."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in REMEDIES and error.filename is not None:
             return ConfigError(str(error.filename), f"cannot be used ({error.strerror})", REMEDIES[error.errno])
-        for words, (what, remedy) in DATABASE.items():
+        for words, (problem, remedy) in DATABASE.items():
             if words in str(error):
-                return ConfigError("the database of runs", what, remedy)
+                return ConfigError("the database of runs", problem, remedy)
         error = error.__cause__ or error.__context__
     return None

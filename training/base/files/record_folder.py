@@ -1,4 +1,4 @@
-"""A folder of records, one of each type: a job's, a search's."""
+"""A folder with one record of each type: a job's, a search's."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RecordFolder:
-    """Access to its files. Reading is safe at any time: a file is there whole or not at all."""
+    """Reads and writes the records of a folder. Reading is safe at any time: a file is complete or missing."""
 
     path: Path
     FILES: ClassVar[Mapping[type, str]]
-    """The file of each type of record."""
+    """The file name of each type of record."""
     DURABLE: ClassVar[Collection[type]]
-    """Those that are on the disk once they are written, and so outlast a power cut."""
+    """The types that are flushed to disk when written, so that they survive a power cut."""
 
     @property
     def id(self) -> str:
@@ -35,7 +35,7 @@ class RecordFolder:
         return self.path / "stop"
 
     def broken(self) -> list[BrokenRecord]:
-        """The records that cannot be read."""
+        """The errors of all records that cannot be read."""
         errors = []
         for kind, name in self.FILES.items():
             try:
@@ -45,14 +45,14 @@ class RecordFolder:
         return errors
 
     def write(self, record: Any) -> None:
-        """Write the file that belongs to the record's type."""
+        """Write the file of the record's type."""
         records.save(self.path / self.FILES[type(record)], record, durable=type(record) in self.DURABLE)
 
 
 def load_once(path: Path, kind: type[T]) -> T:
-    """A record that never changes, read once. FileNotFoundError where there is none, Broken where it cannot be read."""
-    asked: Any = kind
-    record: T = _kept(path, asked)
+    """A record that never changes, read once. FileNotFoundError if it is missing, BrokenRecord if it cannot be read."""
+    untyped: Any = kind
+    record: T = _kept(path, untyped)
     return record
 
 
@@ -65,5 +65,5 @@ def _kept(path: Path, kind: type[Any]) -> Any:
 
 
 def forget() -> None:
-    """Read everything anew, as a process that has just begun would."""
+    """Forget what `load_once` has read."""
     _kept.cache_clear()

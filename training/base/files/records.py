@@ -1,8 +1,8 @@
-"""Records: the small files by which processes know of each other, each of one type, written whole and read with care.
+"""Records: small files by which processes know of each other, each of one type, written atomically and read safely.
 
-What lies in a file may be anything: torn by a crash, emptied by a power cut, written by hand or by a newer Scalebook.
-So whoever reads says what type is expected, and gets that type, None where there is no file, or `BrokenRecord`, which
-names the file and what is wrong with it. `peek` takes garbage for nothing, for files that are written again soon.
+A file may hold anything: it may be torn by a crash, emptied by a power cut, written by hand or by a newer Scalebook. So
+a reader states the type that it expects, and gets that type, None if there is no file, or `BrokenRecord`, which names
+the file and what is wrong with it. `peek` returns None for a broken file too, for files that are soon written again.
 """
 
 import copy
@@ -22,18 +22,19 @@ from scalebook.training.base.files import yaml
 from scalebook.training.base.files.safe_reading import opened
 
 VERSION: Final = 1
-"""Of all records together. Keys may come and go within one; a record whose keys change their meaning needs the next."""
+"""The version of all records. Keys may come and go within a version; if a key changes its meaning, the version
+rises."""
 
 LARGEST: Final = 64 * 2**20
-"""Bytes; the largest record of ours, a description, has 0.2 MB."""
+"""The largest file that is read, bytes; our largest record, a description, has 0.2 MB."""
 
 T = TypeVar("T")
 Decoder = Callable[[Any, str], Any]
-"""From JSON's content and its key to the value; ValueError says what was expected."""
+"""Maps JSON content and its key to the value; ValueError says what was expected."""
 
 
 class BrokenRecord(ConfigError):
-    """A file that is there and is no record of its kind. `newer`: it may well be one, of a later version than ours."""
+    """A file that exists and is not a record of its type. `newer`: a later version of Scalebook wrote it."""
 
     def __init__(self, path: Path, why: str, newer: bool = False) -> None:
         self.path, self.why, self.newer = path, why, newer
@@ -45,7 +46,7 @@ class BrokenRecord(ConfigError):
 
 
 def load(path: Path, kind: type[T]) -> T | None:
-    """The record in `path`: a dataclass, or any type made of JSON's; None where there is no file. Raises Broken."""
+    """The record in `path`: a dataclass, or any type made of JSON's; None if there is no file. Raises BrokenRecord."""
     content = _content(path)
     if content is None:
         return None
@@ -53,7 +54,7 @@ def load(path: Path, kind: type[T]) -> T | None:
 
 
 def parse(path: Path, content: bytes, kind: type[T]) -> T:
-    """The record in `content`, which was read from `path`. Raises Broken."""
+    """The record in `content`, which was read from `path`. Raises BrokenRecord."""
     try:
         raw = json.loads(content.decode("utf-8"))
     except RecursionError:
@@ -73,7 +74,7 @@ def parse(path: Path, content: bytes, kind: type[T]) -> T:
 
 
 def peek(path: Path, kind: type[T]) -> T | None:
-    """`load`, where a broken file is as good as none."""
+    """Like `load`, but a broken file gives None."""
     try:
         return load(path, kind)
     except BrokenRecord:
@@ -81,7 +82,7 @@ def peek(path: Path, kind: type[T]) -> T | None:
 
 
 def mapping(path: Path) -> dict[str, Any] | None:
-    """The YAML mapping in `path`; None where there is no file. Raises Broken."""
+    """The YAML mapping in `path`; None if there is no file. Raises BrokenRecord."""
     content = _content(path)
     if content is None:
         return None
@@ -90,29 +91,29 @@ def mapping(path: Path) -> dict[str, Any] | None:
     except ConfigError as error:
         raise BrokenRecord(path, f"{error.problem.key} {error.problem.message}") from None
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-        raise BrokenRecord(path, f"no YAML: {error or type(error).__name__}") from None
+        raise BrokenRecord(path, f"not YAML: {error or type(error).__name__}") from None
     if not isinstance(content_, dict) or not all(isinstance(key, str) for key in content_):
-        raise BrokenRecord(path, "no mapping of names" if content.strip() else "empty")
+        raise BrokenRecord(path, "not a mapping of names" if content.strip() else "empty")
     return content_
 
 
 @lru_cache(maxsize=256)
 def _yaml(content: bytes) -> Any:
-    """10 ms for a search, of which pages and commands read the same ones again and again."""
+    """Cached: a search takes 10 ms, and pages and commands read the same ones again and again."""
     return yaml.load(content.decode("utf-8"), ours=True)
 
 
 def save(path: Path, record: Any, *, durable: bool = False) -> None:
-    """Replace `path` by a dataclass, with our version, or by plain JSON content. See `put`."""
+    """Replace `path` with a dataclass and our version, or with plain JSON content. See `put`."""
     content = {"version": VERSION, **asdict(record)} if is_dataclass(record) else record  # type: ignore[arg-type]
     put(path, json.dumps(content, indent=1).encode(), durable=durable)
 
 
 def put(path: Path, content: bytes, *, durable: bool = False, mode: int | None = None) -> None:
-    """Replace `path` in one step: a reader sees the old or the new content, and a failure leaves the old one alone.
+    """Replace `path` atomically: a reader sees the old or the new content, and a failure leaves the old one.
 
-    `durable`: also after a power cut, which takes a few ms. `mode`: who may use it from then on, where that is not what
-    the process gives its files; before, only this user. OSError where it cannot be written.
+    `durable`: also after a power cut, which takes a few ms. `mode`: the file's mode, if not the process's default;
+    until then only this user can read it. OSError if it cannot be written.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
     try:
@@ -134,7 +135,7 @@ def put(path: Path, content: bytes, *, durable: bool = False, mode: int | None =
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in `folder` on the disk: a new or renamed file is else gone after a power cut."""
+    """Flush the names in `folder` to disk: otherwise a power cut can lose a new or renamed file."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -218,8 +219,8 @@ def _of_dict(inner: Decoder) -> Decoder:
 
 def _of_union(kinds: list[Any], optional: bool) -> Decoder:
     """`X | None`; or classes, of which each but the first has a field with one choice (a Literal) that tells it."""
-    first, *told = kinds
-    inner, by_field = _decoder(first), [(_tag(kind), _decoder(kind)) for kind in told]
+    first, *others = kinds
+    inner, by_field = _decoder(first), [(_tag(kind), _decoder(kind)) for kind in others]
 
     def decode(raw: Any, key: str) -> Any:
         if raw is None and optional:
@@ -241,16 +242,16 @@ def _tag(kind: Any) -> tuple[str, str]:
 
 def _of_class(kind: type) -> Decoder:
     """Keys that the class does not have are passed over."""
-    known: list[tuple[str, Decoder, bool]] = []  # filled at the first use, since classes may hold their own kind
+    decoders: list[tuple[str, Decoder, bool]] = []  # filled at the first use, since classes may hold their own kind
 
     def decode(raw: Any, key: str) -> Any:
         if not isinstance(raw, dict):
             raise ValueError(_expected(raw, key, "mapping"))
-        if not known:
+        if not decoders:
             hints = get_type_hints(kind)
-            known.extend((field.name, _decoder(hints[field.name]), _required(field)) for field in fields(kind))
+            decoders.extend((field.name, _decoder(hints[field.name]), _required(field)) for field in fields(kind))
         values = {}
-        for name, inner, required in known:
+        for name, inner, required in decoders:
             if name in raw:
                 values[name] = inner(raw[name], f"{key}.{name}" if key else name)
             elif required:
@@ -264,7 +265,7 @@ def _required(field: Any) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
 
 
-def _expected(raw: Any, key: str, what: str) -> str:
-    shown = repr(raw)
-    shown = f"{shown[:40]}..." if len(shown) > 40 else shown
-    return f"{key or 'the whole'} is {shown}, not {what}"
+def _expected(raw: Any, key: str, wanted: str) -> str:
+    text = repr(raw)
+    text = f"{text[:40]}..." if len(text) > 40 else text
+    return f"{key or 'the whole'} is {text}, not {wanted}"

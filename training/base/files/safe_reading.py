@@ -1,6 +1,7 @@
-"""Files that a person wrote, read with care: whatever is wrong with one is said in one line that names it.
+"""Safe reading of files that people wrote: whatever is wrong with one is reported in one line that names it.
 
-And files that processes of ours have written, in a folder that may be a stranger's: no link of those is followed.
+Also of files that Scalebook's processes have written, in a folder that may be a stranger's: their links are not
+followed.
 """
 
 import errno
@@ -12,20 +13,20 @@ from typing import IO, Final
 from scalebook.training.base.errors import ConfigError
 
 MOST_BYTES: Final = 4_000_000
-"""Of a notebook, a config, or settings. A notebook of 500 lines has 20 kB."""
+"""The largest notebook, config or settings file, bytes. A notebook of 500 lines has 20 kB."""
 
 MOST_OWN_BYTES: Final = 2**26
-"""Of a file that a process of ours has written and that is read at once; a record has 0.2 MB at most."""
+"""The largest file of Scalebook's own that is read whole, bytes; a record has 0.2 MB at most."""
 
 MARKS: Final = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
-"""How a text of another encoding begins."""
+"""Byte order marks of other encodings."""
 
 
 def read_bytes(path: Path, *, regular: bool = False) -> bytes:
-    """What is in `path`; ConfigError where it is missing, a folder, too large, or cannot be read.
+    """The content of `path`; ConfigError if it is missing, a folder, too large, or cannot be read.
 
-    With `regular` only of a file on disk: a pipe would be waited for, a device never ends. A person who names a pipe
-    on the command line means it.
+    `regular` allows only a file on disk: reading a pipe would wait, a device never ends. A pipe named on the command
+    line is allowed.
     """
     try:
         facts = path.stat()
@@ -52,13 +53,13 @@ def _unreadable(path: Path, error: OSError) -> ConfigError:
 
 
 def decoded(path: Path, content: bytes) -> str:
-    """`content` as UTF-8 text, a byte order mark included; ConfigError where it is none."""
+    """`content` as UTF-8 text, a byte order mark included; ConfigError if it is not UTF-8."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         other = MARKS.get(content[:2])
-        what = f"is {other}" if other else f"is not UTF-8 at byte {error.start}"
-        raise ConfigError(str(path), what, "Save it as UTF-8.") from error
+        problem = f"is {other}" if other else f"is not UTF-8 at byte {error.start}"
+        raise ConfigError(str(path), problem, "Save it as UTF-8.") from error
 
 
 def read_text(path: Path) -> str:
@@ -67,7 +68,7 @@ def read_text(path: Path) -> str:
 
 
 def leads_out(path: Path, root: Path) -> bool:
-    """Whether `path` is, or lies beyond, a link out of the folder `root`."""
+    """Whether a link leads from `path` out of the folder `root`."""
     try:
         return not path.resolve().is_relative_to(root.resolve())
     except (OSError, RuntimeError):  # a loop of links leads nowhere, and cannot be read
@@ -75,8 +76,8 @@ def leads_out(path: Path, root: Path) -> bool:
 
 
 def opened(path: Path) -> IO[bytes]:
-    """A file that processes of ours write, such as a log, to be read; it may not be there. OSError, in words, also for
-    a link, which is not followed, and for a pipe, which would be waited for."""
+    """Open a file that Scalebook's processes write, such as a log. OSError if it is missing, a link (which is not
+    followed), or a pipe (which would block)."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
@@ -90,7 +91,7 @@ def opened(path: Path) -> IO[bytes]:
 
 
 def whole(path: Path, most: int = MOST_OWN_BYTES) -> bytes:
-    """All of such a file; OSError also where it has more than `most` bytes."""
+    """The whole content of such a file; OSError also if it has more than `most` bytes."""
     with opened(path) as file:
         if os.fstat(file.fileno()).st_size > most:
             raise OSError(errno.EFBIG, f"more than {most:,} bytes", str(path))
@@ -98,7 +99,8 @@ def whole(path: Path, most: int = MOST_OWN_BYTES) -> bytes:
 
 
 def read_end(path: Path, most: int = -1) -> bytes:
-    """The last `most` bytes of such a file, or all; of one that is not read why, and of none nothing: to be shown."""
+    """The last `most` bytes of such a file, or all, for display; if it cannot be read, the reason; if it is missing,
+    nothing."""
     try:
         with opened(path) as file:
             if most >= 0:

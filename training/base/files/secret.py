@@ -1,4 +1,4 @@
-"""Files for this user's eyes alone: so from their first byte, and believed only where they are so."""
+"""Secret files: only this user can read them, from their first byte on, and others are not trusted."""
 
 import errno
 import os
@@ -11,19 +11,19 @@ from scalebook.training.base.files.records import put
 
 
 def put_secret(path: Path, content: bytes) -> None:
-    """Replace it in one step, also after a power cut; its folder is made, where there is none. OSError."""
+    """Replace the file atomically and durably; create its folder if it is missing. OSError."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     put(path, content, durable=True, mode=0o600)
 
 
 def kept_secret(path: Path, make: Callable[[], bytes], is_one: Callable[[bytes], bool]) -> bytes:
-    """What the file holds; one that is missing, that others could read, or that holds none is made anew.
+    """The secret in the file; if the file is missing, readable by others, or holds none, a new one is made.
 
-    Of several that make one at once, one wins. OSError where that cannot be: also of a link, which is not followed, and
-    of another user's file, which this one neither believes nor takes away.
+    If several processes make one at once, one wins. OSError if it cannot be made, and for a link or another user's
+    file, which is neither trusted nor removed.
     """
-    if (found := _read(path)) is not None and is_one(found):
-        return found
+    if (content := _read(path)) is not None and is_one(content):
+        return content
     path.unlink(missing_ok=True)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     put_secret(beside, make())
@@ -33,9 +33,9 @@ def kept_secret(path: Path, make: Callable[[], bytes], is_one: Callable[[bytes],
         pass
     finally:
         beside.unlink()
-    if (found := _read(path)) is None or not is_one(found):
-        raise PermissionError(errno.EACCES, "somebody else keeps another file there", str(path))
-    return found
+    if (content := _read(path)) is None or not is_one(content):
+        raise PermissionError(errno.EACCES, "another user keeps a file there", str(path))
+    return content
 
 
 def _read(path: Path) -> bytes | None:

@@ -1,9 +1,9 @@
-"""What commands print, so that nothing of a stranger's moves the cursor or turns the letters of a terminal around.
+"""What commands print: a stranger's text must not control the terminal.
 
-Names, paths, messages and figures may come from anybody's file. So every command prints by `EscapingStream`, to a
-terminal or not: control characters and such as have no shape (escape sequences, directions, zero widths) are written
-out, as `\\x1b`. What Scalebook itself draws goes by `draw`; what is meant to be kept, a log or a config, by `give`; and
-what a person's own program prints in the foreground is not touched (`untouched`).
+Names, paths, messages and figures may come from anybody's file. So every command prints through `EscapingStream`, to a
+terminal or not: control and invisible characters (escape sequences, directions, zero widths) are escaped, as `\\x1b`.
+What Scalebook itself draws goes through `draw`; what is meant for a file, a log or a config, through `give`; what the
+user's own program prints in the foreground is left alone (`untouched`).
 """
 
 import sys
@@ -16,7 +16,7 @@ KEPT = "\n\t"
 
 
 def visible(text: str) -> str:
-    """`text` with all that has no shape escaped, but for line ends, tabs and spaces."""
+    """`text` with invisible characters escaped, except line ends, tabs and spaces."""
     if text.isprintable():
         return text
     return "".join(character if _has_shape(character) else _escaped(character) for character in text)
@@ -31,7 +31,7 @@ def _escaped(character: str) -> str:
 
 
 class EscapingStream:
-    """A stream of text that writes `visible` to another one, whose encoding need not have all letters."""
+    """A text stream that writes `visible` text to another one; characters that its encoding lacks are escaped."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -49,7 +49,7 @@ class EscapingStream:
 
 
 def draw(out: Any, text: str) -> None:
-    """Write `text` as it is: names in it have been made `visible`."""
+    """Write `text` as it is; the caller has made names in it `visible`."""
     stream = out.stream if isinstance(out, EscapingStream) else out
     try:
         stream.write(text)
@@ -58,13 +58,13 @@ def draw(out: Any, text: str) -> None:
 
 
 def overwrite_line(out: Any, text: str) -> None:
-    """`text` in place of the line that the cursor of this terminal is in."""
+    """Replace the terminal's current line with `text`."""
     draw(out, f"\r\x1b[2K{visible(text)}")
     out.flush()
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Container[int] = (), rule: int | None = None) -> list[str]:
-    """Lines of cells in columns, those of `right` to the right; a rule before row `rule`."""
+    """Lines with cells in columns, those in `right` right-aligned; a rule before row `rule`."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     if rule is not None:
         rows = [*rows[:rule], ["-" * width for width in widths], *rows[rule:]]
@@ -76,13 +76,13 @@ def aligned(rows: Sequence[Sequence[str]], right: Container[int] = (), rule: int
 
 
 def give(text: str) -> None:
-    """What may go to a file, on standard output: there as it is, to the byte; on a terminal as all else."""
+    """Print what may go to a file: unchanged, to the byte, unless standard output is a terminal."""
     draw(sys.stdout, visible(text.replace("\r\n", "\n").replace("\r", "\n")) if sys.stdout.isatty() else text)
 
 
 @contextmanager
 def escaped_output() -> Iterator[None]:
-    """While inside, standard output and error are `EscapingStream`."""
+    """Make standard output and error an `EscapingStream` meanwhile."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (cast(TextIO, EscapingStream(stream)) for stream in before)
     try:
@@ -93,7 +93,8 @@ def escaped_output() -> Iterator[None]:
 
 @contextmanager
 def untouched() -> Iterator[None]:
-    """Within `escaped_output`, while a person's own program prints: its progress bar moves the cursor."""
+    """Inside `escaped_output`: leave output unchanged while the user's own program prints (its progress bar moves the
+    cursor)."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (stream.stream if isinstance(stream, EscapingStream) else stream for stream in before)
     try:

@@ -1,8 +1,8 @@
-"""Configs as YAML text: read with the line of a mistake, written in one order and style.
+"""Configs as YAML text: errors name the line; writing uses one order and style.
 
-Reading is YAML 1.2 (`1e-3` is a number, `on` a word). What is written reads the same under YAML 1.1 too, which the
-parser behind LightningCLI speaks (`yaml_flow.py`). No text costs more than a moment or some megabytes: limits are
-looked at while the tree of nodes grows, before any value is made, and whatever lies beyond them is never built.
+Reading is YAML 1.2 (`1e-3` is a number, `on` a word). What is written reads the same under YAML 1.1, which
+LightningCLI's parser uses (`yaml_flow.py`). No text costs more than a moment or some megabytes: limits are checked
+while the tree of nodes grows, before any value is made.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,23 +22,23 @@ TOP_KEYS: Final = (
     "seed_everything", "threads", "float32_matmul_precision", "gpu_share", "trainer", "model", "data", "optimizer",
     "lr_scheduler", "lr_scaling", "noise_scale", "ckpt_path",
 )  # fmt: skip
-"""Keys of a config, in the order in which they are written."""
+"""The top keys of a config, in the order in which they are written."""
 
 FIRST_KEYS: Final = ("class_path", "strategy", "devices")
 
 MOST_CHARACTERS: Final = 500_000
 MOST_VALUES: Final = 10_000
-"""Keys and values, those behind an alias counted wherever it stands; 0.4 s to read."""
+"""The most keys and values, those behind an alias counted each time; 0.4 s to read."""
 
 DEEPEST: Final = 32
-"""Levels of nesting; a config has about six, and twelve with all its defaults written out."""
+"""The deepest nesting; a config has about six levels, and twelve with all defaults written out."""
 
 MOST_DIGITS: Final = 18
-"""Of a whole number: what the stores of runs and studies hold (64 bits)."""
+"""The most digits of a whole number: what the stores of runs and studies hold (64 bits)."""
 
 INTEGER: Final = "tag:yaml.org,2002:int"
 STRANGE: Final = tuple(f"tag:yaml.org,2002:{name}" for name in ("set", "omap", "pairs", "binary"))
-"""Values that no config has and that are not written again as they were read."""
+"""Types that no config has and that would not be written again as they were read."""
 
 SPLIT: Final = "Split it, or leave out what is not needed."
 
@@ -46,48 +46,48 @@ SPLIT: Final = "Split it, or leave out what is not needed."
 def load(text: str, *, ours: bool = False) -> Any:
     """The content of YAML `text` as plain dicts, lists and scalars; ConfigError names the line of a mistake.
 
-    Also where it is longer, deeper or larger than the limits above; what is `ours`, with all
-    defaults written out, may be twice what somebody wrote.
+    It is also raised beyond the limits above; they are twice as high if the text is `ours`, with all defaults written
+    out.
     """
     with parser_errors():
         return Tree(text, 2 if ours else 1).value()
 
 
 def compose(text: str) -> Node | None:
-    """The tree of nodes of `text`, each with the places where it begins and ends; None for an empty text."""
+    """The tree of nodes of `text`, each with its start and end; None for an empty text."""
     with parser_errors():
         return Tree(text).root
 
 
 @contextmanager
 def parser_errors() -> Iterator[None]:
-    """Whatever the parser raises becomes a ConfigError; its key is the line, where that is known."""
+    """Turn whatever the parser raises into a ConfigError; its key is the line, if that is known."""
     try:
         yield
     except MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}" if error.problem_mark else "YAML"
         if isinstance(error, BeyondLimit):
             raise ConfigError(line, str(error.problem), error.remedy) from error
-        what = " ".join((error.problem or "cannot be read").split())
+        problem = " ".join((error.problem or "cannot be read").split())
         raise ConfigError(
-            line, f"is not YAML ({what})", "Check indentation, colons, quotes and repeated keys."
+            line, f"is not YAML ({problem})", "Check indentation, colons, quotes and repeated keys."
         ) from error
     except YAMLError as error:
-        what = " ".join(str(error).split())
-        raise ConfigError("YAML", f"cannot be read ({what})", "Check indentation, colons and quotes.") from error
+        problem = " ".join(str(error).split())
+        raise ConfigError("YAML", f"cannot be read ({problem})", "Check indentation, colons and quotes.") from error
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError, AssertionError) as error:
-        what = " ".join(str(error).split())[:80]
-        raise ConfigError("YAML", f"has a value that cannot be read ({what})", "Quote it.") from error
+        problem = " ".join(str(error).split())[:80]
+        raise ConfigError("YAML", f"has a value that cannot be read ({problem})", "Quote it.") from error
 
 
 def place_of(error: ConfigError) -> str:
-    """Where in a text that `load` refused the mistake is, as far as that is known: `line 3, column 7`, from 1."""
+    """Where the mistake is in a text that `load` refused, as far as known: `line 3, column 7`, counted from 1."""
     mark = error.__cause__.problem_mark if isinstance(error.__cause__, MarkedYAMLError) else None
     return f"line {mark.line + 1}, column {mark.column + 1}" if mark else error.problem.key
 
 
 def dump(config: Mapping[str, Any]) -> str:
-    """`config` as block YAML, top keys in the order of `TOP_KEYS`; "{}" and a line end where it is empty."""
+    """`config` as block YAML, top keys in the order of `TOP_KEYS`; "{}" and a line end if it is empty."""
     return block(_ordered(config, TOP_KEYS), 0) or "{}\n"
 
 
@@ -105,7 +105,7 @@ def _inside(value: Any) -> Any:
 
 
 class BeyondLimit(MarkedYAMLError):
-    """Text that is YAML and more of it than is read. `remedy` is a full sentence."""
+    """The text is YAML, and exceeds a limit. `remedy` is a full sentence."""
 
     def __init__(self, problem: str, mark: StringMark | None, remedy: str) -> None:
         super().__init__(None, None, problem, mark)
@@ -113,9 +113,9 @@ class BeyondLimit(MarkedYAMLError):
 
 
 class Tree:
-    """One text, read once: its nodes, with the places where they begin and end, and its value.
+    """One text, parsed once: its nodes, each with its start and end, and its value.
 
-    `room` multiplies the limits. Raises MarkedYAMLError, and whatever else ruamel raises on text that is not YAML.
+    `room` multiplies the limits. Raises MarkedYAMLError, and whatever ruamel raises for text that is not YAML.
     """
 
     def __init__(self, text: str, room: int = 1) -> None:
@@ -129,7 +129,8 @@ class Tree:
             _Followed(room * MOST_VALUES, room * DEEPEST).measure(self.root)
 
     def value(self) -> Any:
-        """Plain dicts, lists and scalars; values behind one anchor are one object. Once: it uses the nodes up."""
+        """The value as plain dicts, lists and scalars; values behind one anchor are one object. Call it once: it uses
+        up the nodes."""
         return None if self.root is None else self._yaml.constructor.construct_document(self.root)
 
 
@@ -190,11 +191,11 @@ class _Followed:
                 below, levels = self.measure(child)
                 size, depth = size + below, max(depth, levels + 1)
             if size > self.most:
-                what = f"has more than {self.most:,} values when its aliases are followed"
-                raise BeyondLimit(what, node.start_mark, SPLIT)
+                problem = f"has more than {self.most:,} values when its aliases are followed"
+                raise BeyondLimit(problem, node.start_mark, SPLIT)
             if depth > self.deepest:
-                what = f"is nested deeper than {self.deepest} levels when its aliases are followed"
-                raise BeyondLimit(what, node.start_mark, "Write it flatter.")
+                problem = f"is nested deeper than {self.deepest} levels when its aliases are followed"
+                raise BeyondLimit(problem, node.start_mark, "Write it flatter.")
         self.above.remove(id(node))
         self.known[id(node)] = size, depth
         return size, depth

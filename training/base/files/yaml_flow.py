@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 PLAIN: Final = re.compile(r"[A-Za-z_][\w./+-]*( [\w./+-]+)*", re.ASCII)
-"""Text that needs no quotes wherever it stands, unless it is one of `WORDS`."""
+"""Text that needs no quotes, unless it is one of `WORDS`."""
 
 WORDS: Final = frozenset({"null", "true", "false", "y", "n", "yes", "no", "on", "off"})
 
@@ -24,7 +24,7 @@ def flow(value: Any) -> str:
 def block(value: Mapping[str, Any], indent: int) -> str:
     """`value` with one `key: item` a line, indented by `indent` columns.
 
-    A list and an empty mapping stand on one line, a list of mappings (callbacks) with one item a line.
+    Lists and empty mappings are on one line; a list of mappings (callbacks) has one item a line.
     """
     lines = []
     for key, item in value.items():
@@ -39,7 +39,7 @@ def block(value: Mapping[str, Any], indent: int) -> str:
 
 
 def key_text(key: Any) -> str:
-    """A key as written."""
+    """A key as YAML text."""
     return _scalar(key)
 
 

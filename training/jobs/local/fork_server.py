@@ -1,11 +1,11 @@
-"""The fork server: everything imported, nothing touched, forked once per job.
+"""The fork server: a server that has imported everything, started nothing, and is forked once per job.
 
 `python -m scalebook.training.jobs.local.fork_server`.
 
-It imports torch, lightning, mlflow and this package, but no module of the user's, computes nothing, starts no thread
-and no CUDA: a fork of it is a fresh process without 6 s of imports. After its first order, when nothing else waits, it
-does once what each job would do anew (`prepare` beside the runner). Orders and reports are JSON packets on the socket
-that it is started with; when the supervisor's end closes, or the supervisor dies, it ends, and the jobs go on.
+It imports torch, lightning, mlflow and this package, but no module of the user's; it computes nothing, and starts
+neither threads nor CUDA: a fork of it is a fresh process without 6 s of imports. After its first order, when idle, it
+does once what each job would do anew (`prepare`, in the runner's module). Orders and reports are JSON packets on the
+socket that it is started with. When the supervisor closes its end, or dies, the fork server ends, and the jobs go on.
 """
 
 import argparse
@@ -44,15 +44,15 @@ from scalebook.training.tracking.spool import SPOOL
 
 Runner = Callable[[Path], int]
 Prepare = Callable[[Path | None], None]
-"""Told the first job's folder, unless that is a copy of one on another machine."""
+"""Called with the first job's folder, unless that is a copy of one on another node."""
 PACKET = 65536
 IDLE_S = 0.1
-"""Nothing has been asked for so long: there is time to prepare."""
+"""Idle time after which there is time to prepare, s."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """Start this job on these devices. Paths are absolute; `gpus` are UUIDs."""
+    """An order to start a job on these devices. Paths are absolute; `gpus` are UUIDs."""
 
     folder: str
     workspace: str
@@ -64,7 +64,8 @@ class Order:
 
 @dataclass(frozen=True)
 class Report:
-    """`ready` once, with the number of this process's threads (1 is right), then `ended` for every job.
+    """A report to the supervisor: `ready` once, with the number of this process's threads (1 is right), then `ended`
+    for every job.
 
     `code` is the exit code, or minus the number of the signal that ended the job.
     """
@@ -89,13 +90,13 @@ class ForkServer:
         self.selector.register(connection, selectors.EVENT_READ, None)
 
     def serve(self) -> None:
-        """Until the supervisor's end closes."""
+        """Serve until the supervisor closes its end."""
         self._report(Report("ready", threads=len(os.listdir("/proc/self/task"))))
         while True:
-            asked = self.selector.select(IDLE_S if self.to_prepare else None)
-            if not asked:
+            events = self.selector.select(IDLE_S if self.to_prepare else None)
+            if not events:
                 self._prepare()
-            for key, _ in asked:
+            for key, _ in events:
                 if key.data is not None:
                     self._reap(key.fd, *key.data)
                 elif packet := self.connection.recv(PACKET):
@@ -108,7 +109,7 @@ class ForkServer:
         try:
             pid = os.fork()
         except OSError as error:
-            self._report(Report("ended", job=name, code=1, problem=f"no process could be made: {error}"))
+            self._report(Report("ended", job=name, code=1, problem=f"no process could be forked: {error}"))
             return
         if pid == 0:
             self._be_the_job(order)
@@ -229,8 +230,8 @@ def load(runner: str) -> Runner:
 
 def preparing(runner: Runner) -> Prepare | None:
     """`prepare` of the runner's module, if it has one."""
-    found: Prepare | None = getattr(sys.modules[runner.__module__], "prepare", None)
-    return found
+    prepare: Prepare | None = getattr(sys.modules[runner.__module__], "prepare", None)
+    return prepare
 
 
 def main(argv: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""The supervisor's end of the fork server: start it, give it orders, hear from it, notice that it is out of date."""
+"""The supervisor's end of the fork server: start it, send orders, receive reports, notice that it is out of date."""
 
 import json
 import os
@@ -28,11 +28,11 @@ PRELOAD = (
 )
 PACKAGE = Path(__file__).resolve().parents[2]
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
-"""numpy and pyarrow (through mlflow) start threads when they are imported, unless told so."""
+"""numpy and pyarrow (through mlflow) start threads when they are imported, unless these say otherwise."""
 
 
 class ForkServerProcess:
-    """A fork server that this process started and must `close`. `connection` becomes readable when it has reported.
+    """A fork server that this process has started and must `close`. `connection` becomes readable when it has reported.
 
     Its standard output and error go to the end of the file `log`.
     """
@@ -44,16 +44,16 @@ class ForkServerProcess:
         self.sources = source_stamps(package)
         self.ready = False
         self.closed = False
-        self.connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.connection, child_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.connection.setblocking(False)
-        self.process = _spawn(log, theirs, runner, preload)
-        theirs.close()
+        self.process = _spawn(log, child_socket, runner, preload)
+        child_socket.close()
 
     def alive(self) -> bool:
         return not self.closed and alive(self.process)
 
     def order(self, order: Order) -> bool:
-        """Ask for a job; False when the process is gone and the job must wait for the next one."""
+        """Order a job; False if the fork server is gone and the job must wait for the next one."""
         try:
             self.connection.send(json.dumps(asdict(order)).encode())
         except OSError:
@@ -61,7 +61,7 @@ class ForkServerProcess:
         return True
 
     def reports(self) -> list[Report]:
-        """What it has reported since the last call. Closes this end when the other is gone."""
+        """The reports since the last call. Closes this end if the fork server is gone."""
         reports: list[Report] = []
         while not self.closed:
             try:
@@ -82,7 +82,7 @@ class ForkServerProcess:
         return source_stamps(self.package) != self.sources
 
     def close(self) -> None:
-        """End it; it holds nothing. Jobs it has forked go on and fall to this process."""
+        """End it; it holds no state. Jobs that it has forked go on and become children of this process."""
         if not self.closed:
             self.closed = True
             self.connection.close()
@@ -91,16 +91,16 @@ class ForkServerProcess:
                 os.waitpid(self.process.pid, 0)
 
 
-def _spawn(log: Path, theirs: socket.socket, runner: str, preload: tuple[str, ...]) -> ProcessId:
+def _spawn(log: Path, child_socket: socket.socket, runner: str, preload: tuple[str, ...]) -> ProcessId:
     words = ["--socket", "3", "--parent", str(os.getpid()), "--runner", runner, "--preload", ",".join(preload)]
     environ = {**ONE_THREAD, "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "1"}
     module = "scalebook.training.jobs.local.fork_server"
     with log.open("ab") as output:
-        return start(module, *words, log=output.fileno(), socket=theirs.fileno(), environ=environ)
+        return start(module, *words, log=output.fileno(), socket=child_socket.fileno(), environ=environ)
 
 
 def source_stamps(package: Path) -> frozenset[tuple[str, int, int]]:
-    """Path, time of change and size of every Python file of a package."""
+    """Path, modification time and size of every Python file of a package."""
     stamps = set()
     for path in package.rglob("*.py"):
         with suppress(FileNotFoundError):  # replaced just now

@@ -1,4 +1,4 @@
-"""Processes of this machine: found, ended and cleared away by what the kernel knows of them."""
+"""Jobs as processes of this machine: found, ended and cleared away by what the kernel knows of them."""
 
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,23 +19,23 @@ class LocalHandle:
 
     process: ProcessId
     leads_session: bool = True
-    """False for a job in the foreground: it shares its session with a person's shell, which is not part of it."""
+    """False for a job in the foreground: it shares its session with the user's shell, which is not part of the job."""
     executor: str = "local"
     folder: str = field(default="", compare=False)
-    """The job's, as whoever read the handle there knows it, whatever the record says; "" of a handle that was not read
-    from a folder of jobs."""
+    """The job's folder, from which the handle was read, whatever the record says; "" if it was not read from a
+    folder."""
 
     @classmethod
     def of_this_process(cls, *, leads_session: bool = True) -> "LocalHandle":
-        """Of this process."""
+        """The handle of this process."""
         return cls(ProcessId.of(), leads_session)
 
 
 class LocalExecutor(Executor[LocalHandle]):
-    """A job is a process and its session; what has left the session is known by having been a descendant.
+    """A job is a process, its session, and those of its descendants that have left the session.
 
-    A handle that lies in a folder may name any process. It means a job only where a process of the job has the folder's
-    log, or the record itself, open to write (`writes_to`): its main one, or, after that one's end, one of its session.
+    A handle read from a folder may name any process. It counts only if a process of the job has the folder's log, or
+    the record itself, open for writing (`writes_to`): its main process, or, after that has ended, one of its session.
     """
 
     name: ClassVar[str] = "local"
@@ -59,20 +59,21 @@ class LocalExecutor(Executor[LocalHandle]):
         if level == "terminate":
             send(handle.process, SIGTERM)
             return
-        self._family[handle] = left = self._left(handle)
-        for process in (*left, handle.process):
+        self._family[handle] = remaining = self._left(handle)
+        for process in (*remaining, handle.process):
             send(process, SIGKILL)
 
     def clear(self, handle: LocalHandle) -> bool:
-        left = self._left(handle)
-        for process in left:
+        remaining = self._left(handle)
+        for process in remaining:
             send(process, SIGKILL)
-        if not left:
+        if not remaining:
             self._family.pop(handle, None)
-        return not left
+        return not remaining
 
     def usage(self, handle: LocalHandle) -> JobUsage | None:
-        """By `/proc`: of memory the proportional set size (PSS), in which n processes have 1/n of a shared page."""
+        """The resources by `/proc`: memory is the proportional set size (PSS), in which n processes count 1/n of a
+        shared page."""
         cpu_s = memory = 0.0
         if not self.alive(handle):
             return None
@@ -98,8 +99,8 @@ class LocalExecutor(Executor[LocalHandle]):
             return []
         family = descendants(handle.process)
         members = session(handle.process) if handle.leads_session else []
-        known = [process for process in self._family.get(handle, ()) if alive(process)]
-        return [process for process in dict.fromkeys([*family, *members, *known]) if process != handle.process]
+        remembered = [process for process in self._family.get(handle, ()) if alive(process)]
+        return [process for process in dict.fromkeys([*family, *members, *remembered]) if process != handle.process]
 
     def _is_ours(self, handle: LocalHandle) -> bool:
         """Whether the handle means a job; once it has, it does for ever: no other process is that one."""

@@ -1,4 +1,4 @@
-"""Starting jobs through the fork server: keeps one ready, orders jobs from it, and hears how they end."""
+"""Starts jobs through the fork server: keeps one ready, orders jobs from it, and hears how they end."""
 
 import select
 import time
@@ -20,7 +20,7 @@ LOAD_DEADLINE_S: Final = 120.0
 
 
 class LocalLauncher(Launcher):
-    """Owns the fork server. Jobs of one that has died, or was replaced, are from then on children of this process."""
+    """Owns the fork server. When one dies, or is replaced, its jobs become children of this process."""
 
     def __init__(
         self,
@@ -37,9 +37,9 @@ class LocalLauncher(Launcher):
         self._warm: ForkServerProcess | None = None
         self._loading_since = 0.0
         self._running: dict[str, JobFolder] = {}
-        """Jobs that this fork server was asked for, and whose end it has not told."""
+        """Jobs ordered from this fork server whose end it has not reported."""
         self._orphans: dict[str, JobFolder] = {}
-        """Such of earlier ones."""
+        """The same of earlier fork servers."""
 
     @property
     def state(self) -> Literal["none", "loading", "ready"]:
@@ -56,10 +56,10 @@ class LocalLauncher(Launcher):
         return self._warm.ready
 
     def start(self, job: JobFolder, lease: Lease, away: RemoteJobContext | None = None) -> bool:
-        """`away`: for a job of another machine's workspace, of which `job` is a copy."""
+        """Start the job. `away`: for a job of another node's workspace, of which `job` is a copy."""
         assert self._warm is not None, "prepare first"
-        root, told = job.path.parents[2], None if away is None else asdict(away)
-        ordered = self._warm.order(Order(str(job.path), str(root), lease.cores, lease.gpus, told))
+        root, context = job.path.parents[2], None if away is None else asdict(away)
+        ordered = self._warm.order(Order(str(job.path), str(root), lease.cores, lease.gpus, context))
         if ordered:
             self._running[job.id] = job
         return ordered
@@ -87,7 +87,7 @@ class LocalLauncher(Launcher):
                 self._running.pop(report.job, None)
                 events.append(ProcessEnded(report.job, report.code, report.problem))
             elif report.threads != 1:
-                print(f"scalebook: the warm process has {report.threads} threads; a fork keeps only one", flush=True)
+                print(f"scalebook: the fork server has {report.threads} threads; a fork keeps only one", flush=True)
         if warm.closed:
             events.append(self._lost(warm.ready, "ended"))
         elif not warm.ready and time.monotonic() - self._loading_since > LOAD_DEADLINE_S:
@@ -97,11 +97,11 @@ class LocalLauncher(Launcher):
     def _lost(self, ready: bool, how: str) -> LauncherLost:
         self.close()
         problem = f"the process that starts runs {how}: {_last_line(self._log)}"
-        print(f"scalebook: the warm process {how}", flush=True)
+        print(f"scalebook: the fork server {how}", flush=True)
         return LauncherLost(ready, problem)
 
     def _ended_orphans(self) -> list[Event]:
-        """The dead are looked for before their exit codes are: what is dead then has been waited for after."""
+        """It looks for dead processes before their exit codes, so that every dead one has been reaped."""
         handles = {name: started.handle for name, job in self._orphans.items() if (started := job.started())}
         dead = {name: handle for name, handle in handles.items() if not alive(handle.process)}
         if dead:

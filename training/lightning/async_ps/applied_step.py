@@ -1,4 +1,4 @@
-"""What a call of `optimizer.step` does, and with which learning rate: the one place of ours that stands in its place.
+"""What a call of `optimizer.step` does, and with which learning rate: the only place where Scalebook replaces it.
 
 In this order:
 
@@ -28,7 +28,7 @@ from scalebook.training.engine.worker.worker_end import OptimizerEnd, PushResult
 
 
 class AppliedStep:
-    """Stands in the place of one optimizer's `step`, as long as its rates are scaled or its gradients are pushed."""
+    """Replaces one optimizer's `step`, as long as its rates are scaled or its gradients are pushed."""
 
     _wrapped_by_lr_sched = True  # what a scheduler of torch's looks for, lest it warn
 
@@ -42,7 +42,7 @@ class AppliedStep:
 
     @classmethod
     def of(cls, optimizer: Optimizer) -> "AppliedStep":
-        """The optimizer's AppliedStep; a new one is put in place where there is none."""
+        """The optimizer's AppliedStep; installs a new one if there is none."""
         step = vars(optimizer).get("step")
         return step if isinstance(step, cls) else cls(optimizer)
 
@@ -52,12 +52,12 @@ class AppliedStep:
             return (self._push or self._own)(*args, **kwargs)
 
     def push(self, push: Callable[..., Any] | None) -> None:
-        """Call `push` instead of the optimizer's own step from now on; None: the own step again."""
+        """Call `push` instead of the optimizer's own step from now on; None restores the own step."""
         self._push = push
         self._leave_if_idle()
 
     def scale(self, scaled: Callable[[], AbstractContextManager[None]] | None) -> None:
-        """Make each call within the context `scaled()` from now on; None: no scaling any more."""
+        """Make each call inside the context `scaled()` from now on; None ends the scaling."""
         assert scaled is None or self._scaled is nullcontext, "a learning rate is scaled by one of us"
         self._scaled = scaled or nullcontext
         self._leave_if_idle()
@@ -76,60 +76,58 @@ class CountsUpdates(Protocol):
     """A strategy whose updates are not the Trainer's steps."""
 
     def version(self, optimizer: Optimizer) -> int:
-        """Updates of this optimizer's parameters, by all workers, that this worker knows of; where workers make steps
-        of their own optimizers, the steps of this one."""
+        """Updates of this optimizer's parameters, by all workers, as this worker knows them; with `local`, the steps of
+        this worker's own optimizer."""
 
     def gradients_averaged(self) -> int:
-        """Gradients of single workers whose mean is one of these updates, or steps."""
+        """How many workers' gradients are averaged into one such update, or step."""
 
     def gradients_computed(self) -> int:
-        """Gradients of single workers, all together, that are computed while a worker counts one."""
+        """How many gradients all workers compute per such update, or step."""
 
 
 class ScaledRate:
-    """Multiplies the learning rates of all param groups of one optimizer, for the length of each of its steps.
+    """Multiplies the learning rates of all param groups of one optimizer, during each of its steps.
 
     Args:
-        made: Updates before the first step, for a strategy that does not count them itself (`counts`).
-        factor: Of the number of updates so far.
+        steps_made: Updates before the first step, for a strategy that does not count them itself (`counts`).
+        factor: A function of the number of updates so far.
     """
 
     def __init__(
-        self, optimizer: Optimizer, counts: CountsUpdates | None, made: int, factor: Callable[[int], float]
+        self, optimizer: Optimizer, counts: CountsUpdates | None, steps_made: int, factor: Callable[[int], float]
     ) -> None:
-        self._optimizer, self._counts, self._made, self._factor = optimizer, counts, made, factor
+        self._optimizer, self._counts, self._made, self._factor = optimizer, counts, steps_made, factor
         self._step = AppliedStep.of(optimizer)
         self._step.scale(self._scaled)
 
     @contextmanager
     def _scaled(self) -> Iterator[None]:
         factor, groups = self._factor(self.updates()), self._optimizer.param_groups
-        asked = [group["lr"] for group in groups]
-        scaled = [rate * factor for rate in asked]
+        rates = [group["lr"] for group in groups]
+        scaled = [rate * factor for rate in rates]
         for group, rate in zip(groups, scaled, strict=True):
             group["lr"] = rate
         try:
             yield
         finally:
             self._made += 1
-            for group, before, during in zip(groups, asked, scaled, strict=False):
+            for group, before, during in zip(groups, rates, scaled, strict=False):
                 if group["lr"] is during:
                     group["lr"] = before
 
     def updates(self) -> int:
-        """Made so far, those before a checkpoint included."""
+        """Updates so far, those before a checkpoint included."""
         return self._made if self._counts is None else self._counts.version(self._optimizer)
 
     def uninstall(self) -> None:
-        """Scale no more."""
+        """End the scaling."""
         self._step.scale(None)
 
 
 class PushingStep:
-    """Takes the place of the optimizer's own step on this one object, so that whoever steps it pushes: Lightning's
-    loops, its precision plugins, torch's GradScaler (which knows an optimizer by its identity), a model that has it in
-    hand.
-    """
+    """Replaces the step of this one optimizer object with a push, whoever calls it: Lightning's loops, its precision
+    plugins, torch's GradScaler (which knows an optimizer by its identity), or the model."""
 
     def __init__(self, optimizer: Optimizer, client: OptimizerEnd) -> None:
         self._optimizer, self._client = optimizer, client
@@ -140,9 +138,9 @@ class PushingStep:
             optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]
 
     def __call__(self, closure: Callable[[], Any] | None = None, **others: Any) -> Any:
-        """Compute the gradient, if that is still to do, hand it in and take the newest parameters.
+        """Compute the gradient, if that is still to do, push it, and pull the newest parameters.
 
-        ValueError for arguments of an optimizer's own, which only its `step` would understand.
+        ValueError for further arguments, which only the optimizer's own `step` understands.
         """
         if others:
             why = f"its step is called with {', '.join(others)}, which a server does not have"
@@ -158,16 +156,15 @@ class PushingStep:
         return output
 
     def result(self) -> PushResult:
-        """What became of the step that has just been made. A loss scaler makes none when a gradient is infinite: that
-        is handed in as a push without a gradient, for the others may be waiting for it.
-        """
+        """The result of the last step. When a gradient is infinite, a loss scaler skips the step: then this makes a
+        push without a gradient, because others may wait for it."""
         pushed, self._pushed = self._pushed, None
         if pushed is None:
             pushed = self._push(valid=False)
         return self._client.completed(pushed)
 
     def uninstall(self) -> None:
-        """Give the optimizer its own step back."""
+        """Restore the optimizer's own step."""
         self._step.push(None)
 
     def _push(self, valid: bool) -> PushResult:

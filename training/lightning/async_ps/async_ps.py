@@ -1,6 +1,6 @@
-"""SGD with a parameter server under Lightning: the glue between its Trainer and `scalebook.training.engine`.
+"""SGD with a parameter server under Lightning: connects its Trainer with `scalebook.training.engine`.
 
-Each worker runs Lightning's own loops on its share of the data; the rule says what becomes of its gradients, and
+Each worker runs Lightning's own loops on its share of the data; the rule decides how its gradients are applied, and
 whether it waits for others. Worker 0 also validates, logs and writes checkpoints, from a consistent snapshot.
 """
 
@@ -154,12 +154,12 @@ class AsyncPS(IndependentWorkers):
 
     @property
     def figures(self) -> RunFigures:
-        """What the run has measured so far."""
+        """The run's measurements so far."""
         return self.session.figures
 
     @property
     def started_with(self) -> dict[str, str]:
-        """Digests of what must be the same on all machines, by key: to be filled before a fit."""
+        """Digests of what must be the same on all nodes, by key; to be filled before a fit."""
         return self._run.started_with
 
     # --- who is there --------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class AsyncPS(IndependentWorkers):
 
     @property
     def workers(self) -> int:
-        """Workers of a fit, on all machines; the processes, but that one simulates all virtual ones."""
+        """Workers of a fit, on all nodes, simulated ones included."""
         return self.num_nodes * self._on_each
 
     @property
@@ -185,7 +185,7 @@ class AsyncPS(IndependentWorkers):
     @property
     @override
     def num_processes(self) -> int:
-        """Worker processes of the run; before it starts, of a fit."""
+        """Worker processes of the present run; before it starts, of a fit."""
         return self.session.processes or (1 if self.arguments.is_simulated else self.workers)
 
     @property
@@ -229,7 +229,8 @@ class AsyncPS(IndependentWorkers):
 
     @override
     def barrier(self, name: str | None = None) -> None:
-        """After the last before training ours are among the callbacks: `on_fit_start` sees the user's alone."""
+        """Meet the others. The strategy's own callbacks are added after the last barrier before training, so that
+        `on_fit_start` sees only the user's."""
         if name not in MEETINGS:
             super().barrier(name)
             return
@@ -269,7 +270,7 @@ class AsyncPS(IndependentWorkers):
         model: LightningModule | Module | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Compute the gradient, hand it in, take the newest parameters: the optimizer's `step` is a push."""
+        """Compute the gradient, push it, pull the newest parameters: the optimizer's `step` is a push."""
         session = self.session
 
         def computed() -> Any:
@@ -283,7 +284,7 @@ class AsyncPS(IndependentWorkers):
 
     @override
     def validation_step(self, *args: Any, **kwargs: Any) -> Any:
-        """One sign of life for each batch, for workers that a rule lets wait meanwhile: their deadline begins anew."""
+        """Validate a batch, and give a sign of life, which restarts the deadline of workers that a rule lets wait."""
         output = super().validation_step(*args, **kwargs)
         self.session.sign_of_life()
         return output
@@ -322,5 +323,5 @@ class AsyncPS(IndependentWorkers):
 
     @override
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
-        ours, self._loaded = self._loaded, {}  # it may be large
-        self.session.resume(checkpoint, ours, lambda: super(AsyncPS, self).load_optimizer_state_dict(checkpoint))
+        own_state, self._loaded = self._loaded, {}  # it may be large
+        self.session.resume(checkpoint, own_state, lambda: super(AsyncPS, self).load_optimizer_state_dict(checkpoint))

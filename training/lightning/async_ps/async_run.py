@@ -1,4 +1,4 @@
-"""The processes of AsyncPS: what they share, who becomes what, what follows when one dies."""
+"""The processes of AsyncPS: what they share, what each becomes, and what happens when one dies."""
 
 import ctypes
 import mmap
@@ -47,7 +47,7 @@ _FIXED: Final = 0x10  # MAP_FIXED of Linux
 
 
 class Piece(NamedTuple):
-    """Whole pages of memory: their address, their length in bytes, their place in the file."""
+    """Whole pages of memory: their address, length in bytes, and offset in the file."""
 
     address: int
     size: int
@@ -55,9 +55,9 @@ class Piece(NamedTuple):
 
 
 class ParameterSpill:
-    """Pages whose content lies in a file until `bring_back`. Nothing may write to them meanwhile.
+    """Pages whose content is in a file until `bring_back`. Nothing may write to them meanwhile.
 
-    The storages are held, so that what is brought back can never meet memory that somebody else was given.
+    It keeps references to the storages, so that their memory cannot be given to anything else meanwhile.
     """
 
     def __init__(
@@ -67,8 +67,7 @@ class ParameterSpill:
 
     @classmethod
     def of(cls, tensors: Iterable[Tensor]) -> "ParameterSpill":
-        """Move the large parameters that lie in CPU memory of this process alone to a file; none where the disk has no
-        room."""
+        """Move large parameters that are in this process's private CPU memory to a file; none if the disk is full."""
         storages = _storages(tensors)
         pieces = _pieces(storages) if sum(storage.nbytes() for storage in storages) >= WORTH else []
         if sum(piece.size for piece in pieces) < WORTH:
@@ -85,13 +84,14 @@ class ParameterSpill:
             return cls(pieces, storages, os.dup(file.fileno()))
 
     def forget(self) -> None:
-        """In a process forked meanwhile, which has other parameters once it has joined: let these be freed then."""
+        """Drop the references in a forked process, which gets other parameters when it joins, so that the pages can be
+        freed."""
         if self._pieces:
             os.close(self._descriptor)
         self._pieces, self._storages = (), ()
 
     def bring_back(self) -> None:
-        """Load all of it into memory again, at the same addresses. OSError where the file cannot be read."""
+        """Load everything back to the same addresses. OSError if the file cannot be read."""
         for piece in self._pieces:
             _map(piece, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
             _all_of(piece, os.preadv, self._descriptor)
@@ -115,13 +115,13 @@ def _storages(tensors: Iterable[Tensor]) -> list[UntypedStorage]:
 
 def _pieces(storages: Iterable[UntypedStorage]) -> list[Piece]:
     """The whole pages within the storages, where they are this process's own memory."""
-    private, pieces, at = _private(), list[Piece](), 0
+    private, pieces, offset = _private(), list[Piece](), 0
     for storage in storages:
         begin = storage.data_ptr()
         first, end = -(-begin // _PAGE) * _PAGE, (begin + storage.nbytes()) // _PAGE * _PAGE
         if any(low <= first and end <= high for low, high in private):
-            pieces.append(Piece(first, end - first, at))
-            at += end - first
+            pieces.append(Piece(first, end - first, offset))
+            offset += end - first
     return pieces
 
 
@@ -139,12 +139,12 @@ def _private() -> list[tuple[int, int]]:
 
 def _all_of(piece: Piece, move: Callable[[int, list[memoryview], int], int], descriptor: int) -> None:
     """Copy all bytes of a piece to or from the file, by `move`, which may copy fewer at a time."""
-    content, done = memoryview((ctypes.c_char * piece.size).from_address(piece.address)).cast("B"), 0
-    while done < piece.size:
-        moved = move(descriptor, [content[done:]], piece.offset + done)
+    content, copied = memoryview((ctypes.c_char * piece.size).from_address(piece.address)).cast("B"), 0
+    while copied < piece.size:
+        moved = move(descriptor, [content[copied:]], piece.offset + copied)
         if not moved:
-            raise OSError("the file that parameters were set aside in has ended too early")
-        done += moved
+            raise OSError("the file with the spilled parameters is too short")
+        copied += moved
 
 
 def _map(piece: Piece, flags: int, descriptor: int) -> None:
@@ -152,8 +152,8 @@ def _map(piece: Piece, flags: int, descriptor: int) -> None:
     call = ctypes.CDLL(None, use_errno=True).mmap
     call.restype = ctypes.c_void_p
     call.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_int64]
-    protection, at = mmap.PROT_READ | mmap.PROT_WRITE, 0 if descriptor < 0 else piece.offset
-    if call(piece.address, piece.size, protection, flags | _FIXED, descriptor, at) != piece.address:
+    protection, offset = mmap.PROT_READ | mmap.PROT_WRITE, 0 if descriptor < 0 else piece.offset
+    if call(piece.address, piece.size, protection, flags | _FIXED, descriptor, offset) != piece.address:
         raise OSError(ctypes.get_errno(), "parameters could not be mapped")
 
 
@@ -161,16 +161,16 @@ _NOTHING_TRAINS: Final = NodePart(1, Processes(1), 0.0)
 
 
 class AsyncRun(AroundFork):
-    """A monitor, which does not train, workers, and servers under host `process`.
+    """The processes of a run: a monitor, which does not train, workers, and servers under host `process`.
 
-    Lightning's hooks are the affair of `session`, which says what this process is at present.
+    `session`, which is what this process is at present, handles Lightning's hooks.
     """
 
     def __init__(self, arguments: AsyncArguments) -> None:
         self._arguments = arguments
         self.session = Session()
         self.started_with: dict[str, str] = {}
-        """Digests of what must be the same on all machines, by key."""
+        """Digests of what must be the same on all nodes, by key."""
         self._nodes, self._on_each = 1, 1
         self._place: NodeRank | None = None  # of this process among those that somebody started; None: it is alone
         self._machine = _NOTHING_TRAINS
@@ -182,26 +182,26 @@ class AsyncRun(AroundFork):
 
     @override
     def __getstate__(self) -> dict[str, Any]:
-        """Of a copy or a pickle: without what the processes of a run share."""
+        """The state for a copy or a pickle: without what the processes of a run share."""
         shared = ("_kept", "_aside", "_python")
         return {name: value for name, value in vars(self).items() if name not in shared} | {"_machine": _NOTHING_TRAINS}
 
     # --- in the monitor --------------------------------------------------------------------------------------------
 
     def configure(self, nodes: int, on_each: int) -> None:
-        """How many machines the Trainer has, and workers each of them."""
+        """Set the number of nodes, and of workers on each."""
         self._nodes, self._on_each = nodes, on_each
         self._place = node_rank(os.environ, nodes, on_each)
 
     @override
-    def tune(self, trainer: Trainer, run: Callable[[], Any], given: Iterable[Any]) -> bool:
+    def tune(self, trainer: Trainer, run: Callable[[], Any], objects: Iterable[Any]) -> bool:
         refuse_finders(trainer, self._place is not None)
-        modules = [module for module in given if isinstance(module, LightningDataModule)]
+        modules = [module for module in objects if isinstance(module, LightningDataModule)]
         return tune(trainer, run, modules)
 
     @override
     def before_fork(self, trainer: Trainer) -> Processes:
-        """Make what the processes share. Whatever is not training needs one worker only."""
+        """Create what the processes share. Anything but training needs only one worker."""
         if trainer.state.fn != TrainerFn.FITTING:
             self._machine = _NOTHING_TRAINS
             return self._machine.forks
@@ -248,7 +248,7 @@ class AsyncRun(AroundFork):
 
     @override
     def after_workers(self) -> None:
-        """Let go of the shared memory, and of the number of workers, which the next call may choose anew."""
+        """Release the shared memory, and forget the number of workers, which the next call may change."""
         if self._machine.is_training:
             self._kept.close()
             self._aside.bring_back()
@@ -267,24 +267,24 @@ class AsyncRun(AroundFork):
             self.session = Session(worker, machine.processes)
             return
         self._aside.forget()
-        given = (worker, self._on_each, self._arguments, machine)
+        arguments = (worker, self._on_each, self._arguments, machine)
         if isinstance(machine, SimulationNode):
             players = machine.players()
-            parts = worker_parts(*given, players, trainer, self._kept, players.next_gradient)
+            parts = worker_parts(*arguments, players, trainer, self._kept, players.next_gradient)
             self.session = ArrivingSimulation(parts, players, self._python)
         else:
-            self.session = ArrivingWorker(worker_parts(*given, machine.worker(worker), trainer, self._kept))
+            self.session = ArrivingWorker(worker_parts(*arguments, machine.worker(worker), trainer, self._kept))
 
     @override
     def become_server(self, server: int, trainer: Trainer) -> None:
-        """Become server `server`, whose rank comes after the workers'."""
+        """Become server `server`; its rank comes after the workers'."""
         machine = self._machine
         rank, end = machine.processes + server, machine.server(server)
         self.session = ServerSession(rank, machine, self._arguments, end, trainer)
 
     @override
     def stand_in(self, worker: int, trainer: Trainer) -> None:
-        """Become who stands in for worker `worker` of another machine, with its rank."""
+        """Become the proxy of worker `worker` of another node, with its rank."""
         end = self._machine.stand_in(worker)
         self.session = ServerSession(worker, self._machine, self._arguments, end, trainer)
 

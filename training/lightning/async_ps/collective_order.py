@@ -1,6 +1,5 @@
-"""Who comes to a collective. The hook decides, and what the run is configured with: the same in every worker, whoever
-calls. docs/concepts/collectives.md has the table.
-"""
+"""Which workers take part in a collective. That depends on the hook and the run's configuration alone, so every worker
+decides the same. docs/concepts/collectives.md has the table."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,13 +13,14 @@ from scalebook.training.engine.worker.worker_end import AFTER, IN_BATCH, POSITIO
 from scalebook.training.lightning.package import Callback, Checkpoint, EarlyStopping, Timer, Trainer
 
 OF_ONE_WORKER: Final = (Checkpoint, EarlyStopping, Timer)
-"""Lightning's callbacks that decide for their own worker: worker 0 alone has the first two, and each its own timer."""
+"""Lightning's callbacks that decide for their own worker: only worker 0 has the first two, and each worker has its own
+timer."""
 _CALLS_OF_ONE_METRIC: Final = 64
-"""Places kept for each metric of an epoch: a call for each of its states."""
+"""Places reserved for each metric of an epoch: a call for each of its states."""
 
 
 class Stage(Enum):
-    """How far a worker's fit has come."""
+    """The stage of a worker's fit."""
 
     PREPARING = "preparing"  # data, in worker 0 alone
     BEFORE = "before training"
@@ -29,7 +29,7 @@ class Stage(Enum):
 
 
 class CollectiveOrder:
-    """Where in its fit one worker is. The strategy sets `stage`."""
+    """A worker's present position in its fit. The strategy sets `stage`."""
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer, self.stage = trainer, Stage.PREPARING
@@ -39,11 +39,11 @@ class CollectiveOrder:
         self._metric: int | None = None  # the first place of the metric that is computed at the end of the epoch
 
     def is_alone(self, is_metric: bool = False) -> bool:
-        """Whether no other worker makes this call. `is_metric`: it sums up what has been logged (`reduce`, or the
-        state of a torchmetric).
+        """Whether no other worker makes this call. `is_metric`: the call reduces logged values (`reduce`, or the state
+        of a torchmetric).
 
-        Worker 0 alone prepares data and validates. Outside of hooks Lightning asks for itself, but for what is left of
-        an epoch's metrics when its hooks are over; callbacks that decide for their own worker may read these, too.
+        Only worker 0 prepares data and validates. Outside hooks Lightning calls for its own worker, except for the rest
+        of an epoch's metrics after its hooks; callbacks that decide for their own worker may read these too.
         """
         if self.stage is Stage.PREPARING or not self._trainer.training:
             return True
@@ -55,7 +55,7 @@ class CollectiveOrder:
 
     @property
     def logs(self) -> bool:
-        """Whether every worker may log in the present hook, in an epoch that ends for all of them together."""
+        """Whether every worker may log in the present hook, in an epoch that ends for all workers together."""
         begun = self.stage is Stage.TRAINING or self._hook == "on_train_start"
         return self._hook is not None and begun and self._trainer.training
 
@@ -72,7 +72,7 @@ class CollectiveOrder:
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """Meanwhile this worker answers itself."""
+        """Let this worker answer collectives alone meanwhile."""
         self._apart += 1
         try:
             yield
@@ -81,7 +81,7 @@ class CollectiveOrder:
 
     @contextmanager
     def at_metric(self, name: str) -> Iterator[None]:
-        """Meanwhile calls are made at the places of this metric of the epoch: the same in every worker, whatever other
+        """Number calls meanwhile by the places of this metric of the epoch: the same in every worker, whatever other
         metrics it has."""
         self._metric, self._calls = number_of_metric(name), -1
         try:
@@ -90,12 +90,11 @@ class CollectiveOrder:
             self._metric, self._last = None, ()
 
     def past_metrics(self) -> int:
-        """The place at which the metrics of this epoch are computed in all workers."""
+        """The place after all metrics of this epoch, where all workers have computed them."""
         return boundary(self._where()[0], Boundary.METRICS, POSITIONS - 1)
 
     def next(self) -> int:
-        """The number of the place of this call, as `MessageExchange.all_gather` takes it; counts the calls made in one
-        place."""
+        """The number of this call's place, for `MessageExchange.all_gather`; it counts the calls made in one place."""
         if self.stage is Stage.AFTER:
             return AFTER
         where = self._where()
@@ -128,12 +127,12 @@ class CollectiveOrder:
 
 
 def number_of_metric(name: str) -> int:
-    """The order in which workers come to the metrics of an epoch; two metrics rarely have the same."""
+    """A number that orders the metrics of an epoch in every worker; two metrics rarely have the same."""
     return crc32(name.encode()) % (POSITIONS // _CALLS_OF_ONE_METRIC)
 
 
 def set_apart(trainer: Trainer, places: CollectiveOrder) -> None:
-    """Let each hook of `OF_ONE_WORKER` run `apart`, in this process."""
+    """Run each hook of `OF_ONE_WORKER` inside `apart`, in this process."""
     for callback in trainer.callbacks:  # type: ignore[attr-defined]  # made by Lightning's callback connector
         if isinstance(callback, OF_ONE_WORKER):
             for name in _HOOKS:

@@ -1,4 +1,4 @@
-"""reduce, all_gather, broadcast and barrier of workers that do not wait for each other, except here."""
+"""Collectives (reduce, all_gather, broadcast, barrier) for workers that otherwise do not wait for each other."""
 
 import io
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from scalebook.training.lightning.async_ps.collective_order import CollectiveOrd
 from scalebook.training.lightning.package import Trainer
 
 LISTENER: Final = -1
-"""The number of a process that is no worker, and hears what the workers say before training."""
+"""The number of a process that is not a worker and only listens to the workers before training."""
 OPERATIONS: Final = ("sum", "mean", "avg", "max", "min", "product")
 
 
@@ -25,10 +25,11 @@ class _Letter(NamedTuple):
 
 
 class Collectives:
-    """One process's way into the run's meetings; in a server, only before training, and without a voice.
+    """One process's access to the run's collectives; a server takes part only before training, and sends nothing.
 
-    The answer is that of all workers on the roll, the same for each: before training, and at the start and end of an
-    epoch, of all that train; inside a batch, of all that still have batches. `meanwhile` is called while it waits.
+    The result is over the roll (the members), and the same for each of them: before training, and at the start and end
+    of an epoch, all workers that train; inside a batch, all that still have batches. `meanwhile` is called while it
+    waits.
     """
 
     def __init__(
@@ -43,11 +44,11 @@ class Collectives:
         """Whether it has met others between two batches since somebody has set this."""
 
     def barrier(self, name: str | None) -> None:
-        """Return when the others have come too."""
+        """Return when all others have come too."""
         self._exchange(f"barrier {name!r}", None)
 
     def broadcast(self, value: Any, source: int) -> Any:
-        """Worker `source`'s value; that of the first on the roll when `source` takes no part any more."""
+        """Worker `source`'s value; if it no longer takes part, that of the first worker on the roll."""
         call = f"broadcast from {source}"
         try:
             _seal(_Letter(call, value, []))
@@ -62,7 +63,7 @@ class Collectives:
         return value if source == self.worker else chosen
 
     def reduce(self, tensor: Tensor, operation: str) -> Tensor:
-        """Sum, mean, ... over the roll. A mean of integers is a floating point number."""
+        """Reduce over the roll. A mean of integers is a floating point number."""
         parts = self._tensors(f"reduce {operation}", tensor)
         stacked = torch.stack(list(parts.values()))
         if operation in ("mean", "avg"):
@@ -74,29 +75,27 @@ class Collectives:
         return by_name[operation](stacked, dim=0).to(tensor.dtype)
 
     def gather(self, tensor: Tensor) -> list[Tensor]:
-        """Each one's tensor, of whatever shape, in the order of the workers; this worker's own has its graph."""
+        """Every worker's tensor, of any shape, in the order of the workers; this worker's own keeps its graph."""
         values = self._exchange("gather", tensor.detach())
         return [tensor if w == self.worker else value.to(tensor.device) for w, value in values.items()]
 
     def all_gather(self, tensor: Tensor, sync_grads: bool) -> Tensor:
-        """[workers on the roll, *tensor.shape]. With `sync_grads` its gradient reaches the others' graphs, as in DDP:
-        all of them must call `backward`.
-        """
+        """All tensors as [workers on the roll, *tensor.shape]. With `sync_grads` gradients flow into the others'
+        graphs, as in DDP: all of them must call `backward`."""
         if sync_grads and torch.is_grad_enabled() and self.worker != LISTENER:
             gathered: Tensor = _AllGather.apply(tensor, self)  # type: ignore[no-untyped-call]
             return gathered
         return torch.stack(list(self._tensors("all_gather", tensor.detach()).values()))
 
     def decide(self, decision: bool, all_of_them: bool) -> bool:
-        """Whether all, or any, decide so."""
+        """Whether all workers, or any, decide True."""
         decisions = self._exchange(f"decision of {'all' if all_of_them else 'any'}", bool(decision)).values()
         return all(decisions) if all_of_them else any(decisions)
 
     def sum_up_epoch(self, trainer: Trainer) -> None:
-        """Compute what the epoch's steps have logged of all workers, each metric over those that have logged it.
+        """Reduce what the epoch's steps have logged over all workers, each metric over those that have logged it.
 
-        In every worker when its last batch is over, before any hook: whoever reads it there, in whichever worker, finds
-        it computed.
+        Every worker calls it after its last batch, before any hook, so that hooks find the metrics computed.
         """
         assert trainer._results is not None
         for name, metric in sorted(
@@ -109,11 +108,11 @@ class Collectives:
         self._meetings.pass_by(self.places.past_metrics())
 
     def tensors_of_roll(self, call: str, tensor: Tensor) -> dict[int, Tensor]:
-        """By worker, tensors that must have one shape."""
+        """Worker -> tensor; all must have the same shape."""
         return self._tensors(call, tensor)
 
     def letters(self, call: str, value: Any, roll: list[int]) -> dict[int, _Letter]:
-        """By worker, what it sends, and the roll that it speaks of."""
+        """Worker -> its value, and the roll that it knows."""
         return self._meet(_Letter(call, value, roll))
 
     def _tensors(self, call: str, tensor: Tensor) -> dict[int, Tensor]:
@@ -151,7 +150,7 @@ def _seal(letter: _Letter) -> bytes:
     try:
         torch.save((letter.call, value, letter.roll), buffer)
     except Exception as error:
-        raise _Unsendable(f"{type(value).__name__} cannot be sent ({error})") from error
+        raise _Unsendable(f"{type(value).__name__} cannot be sent: {error}") from error
     sealed = buffer.getvalue()
     if not isinstance(value, Tensor):
         _open(sealed)  # what the others could not open is said by whoever sent it
@@ -163,7 +162,7 @@ def _open(sealed: bytes) -> _Letter:
         try:
             return _Letter(*torch.load(io.BytesIO(sealed), map_location="cpu", weights_only=True))
         except Exception as error:
-            raise _Unsendable(f"it is of a class that is not plain data ({str(error).splitlines()[0]})") from error
+            raise _Unsendable(f"its class is not plain data ({str(error).splitlines()[0]})") from error
 
 
 class _AllGather(Function):
@@ -178,17 +177,18 @@ class _AllGather(Function):
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         collectives: Collectives = context.collectives
-        mine, worker = gradients[0], collectives.worker
-        letters = collectives.letters("backward of all_gather", mine, context.roll)
-        total = torch.zeros_like(mine[0])
+        own_gradient, worker = gradients[0], collectives.worker
+        letters = collectives.letters("backward of all_gather", own_gradient, context.roll)
+        total = torch.zeros_like(own_gradient[0])
         for letter in letters.values():
             if worker in letter.roll:
-                total += letter.value[letter.roll.index(worker)].to(mine.device)
+                total += letter.value[letter.roll.index(worker)].to(own_gradient.device)
         return total, None
 
 
 def operation_name(operation: Any) -> str:
-    """As Lightning's strategies take it: a name or a ReduceOp; None is a sum. ValueError for what cannot be done."""
+    """The name of a reduction, given like in Lightning's strategies as a name or a ReduceOp; None is a sum. ValueError
+    for an unsupported one."""
     name = "sum" if operation is None else str(operation).rsplit(".", 1)[-1].lower()
     if name not in OPERATIONS:
         raise ValueError(f"reduce: the parameter server cannot reduce by {name!r}. Use one of {', '.join(OPERATIONS)}.")

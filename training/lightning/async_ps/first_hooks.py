@@ -1,4 +1,4 @@
-"""What the strategy does before every other hook. Lightning calls a strategy's own hooks last."""
+"""Callbacks of the strategy that run before all others: Lightning calls a strategy's own hooks last."""
 
 import math
 import time
@@ -13,22 +13,21 @@ from scalebook.training.lightning.worker_role import ends_here
 
 
 def bar_totals(trainer: Trainer, gradients: int, workers: int) -> list[Callback]:
-    """The callbacks to put before a Trainer's progress bars: none where it has no bar, or one worker, or is not worker
+    """The callbacks to put before a Trainer's progress bars; none without a bar, with one worker, or in any worker but
     0.
 
-    `gradients`: of single workers, that all of them compute for each update.
+    `gradients`: how many gradients all workers compute for each update.
     """
     bars = [callback for callback in trainer.callbacks if isinstance(callback, TQDMProgressBar)]  # type: ignore[attr-defined]
     return [BarTotals(bars, gradients / workers)] if bars and workers > 1 and trainer.is_global_zero else []
 
 
 class BarTotals(Callback):
-    """Sets the total of the training bars at each batch: how many batches worker 0 will have depends on the others'
+    """Sets the total of the training progress bars at each batch: how many batches worker 0 gets depends on the others'
     speed.
 
-    With `max_steps`, which counts the updates of all workers, it is this worker's share of what is left of them,
-    `batches` for each update. Stands before the bars: a bar shows a batch that is not due at its refresh rate only if
-    that is the total.
+    With `max_steps`, which counts all workers' updates, the total is this worker's share of the rest, `batches` for
+    each update. It comes before the bars: between refreshes a bar shows a batch only if it is the last of the total.
     """
 
     def __init__(self, bars: list[TQDMProgressBar], batches: float) -> None:
@@ -47,29 +46,28 @@ class BarTotals(Callback):
     def _tell(self, trainer: Trainer, done: int, least: int) -> None:
         total = trainer.num_training_batches
         if trainer.max_steps >= 0:
-            left = max(0, trainer.max_steps - int(trainer.global_step)) * trainer.accumulate_grad_batches
-            total = min(total, max(least, done + math.ceil(left * self._batches)))
+            remaining = max(0, trainer.max_steps - int(trainer.global_step)) * trainer.accumulate_grad_batches
+            total = min(total, max(least, done + math.ceil(remaining * self._batches)))
         for bar in self._bars:
             bar.train_progress_bar.total = None if math.isinf(total) else int(total)
 
 
 def stand_first(trainer: Trainer, session: WorkerSession) -> None:
-    """Put the strategy's own callbacks before all others; those of the same types, from an earlier fit, go."""
+    """Put the strategy's own callbacks before all others, and remove those of an earlier fit."""
     totals = bar_totals(trainer, session.gradients_of_an_update, session.processes)
-    ours: list[Callback] = [FirstCallback(session), *totals]
-    kinds = {type(callback) for callback in ours}
-    theirs = [callback for callback in trainer.callbacks if type(callback) not in kinds]  # type: ignore[attr-defined]
-    trainer.callbacks = [*ours, *theirs]  # type: ignore[attr-defined]  # made by Lightning's callback connector
+    own_callbacks: list[Callback] = [FirstCallback(session), *totals]
+    kinds = {type(callback) for callback in own_callbacks}
+    other_callbacks = [callback for callback in trainer.callbacks if type(callback) not in kinds]  # type: ignore[attr-defined]
+    trainer.callbacks = [*own_callbacks, *other_callbacks]  # type: ignore[attr-defined]  # made by Lightning's callback connector
 
 
 class FirstCallback(Callback):
-    """The first callback of a worker's Trainer; keeps nothing in checkpoints. Hooks of callbacks and models may look at
-    weights and loaders, or swap them.
+    """The first callback of a worker's Trainer; it keeps nothing in checkpoints. Later hooks of callbacks and models
+    may read or swap weights and loaders.
 
-    Where updates come between two batches of the worker that writes the checkpoints, and a ModelCheckpoint is about to
-    save, the snapshot is taken before the file gets its name. Whatever else saves is right too, but a name made from
-    `global_step` before is of the version that worker 0 had, and the checkpoint, which says so itself, may be some
-    updates newer.
+    If updates come between two batches of worker 0 and a ModelCheckpoint is about to save, it takes the snapshot before
+    the file gets its name. Any other way of saving is correct too, but a name made earlier from `global_step` has
+    worker 0's version, and the checkpoint, which states its own, may be some updates newer.
     """
 
     def __init__(self, session: WorkerSession) -> None:
@@ -111,8 +109,8 @@ class FirstCallback(Callback):
     def _before_saving(self, trainer: Trainer, due: Callable[[Trainer, ModelCheckpoint], bool]) -> None:
         if not self._saves_come_first or not self._session.is_training:  # an exception comes at any time
             return
-        theirs = trainer.checkpoint_callbacks
-        if any(isinstance(callback, ModelCheckpoint) and due(trainer, callback) for callback in theirs):
+        callbacks = trainer.checkpoint_callbacks
+        if any(isinstance(callback, ModelCheckpoint) and due(trainer, callback) for callback in callbacks):
             self._session.snapshots.have()
 
 

@@ -1,4 +1,4 @@
-"""A machine's part in a run of AsyncPS, in the monitor and, inherited by the fork, in whoever it forks."""
+"""A node's part in a run of AsyncPS, in the monitor and, inherited by the fork, in its processes."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,26 +14,27 @@ from scalebook.training.lightning.processes.strategy_launcher import Processes
 
 
 class NodePart:
-    """One that trains nothing: a single process validates, tests or predicts.
+    """The part of a node in a run that does not train: a single process validates, tests or predicts.
 
-    `node`: its number. `processes`: workers' of the run, on all machines. `forks`: what is forked here.
+    `node`: its number. `processes`: worker processes of the run, on all nodes. `forks`: the processes to fork here.
     """
 
     node = 0
     several = False
-    """Whether the run has more machines than this one."""
+    """Whether the run has other nodes."""
     has_shards = True
-    """Whether the parameters lie here; else every worker here ends with the run's last version, as worker 0 does."""
+    """Whether the shards are on this node; if not, every worker here ends with the run's last version, as worker 0
+    does."""
     is_training = False
     figures: Figures | None = None
-    """What the run measures, where the monitor can read it: on the machine with the shards."""
+    """The run's measurements, if the monitor can read them: on the node with the shards."""
 
     def __init__(self, processes: int, forks: Processes, deadline_s: float) -> None:
         self.processes, self.forks, self.deadline_s = processes, forks, deadline_s
 
     @property
     def first(self) -> int:
-        """The number of the first worker here."""
+        """The number of the first worker on this node."""
         return self.forks.first
 
     def worker(self, number: int) -> WorkerEnd:
@@ -45,11 +46,11 @@ class NodePart:
         raise NotImplementedError
 
     def stand_in(self, worker: int) -> WorkerProxyEnd:
-        """Become who stands in for this worker of another machine."""
+        """Become the proxy of this worker of another node."""
         raise NotImplementedError
 
     def react(self, lost: LostProcess) -> Reaction:
-        """What follows a death, in the monitor."""
+        """Decide, in the monitor, what follows a death."""
         return Reaction.END
 
     def arrivals(self) -> Sequence[int] | None:
@@ -61,22 +62,23 @@ class NodePart:
         return {}
 
     def checkpoint(self) -> Path | None:
-        """The newest that the run has written, if it is there."""
+        """The newest checkpoint that the run has written, if it exists here."""
         return None
 
     def note_updates(self, worker: int, updates: int) -> None:
-        """What this worker's replica has: the monitor of a machine without shards says how much is lost with them."""
+        """Note the updates in this worker's replica: without shards, a node's monitor can then say how much a loss
+        costs."""
 
     def returns(self, worker: int) -> bool:
-        """Whether the results of this worker here are those of the Trainer that was asked."""
+        """Whether the Trainer on this node gets this worker's results."""
         return worker == self.first
 
     def close(self) -> None:
-        """In the monitor, when all processes here have ended."""
+        """Release resources, in the monitor, when all processes here have ended."""
 
 
 class TrainingNode(NodePart):
-    """The only machine of a run: all workers and servers are forked here."""
+    """The only node of a run: all workers and servers are forked here."""
 
     is_training = True
 
@@ -115,8 +117,8 @@ class TrainingNode(NodePart):
 
 
 class SimulationNode(TrainingNode):
-    """One on which a single process simulates all workers."""
+    """A node on which a single process simulates all workers."""
 
     def players(self) -> SimulationEnd:
-        """Become that process."""
+        """Become the process that simulates the workers."""
         return self.launch.players(self.deadline_s)

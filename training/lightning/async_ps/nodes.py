@@ -1,4 +1,4 @@
-"""The machines of a run over several, each made by its own monitor before the fork."""
+"""The nodes of a run over several, each created by its own monitor before the fork."""
 
 import ipaddress
 from collections.abc import Mapping, Sequence
@@ -33,15 +33,21 @@ from scalebook.training.lightning.processes.threads import shared_out
 
 
 class FirstNode(TrainingNode):
-    """The machine with the shards: processes here stand in for the workers of the others."""
+    """The node with the shards: a process here is the proxy of each worker of another node."""
 
     several = True
 
     def __init__(
-        self, launch: Launch, forks: Processes, deadline_s: float, deaths: ServerDeaths, port: ServerEndpoint, here: int
+        self,
+        launch: Launch,
+        forks: Processes,
+        deadline_s: float,
+        deaths: ServerDeaths,
+        port: ServerEndpoint,
+        on_node: int,
     ) -> None:
         super().__init__(launch, forks, deadline_s, deaths)
-        self._port, self._here = port, here
+        self._port, self._here = port, on_node
 
     @override
     def stand_in(self, worker: int) -> WorkerProxyEnd:
@@ -49,7 +55,7 @@ class FirstNode(TrainingNode):
 
     @override
     def arrivals(self) -> Sequence[int] | None:
-        """Nobody's while workers of another machine are behind those here, who cannot do anything meanwhile."""
+        """None while another node's workers are behind those here, which then only wait."""
         arrivals = super().arrivals()
         if arrivals is None:
             return None
@@ -58,7 +64,7 @@ class FirstNode(TrainingNode):
 
 
 class OtherNode(NodePart):
-    """A machine whose workers reach the shards on the first one."""
+    """A node whose workers reach the shards on the first node."""
 
     several = True
     has_shards = False
@@ -84,8 +90,8 @@ class OtherNode(NodePart):
 
     @override
     def returns(self, worker: int) -> bool:
-        """The first of those here that live."""
-        return worker == min(one for one in self._end.living() if one >= self.first)
+        """Whether this is the first living worker of this node."""
+        return worker == min(other for other in self._end.living() if other >= self.first)
 
     @override
     def react(self, lost: LostProcess) -> Reaction:
@@ -97,7 +103,7 @@ class OtherNode(NodePart):
 
 
 def goes_out(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    """Whether what is sent there leaves this machine."""
+    """Whether data sent to this address leaves this machine."""
     return not address.is_loopback
 
 
@@ -112,41 +118,41 @@ def machine_of_several(
     seed: int,
     started_with: Mapping[str, str],
 ) -> FirstNode | OtherNode:
-    """`workers`: of all machines; `on_each`: of one, which several processes may have been started on. `started_with`:
-    digests of the config, by key.
+    """This node's part in the run. `workers`: on all nodes; `on_each`: on one node, possibly of several started
+    processes. `started_with`: digests of the config, by key.
 
-    ConfigError where address, port or key are none; ValueError for settings that do not go between machines.
+    ConfigError for an invalid address, port or key; ValueError for settings that several nodes do not support.
     """
     launch = Launch(workers, settings, seed=seed) if place.index == 0 else None
-    here, threads = on_each // place.tasks, shared_out(on_each)
+    on_node, threads = on_each // place.tasks, shared_out(on_each)
     deadline_s = arguments.limits.deadline_s + GRACE_S  # who is missing of another machine the monitors say before
     address = resolved(place)
-    port, first = place.port + place.hosted, place.index * here
+    port, first = place.port + place.hosted, place.index * on_node
     secret = read_key(key_file(environment), makes=place.index == 0)
     encrypted = arguments.tls and goes_out(address)
     run = Run(
-        next_run(environment), secret, encrypted, str(address), port, place.count - 1, here * place.count, settings
+        next_run(environment), secret, encrypted, str(address), port, place.count - 1, on_node * place.count, settings
     )
     me = hello(on_each, started_with, settings_digest(settings))
     if launch is None:
-        way = ServerConnection(run, place.index, first, here)
+        way = ServerConnection(run, place.index, first, on_node)
         monitor = WorkersMonitor(place, way, me, arguments.limits.deadline_s)
-        forks = Processes(here, 0, threads, first, monitor)
+        forks = Processes(on_node, 0, threads, first, monitor)
         return OtherNode(place, workers, forks, deadline_s, WorkersDeaths(monitor, arguments.limits.restarts), way)
     with ExitStack() as undo:
         listener = undo.enter_context(listening_at(place, port))
         try:
-            one = ServerEndpoint(launch, run, listener, here, arguments.elastic is not None)
+            endpoint = ServerEndpoint(launch, run, listener, on_node, arguments.elastic is not None)
         except ModuleNotFoundError as error:
             why = f"needs the package {error.name}, which is not installed here"
             remedy = "Install it, or write false where the network is your own."
             raise ConfigError(f"{ARGUMENTS}.tls", why, remedy) from error
         undo.pop_all()
     server = (
-        ServerMonitor(place, one, me, arguments.limits.deadline_s, launch)
+        ServerMonitor(place, endpoint, me, arguments.limits.deadline_s, launch)
         if arguments.elastic is None
-        else ElasticMonitor(place, one, me, arguments.limits.deadline_s, launch, here, arguments.elastic)
+        else ElasticMonitor(place, endpoint, me, arguments.limits.deadline_s, launch, on_node, arguments.elastic)
     )
-    deaths = ServerDeaths(launch, arguments.limits.restarts, server, here)
-    forks = Processes(workers, launch.servers, threads, 0, server, range(here, workers))
-    return FirstNode(launch, forks, deadline_s, deaths, one, here)
+    deaths = ServerDeaths(launch, arguments.limits.restarts, server, on_node)
+    forks = Processes(workers, launch.servers, threads, 0, server, range(on_node, workers))
+    return FirstNode(launch, forks, deadline_s, deaths, endpoint, on_node)

@@ -1,4 +1,4 @@
-"""What AsyncPS cannot do, refused by name: settings of the Trainer before the fork, optimizers before the start."""
+"""Refuses by name what AsyncPS cannot do: settings of the Trainer before the fork, optimizers before training."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -38,7 +38,7 @@ SEARCHING: Final[tuple[type[Callback], ...]] = (LearningRateFinder, BatchSizeFin
 
 
 def refuse_settings(trainer: Trainer, workers: int) -> None:
-    """ValueError for settings of the Trainer; in the monitor, before anything is started."""
+    """ValueError for settings of the Trainer; in the monitor, before anything starts."""
     for callback in trainer.callbacks:  # type: ignore[attr-defined]  # made by Lightning's callback connector
         name = type(callback).__name__
         if isinstance(callback, WRITING):
@@ -55,10 +55,10 @@ def refuse_settings(trainer: Trainer, workers: int) -> None:
 
 
 def refuse_finders(trainer: Trainer, is_spread: bool) -> None:
-    """ValueError for searches before a run over several machines, each of which would find something else."""
+    """ValueError for searches before a run over several nodes, each of which would find something else."""
     for callback in trainer.callbacks if is_spread else ():  # type: ignore[attr-defined]  # as above
         if is_finder(callback):
-            raise _searches(type(callback).__name__, "would search on each machine by itself")
+            raise _searches(type(callback).__name__, "would search on each node by itself")
 
 
 def _searches(name: str, why: str) -> ValueError:
@@ -66,15 +66,15 @@ def _searches(name: str, why: str) -> ValueError:
 
 
 def refuse_elastic(elastic: WorkerRange, on_each: int, nodes: int, settings: Settings) -> None:
-    """ValueError, naming key and remedy, where the number of workers cannot change while a run trains."""
+    """ValueError, with key and remedy, if the number of workers cannot change while the run trains."""
     rule = settings.rule
     if contradiction := misfit(elastic, on_each, nodes, rule.facts(), rule.settings()):
         raise contradiction.error()
 
 
 def refuse_model(module: LightningModule, settings: Settings) -> None:
-    """ValueError for layers that write into their weights in every forward pass: each worker into its own copy; and
-    for settings that do not go with sparse tables."""
+    """ValueError for layers that write into their weights in every forward pass, each worker into its own copy; and for
+    settings that exclude sparse tables."""
     if any(isinstance(layer, Embedding | EmbeddingBag) and layer.sparse for layer in module.modules()):
         refuse_beside_tables(settings)
     for name, layer in module.named_modules():
@@ -96,8 +96,7 @@ def _pushes_once(key: str, why: str, instead: str) -> ValueError:
 
 
 def announce_memory(need: MemoryNeed, device: torch.device) -> None:
-    """Say in a line what a run of some size will take; MemoryError where the machine, or the GPU, clearly does not
-    have it."""
+    """Print in a line how much memory a large run takes; MemoryError if the machine, or the GPU, clearly has less."""
     free = torch.cuda.mem_get_info(device)[0] if need.on_gpu else 0
     copies = f"copies of the parameters on {device} take {need.on_gpu / 1e9:.2f} GB"
     if need.on_gpu > free:
@@ -109,7 +108,7 @@ def announce_memory(need: MemoryNeed, device: torch.device) -> None:
     if need.snapshot:
         parts += f", {need.snapshot / 1e9:.2f} GB for a snapshot of the state"
     if need.replicas:
-        parts += f", {need.replicas / 1e9:.2f} GB for what workers keep of their own"
+        parts += f", {need.replicas / 1e9:.2f} GB for each worker's own state"
     if need.on_gpu:
         parts += f"; {copies}"
     needs = (
@@ -126,7 +125,8 @@ def announce_memory(need: MemoryNeed, device: torch.device) -> None:
 
 
 def refuse_optimizers(optimizers: Sequence[Optimizer]) -> None:
-    """ValueError for what `configure_optimizers` returned; in every worker, before training. `join` refuses more."""
+    """ValueError for unsupported optimizers from `configure_optimizers`; in every worker, before training. `join`
+    refuses more."""
     owner: dict[int, int] = {}
     for number, optimizer in enumerate(optimizers):
         if isinstance(optimizer, _MockOptimizer):
@@ -143,8 +143,8 @@ def refuse_optimizers(optimizers: Sequence[Optimizer]) -> None:
                 raise _refused("model: two optimizers share a parameter. Give each parameter to one optimizer")
 
 
-def _returned(what: str) -> ValueError:
-    return _refused(f"model: configure_optimizers returned {what}. Return a torch.optim.Optimizer")
+def _returned(result: str) -> ValueError:
+    return _refused(f"model: configure_optimizers returned {result}. Return a torch.optim.Optimizer")
 
 
 def _refused(problem: str) -> ValueError:

@@ -1,4 +1,4 @@
-"""Learning rates of several workers: what advances their schedules.
+"""Learning rate schedules of several workers: what advances them.
 
 - `interval: step` counts updates of the parameters, whoever makes them, as `max_steps` does: the learning rate is a
   function of the version, so it does not depend on the number of workers or on their speed, and a worker that joins
@@ -25,9 +25,8 @@ from scalebook.training.lightning.steps import Steps
 
 
 class Schedules:
-    """The schedules of one worker of several. Between `start` and `uninstall` the model's `lr_scheduler_step` is ours,
-    in this process; where it is never started Lightning steps them.
-    """
+    """The schedules of one of several workers. Between `start` and `uninstall` it replaces the model's
+    `lr_scheduler_step` in this process; without `start` Lightning steps them."""
 
     def __init__(self, module: LightningModule, worker: int, signals: Signals) -> None:
         self._module, self._worker, self._signals = module, worker, signals
@@ -38,7 +37,8 @@ class Schedules:
         self._is_ours = False
 
     def start(self, configs: Sequence[LRSchedulerConfig], versions: Mapping[int, int]) -> None:
-        """`versions`: by the id of each optimizer, where the schedulers stand now: 0, or the resumed checkpoint's."""
+        """Take over the schedulers. `versions`: by the id of each optimizer, the schedulers' present step: 0, or the
+        resumed checkpoint's."""
         self._configs, self._is_ours = list(configs), True
         self._original = self._module.lr_scheduler_step
         self._taken = [versions[id(config.scheduler.optimizer)] // config.frequency for config in configs]
@@ -51,11 +51,13 @@ class Schedules:
         self._configs, self._is_ours = [], False
 
     def mine(self) -> list[LRSchedulerConfig]:
-        """Those that Lightning is to step in this worker; it would look in vain for what a plateau is measured by."""
+        """The schedulers that Lightning steps in this worker: in others than worker 0 not those that need a validation
+        metric."""
         return [config for config in self._configs if self._worker == 0 or not config.reduce_on_plateau]
 
     def follow(self, versions: Mapping[int, int]) -> None:
-        """Advance the schedules to these versions (by the id of the optimizer), and do what worker 0's plateaus did."""
+        """Advance the schedules to these versions (by the id of the optimizer), and repeat what worker 0's
+        ReduceLROnPlateau did."""
         for index, config in enumerate(self._configs):
             if config.interval == "step" and not config.reduce_on_plateau:
                 version = versions[id(config.scheduler.optimizer)]
@@ -99,18 +101,18 @@ def _own_step(module: LightningModule) -> Any:
 
 @contextmanager
 def updates_estimated(trainer: Trainer, settings: Settings, processes: int, workers: int) -> Iterator[None]:
-    """Meanwhile `trainer.estimated_stepping_batches` counts the updates of all workers, not one process's batches; or
-    a worker's own steps, where it makes such."""
+    """Let `trainer.estimated_stepping_batches` count the updates of all workers meanwhile, or with `local` a worker's
+    own steps, instead of one process's batches."""
     loop, max_steps, local = trainer.fit_loop, trainer.max_steps, settings.local
     computed = settings.computed_in_step(workers)
     if local.steps and max_steps > 0:  # updates
         loop.epoch_loop.max_steps = math.ceil(max_steps * settings.computed(workers) / workers)
-    own: list[int | float] = []
+    original: list[int | float] = []
 
     def setup_data() -> None:
         type(loop).setup_data(loop)
-        if not own:
-            own.append(loop.max_batches)
+        if not original:
+            original.append(loop.max_batches)
             loop.max_batches *= processes / computed
             if math.isfinite(loop.max_batches):
                 loop.max_batches = math.ceil(loop.max_batches)
@@ -121,13 +123,13 @@ def updates_estimated(trainer: Trainer, settings: Settings, processes: int, work
     finally:
         del vars(loop)["setup_data"]
         loop.epoch_loop.max_steps = max_steps
-        if own:
-            loop.max_batches = own[0]
+        if original:
+            loop.max_batches = original[0]
 
 
 class ScheduleFollower:
-    """Of one worker, from the moment it has joined; `schedule` and `count` once its training begins. `workers`: of the
-    run."""
+    """Makes one worker's step count and schedules follow the updates, from when it has joined; call `schedule` and
+    `count` when its training starts. `workers`: of the run."""
 
     def __init__(self, joined: JoinedEnd, trainer: Trainer, worker: int, workers: int, signals: Signals) -> None:
         self._joined, self._trainer, self._workers = joined, trainer, workers
@@ -136,40 +138,40 @@ class ScheduleFollower:
 
     @property
     def versions(self) -> list[int]:
-        """Of each optimizer, in this worker's replica."""
+        """Each optimizer's version in this worker's replica."""
         return self._joined.versions
 
     @property
     def updates(self) -> int:
-        """Of all optimizers together."""
+        """The updates of all optimizers together."""
         return sum(self._joined.versions)
 
     def schedule(self, steps: Sequence[int]) -> None:
-        """Where several workers train: rates follow updates from now on. `steps`: by optimizer, what they have been
-        scheduled by so far."""
+        """Let learning rates follow the updates from now on, if several workers train. `steps`: by optimizer, how far
+        its rates have been scheduled."""
         trainer = self._trainer
         if self._workers > 1 and trainer.lightning_module.automatic_optimization:
             optimizers = [client.optimizer for client in self._joined.clients]
-            by_id = {id(optimizer): made for optimizer, made in zip(optimizers, steps, strict=True)}
+            by_id = {id(optimizer): count for optimizer, count in zip(optimizers, steps, strict=True)}
             self.schedules.start(trainer.strategy.lr_scheduler_configs, by_id)
             trainer.strategy.lr_scheduler_configs = self.schedules.mine()
 
     def count(self, before: Sequence[int]) -> None:
-        """The Trainer's steps are updates from now on; `before`: versions of the checkpoint that the run goes on
+        """Let the Trainer's steps count updates from now on; `before`: versions of the checkpoint that the run resumes
         from."""
         self.steps.start(self.versions, before)
         self.rates()
 
     def rates(self) -> None:
-        """Bring the learning rates to the version of this worker's replica, or to its own steps."""
+        """Set the learning rates for the version of this worker's replica, or for its own steps."""
         self.schedules.follow({id(client.optimizer): client.steps for client in self._joined.clients})
 
     def moved(self, versions: Sequence[int]) -> None:
-        """After a pull without a push."""
+        """Follow a pull without a push."""
         self.steps.moved(versions)
         self.rates()
 
     def pushed(self, least: int) -> None:
-        """After a push; `least`: updates that have been made for certain."""
+        """Follow a push; `least`: updates that have certainly been made."""
         self.rates()
         self.steps.pushed(self.versions, least)

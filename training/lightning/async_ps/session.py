@@ -1,7 +1,6 @@
-"""What a process is for a Trainer with AsyncPS. The strategy has one `Session` at a time and asks it at Lightning's
-hooks: before and after a run `Session`, in a server `ServerSession`; in a worker `ArrivingWorker`, then `WorkerSession`
-from `setup` to `teardown`, then `FinishedWorker`.
-"""
+"""What a process does at Lightning's hooks under AsyncPS. The strategy has one `Session` at a time: before and after a
+run `Session`, in a server `ServerSession`; in a worker `ArrivingWorker`, then `WorkerSession` from `setup` to
+`teardown`, then `FinishedWorker`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -28,94 +27,95 @@ from scalebook.training.lightning.worker_role import serve_only
 
 LAST_MEETING: Final = "run-stage"
 MEETINGS: Final = {"pre_setup", "post_setup", "_CheckpointConnector.resume_end", LAST_MEETING}
-"""Lightning's barriers before training, at which workers do wait for each other. At all later ones they do not."""
+"""Lightning's barriers before training, at which workers wait for each other. At later barriers they do not."""
 State = Mapping[str, Any]
 
 
 class Session:
-    """Of a process that takes no part in training: nothing is shared, and all is as Lightning does it.
+    """The session of a process that takes no part in training: nothing is shared, and everything is as in Lightning.
 
-    `rank`: its worker's number. `processes`: workers' processes of the run; 0 where none is under way.
+    `rank`: its worker's number. `processes`: worker processes of the run; 0 without a run.
     """
 
     trains = False
-    """Whether this is a worker, between its `setup` and its `teardown`."""
+    """Whether this is a worker between its `setup` and its `teardown`."""
     on_cpu = False
-    """Whether the model stays in the machine's memory, whatever the worker's device."""
+    """Whether the model stays in CPU memory, whatever the worker's device."""
 
     def __init__(self, rank: int = 0, processes: int = 0, node: int = 0) -> None:
         self.rank, self.processes, self.node = rank, processes, node
         self.figures: RunFigures = RunFigures()
         self.collectives: Collectives | None = None
-        """With other workers, if there are any."""
+        """Collectives with the other workers, if there are any."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy, or a pickle, takes no part in anything."""
+        """A copy, or a pickle, is a plain `Session`."""
         return Session, (self.rank, self.processes, self.node)
 
     def prepare(self, trainer: Trainer) -> None:
-        """Before the model's own set-up."""
+        """Prepare, before the model's own set-up."""
 
     def synchronize(self, name: str) -> None:
-        """Come to one of `MEETINGS`."""
+        """Wait for the others at one of `MEETINGS`."""
 
     def set_up(self, trainer: Trainer, optimizers: Sequence[Optimizer], device: torch.device) -> "Session":
-        """What this process is from now on: the model is where it will be trained, and has its optimizers."""
+        """The next session: the model is now on its device, and has its optimizers."""
         return self
 
     def process_dataloader(self, trainer: Trainer, dataloader: object) -> object:
-        """The loader in the place of one of the user's."""
+        """The loader that replaces one of the user's."""
         return dataloader
 
     def train_start(self) -> None:
-        """At the end of the hook."""
+        """Called at the end of the hook."""
 
     def batch_start(self) -> None:
-        """At the hook."""
+        """Called at the hook."""
 
     def train_end(self) -> None:
         """At the end of the hook."""
 
     def computed(self) -> None:
-        """A gradient is there, and not pushed yet."""
+        """Called when a gradient is computed, before its push."""
 
     def stepped(self, optimizer: Optimizer) -> PushResult | None:
-        """After the optimizer's step: what became of the push that took its place, if one did."""
+        """Called after the optimizer's step: the result of the push, if one was made."""
         return None
 
     def sign_of_life(self) -> None:
-        """In a long validation, for those who wait."""
+        """Restart the deadline of waiting workers, in a long validation."""
 
     def after_training(self) -> "Session":
-        """What this process is after the training, with what that has taken given back."""
+        """The session after training; releases what training used."""
         return self
 
     def take_rank(self) -> None:
-        """Tell it Lightning and the environment, which forget it at the teardown."""
+        """Set the rank in Lightning and the environment again, which forget it at the teardown."""
 
     # --- checkpoints ---------------------------------------------------------------------------------------------
 
-    def weights(self, own: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """The model's, for a checkpoint; `own`: as they are."""
-        return own()
+    def weights(self, default: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The model's weights for a checkpoint; `default`: Lightning's way."""
+        return default()
 
-    def optimizer_state(self, optimizer: Optimizer, own: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """As `weights`."""
-        return own()
+    def optimizer_state(self, optimizer: Optimizer, default: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The optimizer's state for a checkpoint, like `weights`."""
+        return default()
 
     def checkpoint(self, gathered: dict[str, Any]) -> dict[str, Any]:
-        """What is to be written, of what Lightning has gathered."""
+        """The checkpoint to write, from what Lightning has gathered."""
         return gathered
 
     def note_checkpoint(self, path: Any) -> None:
-        """It is written."""
+        """Called when a checkpoint has been written."""
 
     def save_final_state(self) -> None:
-        """Save all but the weights of a checkpoint that may be written after the fit; once all hooks have run."""
+        """Save everything but the weights for a checkpoint that may be written after the fit; called after all
+        hooks."""
 
-    def resume(self, checkpoint: State, ours: State, own: Callable[[], None]) -> None:
-        """Load the optimizers' states, `own`: as Lightning does. `ours`: what the checkpoint says for us alone."""
-        own()
+    def resume(self, checkpoint: State, own_state: State, default: Callable[[], None]) -> None:
+        """Load the optimizers' states; `default`: Lightning's way. `own_state`: AsyncPS's part of the checkpoint."""
+        default()
 
     def version(self, optimizer: Optimizer) -> int:
         """See `CountsUpdates`."""
@@ -123,11 +123,11 @@ class Session:
 
 
 class FittedSession(Session):
-    """After a fit, in the process that asked for it: a checkpoint has what worker 0 left."""
+    """The session after a fit, in the process that called it: a checkpoint has the state that worker 0 left."""
 
-    def __init__(self, kept: StateFile, figures: RunFigures | None = None) -> None:
+    def __init__(self, state_file: StateFile, figures: RunFigures | None = None) -> None:
         super().__init__()
-        self._kept, self.figures = kept, figures or RunFigures()
+        self._kept, self.figures = state_file, figures or RunFigures()
 
     @override
     def __reduce__(self) -> tuple[Any, ...]:
@@ -137,13 +137,13 @@ class FittedSession(Session):
     def checkpoint(self, gathered: dict[str, Any]) -> dict[str, Any]:
         if "optimizer_states" not in gathered:  # weights alone
             return gathered
-        kept = self._kept.read()
-        callbacks = {**gathered["callbacks"], **kept["callbacks"]}  # on_save_checkpoint may have added to them
-        return {**gathered, **kept, "callbacks": callbacks}
+        state = self._kept.read()
+        callbacks = {**gathered["callbacks"], **state["callbacks"]}  # on_save_checkpoint may have added to them
+        return {**gathered, **state, "callbacks": callbacks}
 
 
 class MonitorSession(Session):
-    """While its workers train, in the process that has forked them."""
+    """The monitor's session while the workers that it has forked train."""
 
     def __init__(self, machine: NodePart) -> None:
         super().__init__(machine.first, machine.processes, machine.node)
@@ -152,7 +152,7 @@ class MonitorSession(Session):
 
 
 class ServerSession(Session):
-    """In a server, or in a process that stands in for a worker of another machine: it sets the model up and serves."""
+    """The session of a server, or of the proxy of another node's worker: it sets the model up and serves."""
 
     on_cpu = True
 
@@ -184,7 +184,7 @@ class ServerSession(Session):
         return self._data.process(trainer, dataloader) if trainer.training else dataloader
 
     def serve(self, optimizers: Sequence[Optimizer], model: Module) -> None:
-        """To the end, which is the exception ServerEnded."""
+        """Serve until the run's end, then raise ServerEnded."""
         self._server.serve(optimizers, model)
         raise ServerEnded
 
@@ -196,18 +196,18 @@ def shared_data(
     meetings: MessageExchange,
     turn: Callable[[], int | None] | None = None,
 ) -> SharedData:
-    """Of a run of so many workers; `turn` as `SharedData` has it."""
+    """The data of a run with so many workers; `turn`: see `SharedData`."""
     server = arguments.server
     is_elastic, meets = arguments.elastic is not None, server.meets_after_epochs(workers)
     return SharedData(cursor, server.in_turns, meetings, turn, is_elastic, meets)
 
 
 def enter_stage(collectives: Collectives | None, meeting: str) -> None:
-    """From the first meeting on workers exchange what hooks ask for."""
+    """Enable collectives in hooks from the first meeting on."""
     if collectives is not None and meeting == "pre_setup":
         collectives.places.stage = Stage.BEFORE
 
 
 def without_finders(trainer: Trainer) -> None:
-    """Take the finders, which have searched before the fork, off the Trainer's callbacks."""
+    """Remove the finders, which have searched before the fork, from the Trainer's callbacks."""
     trainer.callbacks = [callback for callback in trainer.callbacks if not is_finder(callback)]  # type: ignore[attr-defined]

@@ -1,5 +1,4 @@
-"""Virtual workers under Lightning: what a process that simulates all of them tells the engine of model, data and
-clock."""
+"""Simulated workers under Lightning: connects the one process that simulates them with the engine."""
 
 import ctypes
 import random
@@ -20,11 +19,11 @@ from scalebook.training.lightning.async_ps.worker_process import WorkerParts, Wo
 from scalebook.training.lightning.async_ps.worker_session import WorkerSession
 
 _BITS = 624 * 4 + 4
-"""Bytes of a Mersenne twister in NumPy: its numbers, and how many of them are used up."""
+"""Size of NumPy's Mersenne twister state, bytes: its numbers, and how many are used up."""
 
 
 class PythonStream(RandomStream):
-    """`random`."""
+    """Python's `random`."""
 
     @override
     def seeded(self, seed: int) -> Any:
@@ -41,10 +40,10 @@ class PythonStream(RandomStream):
 
 
 class NumpyStream(RandomStream):
-    """`numpy.random`'s global one. A state is its bits, and what is left of a pair of normal numbers, None: nothing.
+    """NumPy's global generator. A state is its bits, and the rest of a pair of normal numbers, or None.
 
-    NumPy takes 50 us to give its state and to take another, so the bits are copied as they lie in memory where nothing
-    is left of a pair, neither before nor after.
+    Getting and setting a state through NumPy takes 50 us, so the bits are copied in memory if neither state has the
+    rest of a pair.
     """
 
     def __init__(self) -> None:
@@ -76,7 +75,7 @@ class NumpyStream(RandomStream):
 
 
 class CudaStream(RandomStream):
-    """The one of a GPU."""
+    """A GPU's generator."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -95,7 +94,7 @@ class CudaStream(RandomStream):
 
 
 def streams_of(device: torch.device) -> list[RandomStream]:
-    """Those that a model on `device` may draw from."""
+    """The generators that a model on `device` may draw from."""
     streams: list[RandomStream] = [PythonStream(), NumpyStream()]
     return [*streams, CudaStream(device)] if device.type == "cuda" else streams
 
@@ -111,9 +110,9 @@ def _packed(state: Any) -> tuple[bytes, float | None]:
 
 
 class ArrivingSimulation(WorkerProcess):
-    """From the fork to the end of its set-up.
+    """The session from the fork to the end of the set-up.
 
-    `python`: the state of Python's random numbers before the fork, after which Python seeds them anew; here they go on.
+    `python`: the state of Python's `random` before the fork, which continues here: Python reseeds it in a fork.
     """
 
     def __init__(self, parts: WorkerParts, playing: SimulationEnd, python: tuple[Any, ...]) -> None:
@@ -128,11 +127,11 @@ class ArrivingSimulation(WorkerProcess):
 
 
 class SimulatedSession(WorkerSession):
-    """One Trainer in one process, whose batches are those of all workers in the order in which their gradients are due.
+    """One Trainer in one process, with the batches of all workers in the order in which their gradients are due.
 
-    To Lightning it is a single worker. Before each batch the loader asks whose turn it is, and the model becomes that
-    worker's; `optimizer.step` is that worker's push. Validation and checkpoints look at the newest version of that
-    virtual moment; they take no virtual time.
+    For Lightning it is a single worker. Before each batch the loader asks whose turn it is, and the model becomes that
+    worker's; `optimizer.step` is that worker's push. Validation and checkpoints use the newest version at that virtual
+    time; they take no virtual time.
     """
 
     def __init__(
@@ -148,10 +147,10 @@ class SimulatedSession(WorkerSession):
         self._playing.play(self.data.work, self.buffers.now, self._begins, self.buffers.show_own, seed, streams)
         return super()._join(model, optimizers)
 
-    def _begins(self, worker: int, own: list[Tensor]) -> None:
-        """Before each worker's next gradient; `own`: its buffers."""
+    def _begins(self, worker: int, buffers: list[Tensor]) -> None:
+        """Called before each worker's next gradient, with its buffers."""
         self.following.rates()  # of the version that it computes from
-        self.buffers.apply_policy(worker, self.following.updates, own)
+        self.buffers.apply_policy(worker, self.following.updates, buffers)
 
     @override
     def _share_buffers(self) -> None:

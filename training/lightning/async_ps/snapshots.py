@@ -1,4 +1,5 @@
-"""What worker 0 validates and saves: parameters, optimizer state, statistics and data position of one moment."""
+"""Snapshots that worker 0 validates and saves: parameters, optimizer state, statistics and data position at one
+time."""
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
@@ -19,30 +20,30 @@ from scalebook.training.lightning.worker_role import ends_here
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """Where a run goes on from: the checkpoint's versions by optimizer, by which the steps are counted; the numbers by
-    which rates are scheduled, where workers make steps of their own; its place in the data, where it has one."""
+    """Where a run resumes: the checkpoint's versions by optimizer, which count the steps; with `local`, the step
+    numbers that schedule the learning rates; the position in the data, if it has one."""
 
     versions: list[int]
     steps: list[int] | None = None
     position: dict[str, Any] | None = None
     clock_s: float | None = None
-    """Of a virtual run."""
+    """The clock of a simulated run, s."""
 
     @property
     def scheduled(self) -> list[int]:
-        """What rates have been scheduled by so far."""
+        """The steps that have scheduled the learning rates so far."""
         return self.steps or self.versions
 
 
 class Snapshots:
     """Worker 0 validates and writes checkpoints from a consistent snapshot while the others go on.
 
-    A snapshot holds from the moment it is taken until the next batch. The last one of a run waits until it includes
-    every update, and holds after the fit too.
+    A snapshot is valid until the next batch. The last one of a run waits for every update, and stays valid after the
+    fit.
 
     Args:
-        wait_for_others: Returns when all updates of the run are made; sets `has_all`.
-        clock_state: What a checkpoint keeps of the run's clock, if that does not go by itself.
+        wait_for_others: Returns when all updates of the run have been made; sets `has_all`.
+        clock_state: The state of the run's clock for a checkpoint, if it has one.
     """
 
     def __init__(
@@ -57,25 +58,25 @@ class Snapshots:
         self._parts, self._joined, self._buffers, self._following = parts, joined, buffers, following
         self._wait_for_others, self._clock_state = wait_for_others, clock_state
         self.taken: Snapshot | None = None
-        """Of the version that worker 0's replica has."""
+        """The snapshot of the version in worker 0's replica."""
         self.has_begun = False
         """Whether this worker has begun to train: until then it has the first version, and what was loaded into it."""
         self.has_all = False
         """Whether what is taken is the run's last, of which nobody trains on."""
 
     def drop(self) -> None:
-        """Training goes on: the next is another."""
+        """Drop the snapshot, because training goes on."""
         self.taken = None
 
     def have(self) -> Snapshot:
-        """The one taken since the last batch, for a validation say; else a new one. What was validated is what is
-        saved."""
+        """The snapshot taken since the last batch (for a validation, say), or a new one, so that what is saved is what
+        was validated."""
         return self.taken or self.take()
 
     def take(self, moment: str = "after its last step and before a checkpoint") -> Snapshot:
-        """Parameters, optimizer states and data position of now, which are what is validated, named and saved.
+        """Take a snapshot of the present parameters, optimizer states and data position, to validate, name and save.
 
-        `moment`: when, for the error that names who wrote into parameters before.
+        `moment`: the present moment in words, for the error about code that has written into parameters.
         """
         trainer = self._parts.trainer
         if self.has_all and self.taken is not None:
@@ -106,70 +107,70 @@ class Snapshots:
 
     # --- checkpoints ---------------------------------------------------------------------------------------------
 
-    def weights(self, own: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def weights(self, default: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """See `Session`."""
         self.have()
         with self._as_validated():
-            return {name: _own_storage(value) for name, value in own().items()}
+            return {name: _own_storage(value) for name, value in default().items()}
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
-        """Its state dict."""
+        """The optimizer's state dict in the snapshot."""
         snapshot, clients = self.have(), self._joined.clients
         number = next(i for i, client in enumerate(clients) if client.optimizer is optimizer)
         states = snapshot.optimizers[number]["state"]
-        mine = {key: _own_storages(state) for key, state in states.items()}
+        copied = {key: _own_storages(state) for key, state in states.items()}
         more = {} if type(optimizer).state_dict is Optimizer.state_dict else optimizer.state_dict()
-        return {**more, "state": mine, "param_groups": clients[number].groups()}
+        return {**more, "state": copied, "param_groups": clients[number].groups()}
 
     def checkpoint(self, gathered: dict[str, Any]) -> dict[str, Any]:
         """What is to be written, of what Lightning has gathered."""
-        ours = self.ours()
-        if ours is None:  # it has asked for nothing that a snapshot is taken for
+        own_state = self.ours()
+        if own_state is None:  # it has asked for nothing that a snapshot is taken for
             return gathered
         if residuals := self._joined.residuals():
-            ours["residuals"] = residuals
-        step = {"global_step": sum(ours["versions"])}  # Lightning asked before there was a snapshot
+            own_state["residuals"] = residuals
+        step = {"global_step": sum(own_state["versions"])}  # Lightning asked before there was a snapshot
         position = self._parts.data.position()
-        return for_any_trainer({**gathered, **step}, self._parts.machine.processes, ours, position)
+        return for_any_trainer({**gathered, **step}, self._parts.machine.processes, own_state, position)
 
     def ours(self) -> dict[str, Any] | None:
-        """What a checkpoint says for us alone, without the residuals; None where nothing is taken."""
+        """AsyncPS's part of a checkpoint, without the residuals; None without a snapshot."""
         if self.taken is None:
             return None
         samples = self._parts.figures.counts().samples
-        ours = {"versions": self.taken.versions, "samples": samples, **self._clock_state()}
-        return {**ours, "local": self.taken.local} if self.taken.local else ours
+        own_state = {"versions": self.taken.versions, "samples": samples, **self._clock_state()}
+        return {**own_state, "local": self.taken.local} if self.taken.local else own_state
 
-    def resume(self, checkpoint: Mapping[str, Any], ours: Mapping[str, Any]) -> ResumePoint:
-        """Every worker takes the hyper-parameters; worker 0 puts state and versions back into the shards. `ours`: what
-        the checkpoint says for us alone.
+    def resume(self, checkpoint: Mapping[str, Any], own_state: Mapping[str, Any]) -> ResumePoint:
+        """Restore hyper-parameters in every worker; worker 0 also restores state and versions in the shards.
+        `own_state`: AsyncPS's part of the checkpoint.
 
-        A checkpoint of another strategy says only how many steps all optimizers together have made. One without any
-        optimizer's state leaves them as they are. ValueError if it has others than the model.
+        A checkpoint of another strategy only has the number of steps of all optimizers together. A checkpoint without
+        optimizer states leaves them unchanged. ValueError if it has other optimizers than the model.
         """
         optimizers, states = [client.optimizer for client in self._joined.clients], list(checkpoint["optimizer_states"])
         if states and len(states) != len(optimizers):
             raise ValueError(
                 f"ckpt_path: the checkpoint has the state of {len(states)} optimizers, and the model has "
-                f"{len(optimizers)}. Use the model's configure_optimizers of then, or save with weights_only=True."
+                f"{len(optimizers)}. Use the configure_optimizers that wrote it, or save with weights_only=True."
             )
         local = self._parts.end.settings.local.steps  # then each worker's state is its own
         for optimizer, state in zip(optimizers, states, strict=False):
             is_own = type(optimizer).load_state_dict is not Optimizer.load_state_dict  # it may look for what it keeps
-            kept = copy.deepcopy(state["state"]) if local or is_own else {}
-            optimizer.load_state_dict({**state, "state": kept})
-        versions = ours.get("versions", _divided(checkpoint.get("global_step", 0), len(optimizers)))
+            saved = copy.deepcopy(state["state"]) if local or is_own else {}
+            optimizer.load_state_dict({**state, "state": saved})
+        versions = own_state.get("versions", _divided(checkpoint.get("global_step", 0), len(optimizers)))
         steps: list[int] | None = None
         if local:
-            kept = ours.get("local", [])
-            states = [{"state": one["outer"]} for one in kept] or [{"state": {}} for _ in optimizers]
-            steps = [one["steps"] for one in kept] or versions
+            saved = own_state.get("local", [])
+            states = [{"state": local_state["outer"]} for local_state in saved] or [{"state": {}} for _ in optimizers]
+            steps = [local_state["steps"] for local_state in saved] or versions
         if self._parts.rank == 0:
             states = states or [optimizer.state_dict() for optimizer in optimizers]
-            self._joined.restore(versions, states, ours.get("residuals", ()), steps or ())
-            self._parts.figures.add_samples(ours.get("samples", 0))
+            self._joined.restore(versions, states, own_state.get("residuals", ()), steps or ())
+            self._parts.figures.add_samples(own_state.get("samples", 0))
         self._joined.show_state()
-        return ResumePoint(versions, steps, position_in(ours), ours.get("clock_s"))
+        return ResumePoint(versions, steps, position_in(own_state), own_state.get("clock_s"))
 
 
 def _divided(steps: int, optimizers: int) -> list[int]:

@@ -1,4 +1,5 @@
-"""What worker 0 knows at the end of a fit, and `trainer.save_checkpoint` needs afterwards in the process that asked."""
+"""The state of worker 0 at the end of a fit, for a later `trainer.save_checkpoint` in the process that called the
+fit."""
 
 import os
 import pickle
@@ -19,10 +20,10 @@ _UNPICKLED: Final = (
 
 
 class StateFile:
-    """A file without a name, made before the fork: optimizers' states are as large as models, and seldom asked for.
+    """An anonymous file, created before the fork: optimizers' states are as large as models, and rarely needed.
 
-    It is gone when nobody has it any more. After `close` it is mapped into memory instead of open, since a Trainer,
-    which is in cycles, may be collected late. A copy is the same file; a pickle, to another process, has none of it.
+    It vanishes with its last reference. After `close` it is mapped into memory instead of open, since a Trainer, which
+    is in reference cycles, may be collected late. A copy shares the file; a pickle is empty.
     """
 
     def __init__(self) -> None:
@@ -32,7 +33,7 @@ class StateFile:
         self._closing = weakref.finalize(self, os.close, self._descriptor)
 
     def close(self) -> None:
-        """In the process that asked, when nobody writes any more."""
+        """Called in the process that called the fit, when no process writes any more."""
         if self._descriptor is not None:
             if size := os.fstat(self._descriptor).st_size:
                 self._mapped = torch.from_file(f"/proc/self/fd/{self._descriptor}", size=size, dtype=torch.uint8)
@@ -47,7 +48,8 @@ class StateFile:
         return StateFile, ()
 
     def write(self, state: dict[str, Any]) -> None:
-        """By worker 0. A warning where there is no room, or something in it that no checkpoint can hold."""
+        """Write the state, in worker 0. Warns if the disk is full, or the state has something that no checkpoint can
+        hold."""
         assert self._descriptor is not None
         try:
             with open(self._descriptor, "wb", closefd=False) as file:
@@ -56,14 +58,15 @@ class StateFile:
             if isinstance(error, RuntimeError) and "StreamWriter" not in str(error):  # how torch says it
                 raise
             os.ftruncate(self._descriptor, 0)
-            cause = "It cannot be written" if isinstance(error, _UNPICKLED) else "There is no room"
+            cause = "It cannot be written" if isinstance(error, _UNPICKLED) else "The disk is full"
             rank_zero_warn(
                 f"The state at the end of this fit was not saved, so no checkpoint can be written after it. "
                 f"{cause}: {error}."
             )
 
     def read(self) -> dict[str, Any]:
-        """What was written, after `close`. RuntimeError if nothing was, or it is more than plain values and tensors."""
+        """The written state, after `close`. RuntimeError if nothing was written, or it has more than plain values and
+        tensors."""
         if not self._mapped.numel():
             raise RuntimeError(
                 "the state at the end of this fit was not saved, so no checkpoint can be written now. Give the Trainer "
@@ -83,8 +86,8 @@ class StateFile:
 
 
 def all_but_weights(trainer: Trainer) -> dict[str, Any]:
-    """What Lightning puts into a checkpoint beside the model's and the data's own; without calling anybody's hooks for
-    a checkpoint that may never be."""
+    """What Lightning puts into a checkpoint besides the states of model and data; without calling hooks, since the
+    checkpoint may never be written."""
     precision = trainer.precision_plugin
     state = precision.state_dict()
     return {

@@ -1,4 +1,5 @@
-"""What Lightning asks a strategy about its workers, answered for workers that do not wait for each other."""
+"""What Lightning asks a strategy about its workers (ranks, devices, collectives), for workers that do not wait for each
+other."""
 
 from typing import Any, Final, TypeVar
 
@@ -16,16 +17,16 @@ LIGHTNINGS_BARRIERS: Final = {
     "_CheckpointConnector.resume_end", "train_dataloader()", "val_dataloader()", "sanity_check_dataloader()",
     "test_dataloader()", "predict_dataloader()",
 }  # fmt: skip
-"""Lightning's own: not all workers come to each, and at most of them nobody has to wait (`MEETINGS`)."""
+"""Lightning's own barriers: not all workers reach each, and at most of them none has to wait (`MEETINGS`)."""
 
 
 class IndependentWorkers(ParallelStrategy):
     """Ranks, devices, and collectives.
 
-    Collectives in the hooks of training wait for the other workers. Elsewhere a worker is the whole world, and they
-    answer with what they are given, `all_gather` with a first dimension of 1: only worker 0 validates (on all of the
-    validation data), decides to stop and writes checkpoints (`CollectiveOrder` says where a worker is alone). torch's
-    default process group is never initialised: Lightning would keep all workers in step with worker 0.
+    Collectives in the hooks of training wait for the other workers. Elsewhere a worker is a world of one, and they
+    return their input, `all_gather` with a first dimension of 1: only worker 0 validates (on all of the validation
+    data), decides to stop and writes checkpoints (`CollectiveOrder` says where a worker is alone). torch's default
+    process group is never initialised: with it Lightning would keep all workers in step with worker 0.
     """
 
     def __init__(self) -> None:
@@ -35,22 +36,23 @@ class IndependentWorkers(ParallelStrategy):
 
     @property
     def session(self) -> Session:
-        """What this process is for the run."""
+        """The session of this process."""
         raise NotImplementedError
 
     @override
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
-        """Plain values alone, unless told otherwise: Lightning would run what a checkpoint from an address holds."""
+        """Load a checkpoint; plain values alone by default, since Lightning would run code in a checkpoint from a
+        URL."""
         return super().load_checkpoint(checkpoint_path, weights_only=True if weights_only is None else weights_only)
 
     @property
     def num_processes(self) -> int:
-        """Workers; one for each device, unless a subclass knows better."""
+        """The number of workers; one for each device, unless a subclass overrides it."""
         return len(self.parallel_devices or [])
 
     @property
     def num_nodes(self) -> int:
-        """Machines, each with as many of the workers."""
+        """The number of nodes; each has the same number of workers."""
         return self._nodes
 
     @num_nodes.setter
@@ -65,7 +67,7 @@ class IndependentWorkers(ParallelStrategy):
     @property
     @override
     def local_rank(self) -> int:
-        """Of this machine's workers; those who stand in for others' come after them."""
+        """The rank on this node; proxies of other nodes' workers come last."""
         return self.session.rank
 
     @property
@@ -76,7 +78,7 @@ class IndependentWorkers(ParallelStrategy):
     @property
     @override
     def world_size(self) -> int:
-        """Workers, unless somebody has said another number, which `trainer.world_size` then is, and nothing else."""
+        """The number of workers; if code has set another number, that is returned and has no other effect."""
         return self._said_world_size or self.num_processes
 
     @world_size.setter
@@ -104,9 +106,8 @@ class IndependentWorkers(ParallelStrategy):
 
     @property
     def is_distributed(self) -> bool:
-        """What Lightning asks in `log`, within a hook: whether `sync_dist` has somebody to sync with. It also asks
-        outside of hooks, whether to put a sampler of its own into a loader: it is not to.
-        """
+        """In a hook, for Lightning's `log`: whether `sync_dist` has other workers to reduce over. Outside hooks False,
+        so that Lightning puts no sampler of its own into a loader."""
         collectives = self.session.collectives
         return collectives is not None and collectives.places.logs
 
@@ -135,7 +136,8 @@ class IndependentWorkers(ParallelStrategy):
 
     @override
     def all_gather(self, tensor: Tensor, group: Any | None = None, sync_grads: bool = False) -> Tensor:
-        """[workers, *tensor.shape]; as in Lightning, without the first dimension when the run has one worker."""
+        """All tensors as [workers, *tensor.shape]; as in Lightning, without the first dimension if the run has one
+        worker."""
         if self.num_processes == 1:
             return tensor
         meeting = self._meeting()

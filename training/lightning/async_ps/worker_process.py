@@ -1,4 +1,4 @@
-"""A worker before and after its training: what it has from the fork on, and what it leaves."""
+"""A worker's session before and after training: what it has from the fork on, and what it leaves."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from scalebook.training.lightning.worker_role import train_only
 
 @dataclass(frozen=True)
 class WorkerParts:
-    """What a worker has from the fork on. `on_each`: workers of each machine."""
+    """What a worker has from the fork on. `on_each`: workers on each node."""
 
     rank: int
     on_each: int
@@ -50,10 +50,10 @@ def worker_parts(
     machine: NodePart,
     end: WorkerEnd,
     trainer: Trainer,
-    kept: StateFile,
+    state_file: StateFile,
     turn: Callable[[], int | None] | None = None,
 ) -> WorkerParts:
-    """In the process that was forked for this worker; `turn` as `SharedData` has it."""
+    """Set up the process that was forked for this worker; `turn`: see `SharedData`."""
     take_rank(rank, machine.processes, on_each if machine.several else None)
     without_finders(trainer)
     if end.settings.clip is not None:
@@ -61,11 +61,13 @@ def worker_parts(
     data = shared_data(arguments, end.workers, end.cursor, end.meetings, turn)
     data.join(rank, arguments.limits.deadline_s, end.is_over)
     collectives = Collectives(end.meetings, CollectiveOrder(trainer), rank) if machine.processes > 1 else None
-    return WorkerParts(rank, on_each, arguments, machine, end, trainer, data, collectives, TrainingFigures(end), kept)
+    return WorkerParts(
+        rank, on_each, arguments, machine, end, trainer, data, collectives, TrainingFigures(end), state_file
+    )
 
 
 class WorkerProcess(Session):
-    """Of a worker at any time."""
+    """The session of a worker at any time."""
 
     def __init__(self, parts: WorkerParts) -> None:
         super().__init__(parts.rank, parts.machine.processes, parts.machine.node)
@@ -104,17 +106,17 @@ class WorkerProcess(Session):
         take_rank(self.rank, self.processes, self.parts.on_each)
 
     def living(self) -> list[int]:
-        """The workers whose process has not died."""
+        """The workers whose processes live."""
         return self.end.living()
 
 
 class FinishedWorker(WorkerProcess):
-    """After the training. `ours`: what a checkpoint that has been gathered says for us alone, and the data position;
-    None in a worker that has validated nothing."""
+    """The session after training. `own_state` and `position`: AsyncPS's part of a gathered checkpoint, and the data
+    position; None in a worker that has not validated."""
 
-    def __init__(self, parts: WorkerParts, ours: dict[str, Any] | None, position: dict[str, Any] | None) -> None:
+    def __init__(self, parts: WorkerParts, own_state: dict[str, Any] | None, position: dict[str, Any] | None) -> None:
         super().__init__(parts)
-        self._ours, self._position = ours, position
+        self._ours, self._position = own_state, position
 
     @override
     def checkpoint(self, gathered: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A worker that trains: between Lightning's hooks and the parameter server."""
+"""The session of a worker that trains: connects Lightning's hooks with the parameter server."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -27,10 +27,10 @@ from scalebook.training.lightning.worker_role import end_now, ends_here
 
 
 def share_metrics(module: LightningModule, meeting: Callable[[], Collectives | None]) -> None:
-    """Compute the model's torchmetrics over all workers' values, wherever `meeting()` gives a meeting to exchange them
-    in.
+    """Compute the model's torchmetrics over all workers' values, whenever `meeting()` returns collectives to exchange
+    them.
 
-    A metric with a `dist_sync_fn` of the user's own stays as it is.
+    A metric with the user's own `dist_sync_fn` stays unchanged.
     """
     for metric in module.modules():
         if isinstance(metric, Metric) and metric.dist_sync_fn is None:
@@ -71,7 +71,7 @@ _BETWEEN_STEPS: Final = "between two steps, in a hook like on_train_batch_end or
 
 
 class ArrivingWorker(WorkerProcess):
-    """From the fork to the end of its set-up."""
+    """The session from the fork to the end of the set-up."""
 
     @override
     def set_up(self, trainer: Trainer, optimizers: Sequence[Optimizer], device: torch.device) -> Session:
@@ -81,7 +81,7 @@ class ArrivingWorker(WorkerProcess):
 class WorkerSession(WorkerProcess):
     """A worker that has joined the run: the optimizers' parameters are its replica, and their steps are pushes.
 
-    ValueError for a model or optimizers that cannot be shared; what else `WorkerEnd.join` raises.
+    ValueError for a model or optimizers that cannot be shared, and whatever `WorkerEnd.join` raises.
     """
 
     trains = True
@@ -126,18 +126,18 @@ class WorkerSession(WorkerProcess):
 
     @property
     def is_training(self) -> bool:
-        """Whether this worker has begun, and its parameters are still the run's."""
+        """Whether this worker has started to train, and its parameters are still the run's."""
         return self.snapshots.has_begun and not self.has_left
 
     @property
     def updates_come_between_batches(self) -> bool:
-        """Whether this worker's checkpoints have updates that its last batch has not made."""
+        """Whether this worker's checkpoints have updates beyond those of its last batch."""
         server = self.parts.arguments.server
         return self.end.workers > 1 or server.overlap or server.pushes_rarely
 
     @property
     def gradients_of_an_update(self) -> int:
-        """That all workers compute for each update."""
+        """How many gradients all workers compute for each update."""
         return self.parts.arguments.server.computed(self.end.workers)
 
     # --- hooks -------------------------------------------------------------------------------------------------------
@@ -172,14 +172,13 @@ class WorkerSession(WorkerProcess):
         return None if alone else self.collectives
 
     def show_data(self) -> None:
-        """Where the training loader is as the user made it, hooks shall find that."""
+        """Show hooks the user's own training loader, if it is unchanged."""
         self.data.expose_loaders(self.trainer)
 
     def begin_epoch(self) -> None:
-        """Where workers make each update together none begins an epoch before the others: else the last round of an
-        uneven epoch would be one of two epochs, and with several optimizers their steps would come in another order
-        than the others'. Who stops has said so by then, and nobody begins: StopIteration, which Lightning's loop takes
-        for its end."""
+        """Under a synchronous rule, start an epoch together with all workers: otherwise the last round of an uneven
+        epoch would mix two epochs, and with several optimizers steps would come in different orders. If a worker has
+        asked to stop, no worker starts: StopIteration, which ends Lightning's loop."""
         if self.collectives is None or not self._meets_at_epochs:
             return
         epochs: Any = self.trainer.fit_loop.epoch_progress.current  # Lightning types it too widely
@@ -190,8 +189,8 @@ class WorkerSession(WorkerProcess):
 
     @override
     def batch_start(self) -> None:
-        """Go on from the newest version after a validation, and where others have made a round without this worker.
-        Not earlier: what was validated may be saved after it."""
+        """Pull the newest version after a validation, and after a round that others have made without this worker. Not
+        earlier: what was validated may be saved after it."""
         if self.snapshots.taken is not None:
             self.buffers.show_own()
             self.buffers.begin_watching()
@@ -248,17 +247,17 @@ class WorkerSession(WorkerProcess):
             self.buffers.apply_policy(self.rank, self.following.updates)
 
     def before_validation(self) -> None:
-        """Take what is validated: first of all hooks, so that others may swap weights in theirs."""
+        """Take the snapshot to validate, before all other hooks, which may swap weights."""
         self.snapshots.take("after its last step and before the validation")
         self.buffers.show_mean(self.living())
 
     def end_epoch(self) -> None:
-        """All workers sum up what the epoch's steps have logged. First of all hooks: any of them may read it."""
+        """Reduce what the epoch's steps have logged over all workers, before all other hooks, which may read it."""
         if self.collectives is not None:
             self.collectives.sum_up_epoch(self.trainer)
 
     def end_training(self) -> None:
-        """Finish; then worker 0 has the final parameters. First of all hooks: others may save or change them."""
+        """Finish, so that worker 0 has the final parameters, before all other hooks, which may save or change them."""
         self._say_stop()  # it may have been set after this worker's last push
         self.joined.push_rest()
         self.data.stop_claiming()
@@ -299,8 +298,8 @@ class WorkerSession(WorkerProcess):
     # --- with the other workers --------------------------------------------------------------------------------------
 
     def wait_for_others(self) -> None:
-        """Wait until all workers have finished and all pushes are applied. First say that this one pushes no more: a
-        waiting rule would wait for it."""
+        """Wait until all workers have finished and all pushes are applied. First announce this worker's last push,
+        since a waiting rule would wait for it."""
         self._say_stop()
         self._finish()
         self.joined.wait_for_others()
@@ -347,26 +346,26 @@ class WorkerSession(WorkerProcess):
     # --- checkpoints -------------------------------------------------------------------------------------------------
 
     @override
-    def weights(self, own: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        return own() if self.rank != 0 else self.snapshots.weights(own)
+    def weights(self, default: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        return default() if self.rank != 0 else self.snapshots.weights(default)
 
     @override
-    def optimizer_state(self, optimizer: Optimizer, own: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        return own() if self.rank != 0 else self.snapshots.optimizer_state(optimizer)
+    def optimizer_state(self, optimizer: Optimizer, default: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        return default() if self.rank != 0 else self.snapshots.optimizer_state(optimizer)
 
     @override
     def checkpoint(self, gathered: dict[str, Any]) -> dict[str, Any]:
         return self.snapshots.checkpoint(gathered) if self.rank == 0 else gathered
 
     @override
-    def resume(self, checkpoint: State, ours: State, own: Callable[[], None]) -> None:
-        self.resumed = self.snapshots.resume(checkpoint, ours)
+    def resume(self, checkpoint: State, own_state: State, default: Callable[[], None]) -> None:
+        self.resumed = self.snapshots.resume(checkpoint, own_state)
 
     @override
     def version(self, optimizer: Optimizer) -> int:
-        """This worker's replica's; where it makes steps of its own, these."""
+        """The version of this worker's replica; with `local`, its own steps."""
         return next(client.steps for client in self.joined.clients if client.optimizer is optimizer)
 
     def clock_state(self) -> dict[str, Any]:
-        """What a checkpoint keeps of the run's clock, if that does not go by itself."""
+        """The state of the run's clock for a checkpoint, if it has one."""
         return {}

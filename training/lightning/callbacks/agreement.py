@@ -1,4 +1,4 @@
-"""Decisions that worker 0 takes by the clock and all workers must take at the same step."""
+"""Decisions that worker 0 makes by the clock and all workers must follow at the same step."""
 
 import math
 import time
@@ -14,11 +14,11 @@ MOST_STEPS: Final = 1000
 
 
 class AgreedDecision:
-    """Asks `decide` about every `every_s` seconds and tells every worker the answer.
+    """Calls `decide` about every `every_s` seconds and passes the answer to every worker.
 
-    Workers in step (DDP) must all call `now` at the same batches: worker 0 broadcasts its decision together with the
-    number of batches until the next question, so that the exchange (0.3 ms) is as rare as the question. Workers that do
-    not wait for each other decide each for itself.
+    Synchronous workers (DDP) must all call `now` at the same batches: worker 0 broadcasts its decision together with
+    the number of batches until the next one, so that the exchange (0.3 ms) is as rare. Asynchronous workers decide each
+    for itself.
     """
 
     def __init__(self, decide: Callable[[], bool], every_s: float) -> None:
@@ -30,7 +30,7 @@ class AgreedDecision:
         self._steps = FIRST_STEPS
 
     def now(self, trainer: Trainer) -> bool:
-        """Whether all workers should act after this batch."""
+        """Whether all workers shall act after this batch."""
         if trainer.world_size == 1 or figures_of(trainer) is not None:
             return self._by_clock()
         self._steps_left -= 1

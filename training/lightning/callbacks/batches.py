@@ -1,4 +1,4 @@
-"""What can be told of any batch, and of what a training step returns."""
+"""The size of any batch, and the loss in what a training step returns."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def batch_size(batch: Any) -> int:
-    """Samples in a batch: the length of the first tensor found in it; 1 where there is none."""
+    """The samples in a batch: the length of its first tensor; 1 if it has none."""
     if isinstance(batch, Tensor):
         return batch.shape[0] if batch.ndim else 1
     parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else ()

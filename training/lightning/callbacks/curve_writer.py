@@ -1,4 +1,4 @@
-"""A trial's learning curve as a file, for whoever compares trials while they run (`curve.jsonl` of its job)."""
+"""Writes a trial's learning curve to a file (`curve.jsonl` of its job), by which running trials are compared."""
 
 import json
 import math
@@ -13,10 +13,10 @@ from scalebook.training.tracking.logger import Axes
 
 
 class CurveWriter(Callback):
-    """Worker 0 appends a line after each validation; without validations after each epoch, of what training recorded.
+    """Worker 0 appends a line after each validation; without validations, after each epoch, with training metrics.
 
-    `{"updates": 90, "samples": 2880, "seconds": 0.41, "bytes": 0.0, "metrics": {"val/loss": 1.2}}`. Stands
-    after `measure` in the Trainer's list, which pins the place of a validation and gathers its metrics.
+    `{"updates": 90, "samples": 2880, "seconds": 0.41, "bytes": 0.0, "metrics": {"val/loss": 1.2}}`. It comes after
+    `measure` in the Trainer's list, which fixes the axes of a validation and gathers its metrics.
     """
 
     def __init__(self, job: JobFolder, measure: Measure) -> None:
@@ -37,14 +37,14 @@ class CurveWriter(Callback):
         if self._at is None:
             self._append(trainer, self.measure.axes(), self.measure.latest)
 
-    def _append(self, trainer: Trainer, at: Axes, metrics: dict[str, float]) -> None:
+    def _append(self, trainer: Trainer, axes: Axes, metrics: dict[str, float]) -> None:
         if not trainer.is_global_zero or not metrics:
             return
-        point: dict[str, Any] = {**_known(at), "metrics": metrics}
+        point: dict[str, Any] = {**_known(axes), "metrics": metrics}
         with self.job.curve.open("a", encoding="utf-8") as file:
             file.write(f"{json.dumps(point)}\n")
 
 
-def _known(at: Axes) -> dict[str, float]:
+def _known(axes: Axes) -> dict[str, float]:
     """JSON has no NaN."""
-    return {name: value for name, value in at._asdict().items() if not math.isnan(value)}
+    return {name: value for name, value in axes._asdict().items() if not math.isnan(value)}

@@ -22,7 +22,8 @@ from scalebook.training.tracking.worker_figures import WorkerFile
 def default_callbacks(
     job: JobFolder, clock: DataClock, *, threads: int, lines: bool, checkpoints: bool, noise: bool = False
 ) -> list[Callback]:
-    """In the order in which they act: measure first, so that the time of the others does not count as the step's."""
+    """The callbacks in the order in which they act: measure first, so that the others' time does not count as the
+    step's."""
     measure = Measure(clock, modes(read(job.config)) if job.config.exists() else None, WorkerFile(job.path))
     callbacks: list[Callback] = [
         Threads(threads),

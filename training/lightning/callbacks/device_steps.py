@@ -1,4 +1,4 @@
-"""How long steps take the device that computes them, while Python goes on to the next."""
+"""Measures how long steps take on the device, while Python goes on to the next one."""
 
 from collections import deque
 from typing import NamedTuple
@@ -7,11 +7,11 @@ from scalebook.training.engine.memory.device import Device, Mark
 
 
 class StepSeconds(NamedTuple):
-    """Seconds."""
+    """Times, s."""
 
     computing: float
     fetching: float
-    """In which the device had nothing to do since the next batch was not there."""
+    """Time in which the device was idle because the next batch was missing."""
 
 
 class _Step(NamedTuple):
@@ -22,11 +22,10 @@ class _Step(NamedTuple):
 
 
 class DeviceSteps:
-    """A stamp before and behind each step, read when the device has come there: `pop_seconds` waits for nothing unless
-    told to. Between the two stamps lie whatever the device computes and where it waits for Python, or for other
-    workers.
+    """Events before and after each step, read when the device has reached them: `pop_seconds` does not wait unless
+    asked. The time between them is what the device computes, and what it waits for Python or other workers.
 
-    Costs two events a step, some 5 us.
+    It costs two events per step, about 5 us.
     """
 
     def __init__(self, device: Device) -> None:
@@ -38,18 +37,18 @@ class DeviceSteps:
         self._computed = self._waited = 0.0
 
     def begin_step(self, fetching: float) -> None:
-        """`fetching`: seconds that this process has spent on fetching batches since the step before."""
+        """Start a step. `fetching`: time spent on fetching batches since the last step, s."""
         self._begun, self._fetching = self._device.stamp(), fetching
 
     def end_step(self) -> None:
-        """Of the step that was begun."""
+        """End the step."""
         end = self._device.stamp()
         self._under_way.append(_Step(self._last, self._begun, end, self._fetching))
         self._last = end
         self._read()
 
     def pop_seconds(self, wait: bool = False) -> StepSeconds:
-        """Since the last call, by steps that are over. `wait`: for all that were begun."""
+        """The times of steps that have ended since the last call. `wait`: wait for all started ones."""
         if wait and self._last is not None:
             self._device.wait(self._last)
         self._read()

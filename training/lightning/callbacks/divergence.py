@@ -1,4 +1,4 @@
-"""Ending a run whose loss is no number any more."""
+"""Ends a run whose loss is NaN or infinite."""
 
 import math
 from time import monotonic
@@ -15,13 +15,13 @@ from scalebook.training.lightning.callbacks.measure import Measure
 from scalebook.training.tracking.names import TRAIN_LOSS
 
 LOOK_S: Final = 0.5
-"""How often the flag on a GPU is read, which waits for the GPU."""
+"""Interval between reads of the flag on a GPU, s; a read waits for the GPU."""
 
 
 class DivergenceGuard(Callback):
     """Raises Diverged when the training loss of any worker becomes NaN or infinite.
 
-    On a CPU after the batch (1 us); on a GPU the check is one small kernel a step and is read every 0.5 s.
+    On a CPU it checks after each batch (1 us); on a GPU the check is one small kernel per step, read every 0.5 s.
     """
 
     def __init__(self, measure: Measure) -> None:

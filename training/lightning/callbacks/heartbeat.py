@@ -1,4 +1,4 @@
-"""How far a run is, once a second, for whoever watches the job's folder or its log."""
+"""Reports a run's progress, once a second, in the job's folder and ever more rarely in its log."""
 
 import time
 from pathlib import Path
@@ -21,14 +21,14 @@ FIRST_LINE_S: Final = 2.0
 LONGEST_LINE_S: Final = 60.0
 Phase = Literal["starting", "training", "validating", "ending"]
 SHOWN: Final = 3
-"""Metrics of validation in a line."""
+"""The most validation metrics in a line."""
 
 
 class Heartbeat(Callback):
-    """Worker 0 writes `progress.json` every second between batches, and a line to the log ever more rarely. It tells
-    MLflow what the job takes of its machine, which it samples itself where no supervisor does.
+    """Worker 0 writes `progress.json` every second between batches, and a line to the log ever more rarely. It also
+    sends the job's system metrics to MLflow, and samples them itself if no supervisor does.
 
-    `lines` is off where a progress bar is shown.
+    `lines` is off if a progress bar is shown.
     """
 
     def __init__(self, job: JobFolder, measure: Measure, *, lines: bool) -> None:
@@ -50,8 +50,8 @@ class Heartbeat(Callback):
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.is_global_zero and (said := made_again(trainer.ckpt_path, self.measure.counts().updates)):
-            print(said, flush=True)
+        if trainer.is_global_zero and (message := made_again(trainer.ckpt_path, self.measure.counts().updates)):
+            print(message, flush=True)
 
     @override
     def on_train_batch_end(self, trainer: Trainer, *args: Any) -> None:
@@ -96,14 +96,14 @@ class Heartbeat(Callback):
         if not self.measure.latest:
             return  # MLflow's pages begin with the metric that came first: it is to be one of training
         loggers = [logger for logger in trainer.loggers if isinstance(logger, RunLogger)]
-        for metrics, step, at in self._system.news():
+        for metrics, step, timestamp in self._system.news():
             for logger in loggers:
-                logger.log_system(metrics, step, at)
+                logger.log_system(metrics, step, timestamp)
 
     def _progress(self, trainer: Trainer, phase: Phase) -> Progress:
         counts, seconds = self.measure.counts(), self.measure.seconds()
-        done = fraction(trainer, counts.updates)
-        left = self.measure.real_seconds() * (1 - done) / done if done else None
+        finished = fraction(trainer, counts.updates)
+        left_s = self.measure.real_seconds() * (1 - finished) / finished if finished else None
         return Progress(
             time=time.time(),
             phase=phase,
@@ -111,8 +111,8 @@ class Heartbeat(Callback):
             samples=counts.samples,
             seconds=seconds,
             epoch=trainer.current_epoch,
-            fraction=done,
-            left_s=left,
+            fraction=finished,
+            left_s=left_s,
             metrics=dict(self.measure.latest),
         )
 
@@ -123,7 +123,8 @@ class Heartbeat(Callback):
 
 
 def fraction(trainer: Trainer, updates: int) -> float | None:
-    """How much of the budget is used, 0 to 1: of updates, epochs or time, whichever is furthest; None without one."""
+    """The used fraction of the budget, 0 to 1: of updates, epochs or time, whichever is furthest; None without a
+    budget."""
     parts: list[float] = []
     figures = figures_of(trainer)
     budget = (figures and figures.max_updates) or trainer.max_steps
@@ -142,19 +143,21 @@ def fraction(trainer: Trainer, updates: int) -> float | None:
 
 
 def made_again(checkpoint: str | Path | None, updates: int) -> str:
-    """What the run that left `checkpoint` had made after these `updates`, which is lost with it, in one line; "" where
-    nothing is known of it, or nothing is lost. It may have made more in the second after its last beat."""
-    found = (JobFolder(folder).progress() for folder in (Path(checkpoint).parents if checkpoint else ()))
-    before = next((progress for progress in found if progress is not None), None)
+    """A line on the updates that the run which wrote `checkpoint` made after it, and that are lost; "" if none are, or
+    that is not known. It may have made more in the second after its last heartbeat."""
+    records = (JobFolder(folder).progress() for folder in (Path(checkpoint).parents if checkpoint else ()))
+    before = next((progress for progress in records if progress is not None), None)
     if before is None or before.updates <= updates:
         return ""
     lost = before.updates - updates
-    return f"Resumes at update {updates:,}; the run before had made {before.updates:,} or more: {lost:,} or more again."
+    return (
+        f"Resumes at update {updates:,}; the run before had made at least {before.updates:,}: {lost:,} are made again."
+    )
 
 
 def line(progress: Progress, simulated: bool = False) -> str:
-    """One line for people: `42 %  epoch 4  1,440 updates  12.3 s  train/loss 0.123  ...`; `simulated`: the run's
-    seconds are, `12.3 virtual s`."""
+    """One line for people: `42 % epoch 4 1,440 updates 12.3 s train/loss 0.123 ...`; if `simulated`, `12.3 virtual
+    s`."""
     words = [] if progress.fraction is None else [f"{progress.fraction:4.0%}"]
     words += [
         f"epoch {progress.epoch_under_way}",
@@ -163,8 +166,8 @@ def line(progress: Progress, simulated: bool = False) -> str:
     ]
     validated = names.validation_metrics(progress.metrics)
     main = names.main_metric(validated)
-    shown = [names.TRAIN_LOSS, *sorted(validated, key=lambda name: name != main)[:SHOWN], names.UPDATES_PER_SECOND]
-    words += [f"{name} {progress.metrics[name]:.4g}" for name in shown if name in progress.metrics]
+    metrics = [names.TRAIN_LOSS, *sorted(validated, key=lambda name: name != main)[:SHOWN], names.UPDATES_PER_SECOND]
+    words += [f"{name} {progress.metrics[name]:.4g}" for name in metrics if name in progress.metrics]
     if progress.left_s is not None and progress.phase != "ending":
         words.append(f"{progress.left_s:.0f} s left")
     return "  ".join(words)

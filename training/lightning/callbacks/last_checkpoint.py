@@ -1,4 +1,4 @@
-"""The newest state of a run on disk, to resume from or to evaluate."""
+"""Saves the newest state of a run, to resume from or to evaluate."""
 
 import time
 from pathlib import Path
@@ -12,17 +12,17 @@ from scalebook.training.lightning.callbacks.agreement import AgreedDecision
 from scalebook.training.lightning.run_figures import figures_of
 
 EVERY_S: Final = 60.0
-"""Training lost at most when a run dies. Saving each short epoch would cost more than the epoch."""
+"""The most training time lost when a run dies, s. Saving each short epoch would cost more than the epoch."""
 
 ASK_S: Final = 5.0
 
 
 class LastCheckpoint(Checkpoint):
-    """Keeps `last.ckpt` in `folder`: after a minute of training since the last one, and when training ends.
+    """Writes `last.ckpt` into `folder` after each minute of training, and when training ends.
 
-    The file is replaced in one step, so it is always whole. Under DDP all workers take part; with an asynchronous
-    strategy worker 0 writes a consistent snapshot while the others go on. A virtual run that is asked to stop is saved
-    where it is, in the middle of an epoch: at its end Lightning would have counted that epoch as over.
+    The file is replaced atomically, so it is always complete. Under DDP all workers take part; with an asynchronous
+    strategy worker 0 writes a consistent snapshot while the others go on. A simulated run that is asked to stop is
+    saved at once, in the middle of an epoch: at the end Lightning would have counted that epoch as over.
     """
 
     def __init__(self, folder: Path, every_s: float = EVERY_S) -> None:
@@ -57,6 +57,6 @@ class LastCheckpoint(Checkpoint):
 
 
 def saves_where_it_is(trainer: Trainer) -> bool:
-    """Whether a run that is asked to stop is saved in the middle of its epoch, which Lightning would count as over."""
+    """Whether a run that is asked to stop is saved in the middle of its epoch, before Lightning counts that as over."""
     figures = figures_of(trainer)
     return figures is not None and figures.is_simulated and trainer.fit_loop._can_stop_early

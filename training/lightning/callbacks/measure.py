@@ -1,4 +1,4 @@
-"""What every run records: loss against updates, samples and seconds; throughput; where the time went; staleness."""
+"""Records of every run: loss against updates, samples and seconds; throughput; shares of time; staleness."""
 
 import math
 from collections.abc import Mapping
@@ -37,31 +37,31 @@ from scalebook.training.tracking.worker_figures import WorkerFile, of_worker
 FIRST_EVENT_S: Final = 0.1
 LONGEST_EVENT_S: Final = 10.0
 EVENTS_PER_AGE: Final = 200
-"""Points come every 0.1 s at first, then ever more slowly: 200 for each doubling-and-a-half of the run's age."""
+"""Points come every 0.1 s at first, then ever more rarely: 200 for each factor of 2.5 in the run's age."""
 
 FIGURES_S: Final = 1.0
-"""Least time between two points of throughput, shares, staleness and memory."""
+"""The shortest interval between points of throughput, shares, staleness and memory, s."""
 
 
 class Measure(Callback):
-    """Counts and times the steps of this worker; worker 0 also records, for all of them.
+    """Counts and times the steps of this worker; worker 0 also records, for all workers.
 
-    A strategy that has `figures` counts for all workers; for others the callback counts by itself. Costs about 5 us a
-    step, and 0.3 ms an event. Python goes on while a GPU computes: steps of one process and of DDP are timed there
-    (`DeviceSteps`); a strategy that has them waits for it before a push.
+    A strategy with `figures` counts for all workers; for others this callback counts. It costs about 5 us per step, and
+    0.3 ms per point. Python does not wait for a GPU: steps of one process and of DDP are timed on the device
+    (`DeviceSteps`); a strategy with `figures` waits for it before a push.
     """
 
     def __init__(
         self, clock: DataClock, modes: Mapping[str, Goal] | None = None, workers: WorkerFile | None = None
     ) -> None:
-        """`modes`: whether less or more of a metric is better, where the config says it. `workers`: where figures of
-        single workers go."""
+        """`modes`: whether a lower or higher metric is better, if the config says it. `workers`: the file for metrics
+        of single workers."""
         self.workers = workers
         self.clock = clock
         self.measured: RunFigures | None = None
         self.summary = MetricSummary(modes)
         self.latest: dict[str, float] = {}
-        """Last values of what was recorded, by metric."""
+        """The last recorded values, by metric."""
         self._begun: float | None = None  # when the first training batch began; earlier when resumed
         self._really_begun = perf_counter()  # the same on the clock on the wall, which says when to record
         self._batch_begun = 0.0
@@ -86,7 +86,7 @@ class Measure(Callback):
     # --- what others ask -----------------------------------------------------------------------------------------
 
     def axes(self) -> Axes:
-        """Where a point recorded now belongs; during a validation, where that began."""
+        """The axes of a point recorded now; during a validation, those of its start."""
         return self._pinned or self._axes_now()
 
     def counts(self) -> Counts:
@@ -97,11 +97,11 @@ class Measure(Callback):
         return perf_counter() if self.measured is None else self.measured.now()
 
     def seconds(self) -> float:
-        """Since the first training batch began."""
+        """Seconds since the first training batch began, on the run's clock."""
         return 0.0 if self._begun is None else self._now() - self._begun
 
     def real_seconds(self) -> float:
-        """As `seconds`, on the clock on the wall: others where the run's own is virtual."""
+        """Like `seconds`, on the wall clock: they differ in a simulated run."""
         return 0.0 if self._begun is None else perf_counter() - self._really_begun
 
     # --- the run -------------------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ class Measure(Callback):
 
     @override
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """After the strategy has put the parameters to validate in place: its points belong here."""
+        """Fix the axes of the validation's points, when the parameters to validate are in place."""
         self._pinned = self._axes_now()
 
     @override
@@ -214,12 +214,12 @@ class Measure(Callback):
 
     def _mark_own(self, trainer: Trainer) -> None:
         """Name the metrics that are a worker's own in the run's tags, as soon as there is another."""
-        own: set[str] = getattr(trainer.strategy, "own_metrics", set())  # of DDP
-        if not trainer.is_global_zero or len(own) == self._marked:
+        own_metrics: set[str] = getattr(trainer.strategy, "own_metrics", set())  # of DDP
+        if not trainer.is_global_zero or len(own_metrics) == self._marked:
             return
-        self._marked = len(own)
+        self._marked = len(own_metrics)
         for logger in _ours(trainer):
-            logger.experiment.set_tag(logger.run_id, names.TAG_OWN, ", ".join(sorted(own)))
+            logger.experiment.set_tag(logger.run_id, names.TAG_OWN, ", ".join(sorted(own_metrics)))
 
     def _finish(self, trainer: Trainer) -> None:
         """Totals of the whole run, and best and final values."""
@@ -290,8 +290,8 @@ class Measure(Callback):
         if self.measured is None or isinstance(self.measured, LocalFigures):
             return 0.0
         times = self.measured.worker_times()
-        mine = times[trainer.global_rank] if trainer.global_rank < len(times) else None
-        return 0.0 if mine is None else mine.wait + mine.communicate
+        own_times = times[trainer.global_rank] if trainer.global_rank < len(times) else None
+        return 0.0 if own_times is None else own_times.wait + own_times.communicate
 
     def _training_seconds(self, now: float) -> float:
         """The clock against which throughput counts: it stands while all workers wait for a validation."""
@@ -354,8 +354,8 @@ class Measure(Callback):
 
     def _tells(self, metric: str, value: float) -> bool:
         """Whether a figure of ours has ever said something but what it says in most runs."""
-        ours = metric.startswith(names.MEASURED) and metric not in names.TOLD
-        if not ours or value != 0:
+        is_measured = metric.startswith(names.MEASURED) and metric not in names.TOLD
+        if not is_measured or value != 0:
             self._told.add(metric)
         return metric in self._told
 

@@ -15,17 +15,16 @@ class MetricSummary:
     """The best and the last value of each metric that was logged while validating; NaN is never best."""
 
     def __init__(self, modes: Mapping[str, Goal] | None = None) -> None:
-        """`modes`: which way is better, where the config says it."""
+        """`modes`: which direction is better, if the config says it."""
         self.best: dict[str, float] = {}
         self.last: dict[str, float] = {}
         self.directions: dict[str, Goal] = dict(modes or {})
-        """Which way is better, where config or torchmetrics say it."""
+        """Which direction is better, if the config or torchmetrics say it."""
 
     def validated(
         self, metrics: Mapping[str, Tensor], of_validation: Iterable[tuple[str, Goal | None]]
     ) -> dict[str, float]:
-        """Take the metrics of a validation that has just ended, as `logged` names them; returns best values that are
-        better than before."""
+        """Add the metrics of a validation that has just ended, as `logged` names them; returns the new best values."""
         news: dict[str, float] = {}
         for metric, goal in of_validation:
             tensor = metrics.get(metric)
@@ -48,8 +47,8 @@ class MetricSummary:
 
 
 def logged(trainer: Trainer) -> Iterator[tuple[str, Goal | None]]:
-    """What the loop that has just ended has logged for its epoch, by the names in `callback_metrics`, each with what
-    torchmetrics says of its direction."""
+    """What the loop that has just ended has logged for its epoch, by the names in `callback_metrics`, each with
+    torchmetrics' direction, if known."""
     results: Any = trainer._results  # of the loop at work; Lightning tells nowhere else which metric is of which loop
     for item in results.values() if results is not None else ():
         if item.meta.on_epoch and not item.has_reset:

@@ -23,12 +23,12 @@ from scalebook.training.tracking import names
 from scalebook.training.tracking.logger import RunLogger
 
 COST: Final = 0.03
-"""Share of the time of the steps that probes may take."""
+"""The largest share of the steps' time for probes."""
 
 FIRST_STEPS: Final = 5
 MOST_STEPS: Final = 1000
 WINDOW: Final = 100
-"""Probes that the moving averages go over: the noise scale grows while a model learns."""
+"""The window of the moving averages, probes: the noise scale grows while a model learns."""
 
 LEAST_PROBES: Final = 8
 Z: Final = 1.96  # of a normal distribution, 95 %
@@ -42,7 +42,7 @@ class Probe(NamedTuple):
 
 
 class NoiseEstimate(NamedTuple):
-    """Noise scale in samples, with its 95 % interval; `high` is infinite where the data cannot bound it."""
+    """Noise scale in samples, with its 95 % interval; `high` is infinite if the data do not bound it."""
 
     scale: float
     low: float
@@ -70,7 +70,7 @@ class NoiseScale(Callback):
     """
 
     def __init__(self, measure: Measure, every: int | None = None) -> None:
-        """`every`: steps from probe to probe, instead of what the cost allows."""
+        """`every`: steps between probes, instead of as often as the cost allows."""
         self.measure, self.every = measure, every
         self.probes: deque[Probe] = deque(maxlen=WINDOW)
         self._left = every or FIRST_STEPS
@@ -101,7 +101,7 @@ class NoiseScale(Callback):
 
     @override
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Worker 0 says what it means, in a tag of the run."""
+        """Worker 0 records the result's explanation in a tag of the run."""
         noise = estimate(self.probes, training_samples(trainer))
         if not trainer.is_global_zero or noise is None:
             return
@@ -146,7 +146,8 @@ class NoiseScale(Callback):
 
 
 def probe(trainer: Trainer, module: LightningModule, batch: Any, batch_idx: int) -> Probe:
-    """Gradients of the first and the second half of `batch` at the present parameters; NaN where there are none.
+    """Estimates from the gradients of the two halves of `batch` at the present parameters; NaN if there are no
+    gradients.
 
     The copy shares the parameters, whose `.grad` is left alone; it has buffers and attributes of its own, and logs
     nothing. A batch of one sample has no halves.
@@ -177,10 +178,11 @@ def probe(trainer: Trainer, module: LightningModule, batch: Any, batch_idx: int)
 
 
 def estimate(probes: Sequence[Probe], samples: int | None) -> NoiseEstimate | None:
-    """From the means of both estimators; None from fewer than 8 probes, or while |G|^2 cannot be told from 0.
+    """The noise scale from the means of both estimators; None for fewer than 8 probes, or while |G|^2 cannot be told
+    from 0.
 
-    `samples`: size N of the training set, None where it has none. 1 / B_simple = product / spread + 1 / N. The interval
-    is that of the quotient of two correlated means (delta method).
+    `samples`: size N of the training set, None if unknown. 1 / B_simple = product / spread + 1 / N. The interval is
+    that of the quotient of two correlated means (delta method).
     """
     count = len(probes)
     if count < LEAST_PROBES:
@@ -215,7 +217,7 @@ def explained(noise: NoiseEstimate, samples: int | None) -> str:
 
 
 def training_samples(trainer: Trainer) -> int | None:
-    """Size of the training set; None where it has none, or its items are whole batches."""
+    """The size of the training set; None if it is unknown, or its items are whole batches."""
     loader: Any = trainer.train_dataloader
     dataset = getattr(loader, "dataset", None)
     if not isinstance(dataset, Sized) or getattr(loader, "batch_size", 1) is None:

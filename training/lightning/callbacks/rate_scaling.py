@@ -1,4 +1,4 @@
-"""The config's `lr_scaling` at run time: each step of an optimizer is made with a multiple of its learning rate."""
+"""The config's `lr_scaling` at run time: each step of an optimizer uses a multiple of its learning rate."""
 
 import math
 from typing import Any
@@ -15,21 +15,21 @@ from scalebook.training.lightning.async_ps.applied_step import CountsUpdates, Sc
 
 
 class ScaledRates(Callback):
-    """Multiplies the learning rates of all param groups of all optimizers, inside each step and only there.
+    """Multiplies the learning rates of all param groups of all optimizers, during each step only.
 
-    A schedule goes on as if there were no scaling: those that compute a rate from the one before (CosineAnnealingLR)
-    see their own, least and greatest rates (`eta_min`, `max_lr`) are scaled with the others, and a checkpoint has the
-    rates that were asked for, so that it can be resumed with another batch. The rate of a step is the schedule's times
-    the factor at the number of updates made, which with a parameter server is the version that the gradient is of.
+    A schedule runs as without scaling: one that computes a rate from the last one (CosineAnnealingLR) sees its own,
+    minimum and maximum rates (`eta_min`, `max_lr`) are scaled too, and a checkpoint has the unscaled rates, so that it
+    can be resumed with another batch size. A step's rate is the schedule's times the factor at the number of updates,
+    which with a parameter server is the gradient's version.
 
-    `batch_size` is that of one worker. What is averaged into a gradient, and how many updates make an epoch, are known
-    when training starts. A model that steps its optimizers by itself is taken to step each once a batch.
+    `batch_size` is that of one worker. How many gradients are averaged, and how many updates make an epoch, is known
+    when training starts. With manual optimization each optimizer is assumed to step once per batch.
     """
 
     def __init__(self, scaling: RateScaling, batch_size: int) -> None:
         self.scaling, self.batch_size = scaling, batch_size
         self.samples = batch_size
-        """Whose mean gradient an optimizer's step gets."""
+        """Samples in the mean gradient of an optimizer's step."""
         self._steps: list[ScaledRate] = []
         self._made: list[int] | None = None  # updates by optimizer: of the checkpoint resumed from, or at the end
 
@@ -44,9 +44,9 @@ class ScaledRates(Callback):
         def factor(updates: int) -> float:
             return self.scaling.warmed(self.samples, updates / epoch)
 
-        for optimizer, made in zip(trainer.optimizers, self._before(trainer), strict=True):
+        for optimizer, steps in zip(trainer.optimizers, self._before(trainer), strict=True):
             refuse_without_rate(optimizer)
-            self._steps.append(ScaledRate(optimizer, counts, made, factor))
+            self._steps.append(ScaledRate(optimizer, counts, steps, factor))
 
     @override
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -95,7 +95,7 @@ class ScaledRates(Callback):
 
 
 def scaled_rates(scaling: RateScaling | None, data: Namespace | None) -> list[Callback]:
-    """What a config's `lr_scaling` and `data` ask for. ConfigError where the data set has no batch size to scale by."""
+    """The callbacks for a config's `lr_scaling` and `data`. ConfigError if the data has no batch size to scale by."""
     if scaling is None or scaling.rule == "none":
         return []
     batch = None if data is None else data.get("init_args.batch_size")
@@ -105,7 +105,7 @@ def scaled_rates(scaling: RateScaling | None, data: Namespace | None) -> list[Ca
 
 
 def refuse_without_rate(optimizer: Optimizer) -> None:
-    """ConfigError for an optimizer whose steps no rate can scale."""
+    """ConfigError for an optimizer without a learning rate to scale."""
     if not all("lr" in group for group in optimizer.param_groups):
         raise ConfigError(
             KEY,

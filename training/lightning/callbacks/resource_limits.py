@@ -1,4 +1,4 @@
-"""What a worker may take, as the config says and nothing else: CPU threads, a part of its GPU's memory."""
+"""Limits on a worker's resources by the config: CPU threads, a share of its GPU's memory."""
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -10,8 +10,8 @@ from scalebook.training.lightning import AsyncPS
 class Threads(Callback):
     """Sets torch's threads in each worker, after the fork.
 
-    How many there are decides how sums are split, hence the last bit of a loss: so neither the number of cores nor the
-    environment counts.
+    The number of threads decides how sums are split, hence the last bit of a loss: so it depends neither on the number
+    of cores nor on the environment.
     """
 
     def __init__(self, threads: int) -> None:
@@ -23,9 +23,9 @@ class Threads(Callback):
 
 
 class GpuShare(Callback):
-    """Has torch refuse what is beyond it, in each worker, as memory that is not there.
+    """Limits torch's memory on the GPU in each worker; beyond it torch raises an out-of-memory error.
 
-    Workers on one GPU have equal parts of the share. What CUDA itself takes in each process, some 500 MB, is besides.
+    Workers on one GPU have equal parts of the share. CUDA's own memory in each process, about 500 MB, comes on top.
     """
 
     def __init__(self, share: float) -> None:

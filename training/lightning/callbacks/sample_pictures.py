@@ -1,4 +1,4 @@
-"""What a generative model leaves to look at: images that it has drawn."""
+"""Saves images that a generative model has drawn."""
 
 import math
 from pathlib import Path
@@ -15,11 +15,11 @@ from scalebook.training.tracking.logger import upload
 
 DRAWN: Final = 16
 LEAST_SIDE: Final = 320
-"""Pixels of the whole picture; small images are enlarged, each pixel a square."""
+"""The picture's smallest side, pixels; small images are enlarged, each pixel to a square."""
 
 
 class Pictures(Callback):
-    """Worker 0 puts a picture into `folder` and into the run's artifacts, when training ends.
+    """Worker 0 writes a picture into `folder` and the run's artifacts, when training ends.
 
     A model with `sample_images(n)`, which returns [n, channels, height, width] in 0..1, is asked for 16 images.
     """

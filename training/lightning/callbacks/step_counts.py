@@ -1,4 +1,4 @@
-"""Updates, samples and times of a run whose strategy does not count by itself: one process, and DDP."""
+"""Counts updates, samples and times for strategies that do not count themselves: one process, and DDP."""
 
 import math
 from typing import Any, Literal
@@ -15,12 +15,11 @@ NANOSECOND = 1e-9
 
 
 class LocalFigures(RunFigures):
-    """Of this worker alone: under DDP all workers do the same in step.
+    """Counts this worker alone: under DDP all workers do the same synchronously.
 
-    Updates are the Trainer's; samples are this worker's times the number of workers. What a step spends in exchanging
-    gradients after its own are ready is DDP's own measurement, which it takes on some steps and this class extends to
-    all; waiting for slower workers is part of it. A step that waited long, such as the first, is extended by its share
-    of that step's time at most.
+    Updates are the Trainer's; samples are this worker's times the number of workers. The time for exchanging gradients
+    after they are ready is DDP's own measurement, on some steps, extrapolated to all; it includes waiting for slower
+    workers. A step that waited long, such as the first, is extrapolated by at most its share of the step's time.
     """
 
     def __init__(self, trainer: Trainer) -> None:
@@ -41,7 +40,7 @@ class LocalFigures(RunFigures):
 
     @override
     def living(self) -> list[int]:
-        """Nobody leaves."""
+        """All workers: none can leave."""
         return list(range(len(self.worker_times())))
 
     @override
@@ -49,7 +48,7 @@ class LocalFigures(RunFigures):
         exposed, computed = self._exposed_per_step, self._computed_per_step
         share = exposed / (exposed + computed) if exposed else 0.0
         communicate = min(exposed * self.trainer.global_step, share * self.compute)
-        mine = WorkerTimes(
+        times = WorkerTimes(
             compute=self.compute - communicate,
             wait=0.0,
             communicate=communicate,
@@ -58,13 +57,13 @@ class LocalFigures(RunFigures):
             samples=self.samples,
             memory_bytes=self.memory_bytes,
         )
-        return [mine]
+        return [times]
 
     @override
     def moved_bytes(self) -> MovedBytes:
-        """What all workers have handed to an exchange of gradients, and taken out: as much as this one, each.
+        """Bytes of gradients that all workers have sent and received; each the same as this one.
 
-        NaN where nobody counts: under strategies of others, or a communication hook of the user's own.
+        NaN if they are not counted: under other strategies, or with the user's own communication hook.
         """
         if self.workers == 1:
             return MovedBytes(0.0, 0.0)

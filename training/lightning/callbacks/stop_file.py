@@ -1,4 +1,4 @@
-"""Ending a run on request: a file in the job's folder, or SIGTERM."""
+"""Ends a run on request: by a file in the job's folder, or SIGTERM."""
 
 import signal
 import threading
@@ -16,11 +16,11 @@ EVERY_S: Final = 0.3
 
 
 class StopFile(Callback):
-    """Ends training after the batch in which the file appears, as if the budget were used up.
+    """Ends training after the batch in which the file appears, like a used-up budget.
 
-    SIGTERM makes the file. Under DDP all workers stop after the same batch; with an asynchronous strategy the first
-    that sees it tells the others through the strategy. A `min_epochs` or `min_steps` does not hold a stop back. Whoever
-    ends before the budget is used up leaves the file `cut`: without it the run is a finished one.
+    SIGTERM creates the file. Under DDP all workers stop after the same batch; with an asynchronous strategy the first
+    that sees it tells the others through the strategy. `min_epochs` and `min_steps` do not delay a stop. A worker that
+    ends before the budget is used up leaves the file `cut`: without it the run counts as finished.
     """
 
     def __init__(self, job: JobFolder, measure: Measure) -> None:

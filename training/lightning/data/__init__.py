@@ -1,4 +1,4 @@
-"""The training data of workers that do not wait for each other: each takes the next batch that nobody has taken.
+"""The training data of asynchronous workers: each takes the next batch that no other has taken.
 
-Begin with `data_sharing.py`; `epoch_order.py` says what the batches are, `batch_claims.py` whose they are.
+Begin with `data_sharing.py`; `epoch_order.py` defines the batches, `batch_claims.py` says who has them.
 """

@@ -1,4 +1,4 @@
-"""Which batches a worker's loader has claimed, delivered and done."""
+"""Which batches a worker's loader has claimed, delivered and finished."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from scalebook.training.lightning.data.epoch_order import EpochOrder, Indices
 
 
 class Claims:
-    """The index sampler of the loader inside: one epoch's claims, as they are made."""
+    """The index sampler of the inner loader: yields one epoch's claims as they are made."""
 
     def __init__(self, cursor: DataCursor, worker: int, turns: bool, order: EpochOrder) -> None:
         self._cursor, self._worker, self._turns, self._order = cursor, worker, turns, order
@@ -20,30 +20,30 @@ class Claims:
         self._epoch = -1
 
     def enter(self, epoch: int, batches: int) -> bool:
-        """Begin an epoch. What was claimed in the one before and never used counts as done. False: not yet, since
-        nothing of it is this worker's, and those that have something are not there."""
+        """Start an epoch; unused claims of the last one count as done. False: not yet, since this worker has nothing in
+        it, and those that have are not there yet."""
         self.finish_all()
         self._held, self._epoch = None, epoch
         self._given.clear()
         return self._cursor.enter_epoch(self._worker, epoch, batches, self._turns)
 
     def succeed(self, before: "Claims") -> None:
-        """Take the place of those of an earlier loader."""
+        """Take over the claims of an earlier loader."""
         self.plans = before.plans
 
     def finish(self) -> None:
-        """Every batch delivered so far is done."""
+        """Mark every batch delivered so far as done."""
         if self._delivered > self._finished:
             self._cursor.mark_done(self._worker, self._delivered - self._finished)
             self._finished = self._delivered
 
     def finish_all(self) -> None:
-        """Every batch claimed so far is done, or its epoch was left."""
+        """Mark every batch claimed so far as done, also those of an epoch that was left."""
         self._delivered = self._claimed
         self.finish()
 
     def peek(self) -> bool:
-        """Whether there is a next batch; if so it is claimed."""
+        """Whether there is a next batch; if so, claim it."""
         if self._held is None:
             self._held = self._cursor.claim_batch(self._worker)
             self._claimed += self._held is not None
@@ -58,22 +58,21 @@ class Claims:
             yield self._order(origin.epoch)[origin.batch]
 
     def deliver(self) -> tuple[int, bool]:
-        """Note that the inner loader has made a batch. Its number (-1 if of an earlier epoch), and whether it is this
-        worker's last."""
+        """Note that the inner loader has delivered a batch. Returns its number (-1 for an earlier epoch), and whether
+        it is this worker's last."""
         claim = self._given.popleft()
         self._delivered += 1
         return claim.batch if claim.epoch == self._epoch else -1, not self._given and not self.peek()
 
     def unfinished(self) -> dict[int, list[list[int]]]:
-        """The batches of each epoch that are not done, as ranges [epoch, start, stop) of the epochs that the data set
-        counts."""
+        """The unfinished batches of each epoch, as ranges [epoch, start, stop) in the data set's own epochs."""
         return origins_left(self._cursor.state(), self.plans)
 
 
 def origins_left(
     state: Mapping[int, Sequence[tuple[int, int]]], plans: Mapping[int, Sequence[Claim]]
 ) -> dict[int, list[list[int]]]:
-    """What the cursor says is not done, in terms of the data's own epochs: by epoch, [epoch, start, stop]."""
+    """By epoch, the cursor's unfinished batches as ranges [epoch, start, stop) in the data set's own epochs."""
 
     def origins(epoch: int, start: int, stop: int) -> list[list[int]]:
         if epoch not in plans:
@@ -87,7 +86,7 @@ NO_LIMIT: Final = -1
 
 
 class SimulatedWork:
-    """The `Work` of all workers: that of the loader that there is, which may be another one in every epoch."""
+    """The `Work` of all workers: passed on to the present loader, which may change in every epoch."""
 
     claims: "SimulatedClaims | None" = None
 
@@ -111,18 +110,18 @@ class SimulatedWork:
 
 
 class SimulatedClaims:
-    """Stands where `Claims` does, and answers as their `Work`.
+    """Takes the place of `Claims` for simulated workers, and is their `Work`.
 
-    A worker claims when it begins a gradient, and goes on into its own next epoch when nothing is left of this one, as
-    real ones do; its batch is loaded when the gradient is due. So the loop's epoch is over when as many gradients have
-    been computed as an epoch has batches, some of which may be of the next.
+    A worker claims a batch when it begins a gradient, and enters its next epoch when nothing is left of this one, as
+    real workers do; the batch is loaded when the gradient is due. So the loop's epoch ends after as many gradients as
+    an epoch has batches, some of which may be of the next epoch.
 
     Args:
-        meets: Nobody begins an epoch before the others have ended the one before.
-        turn: Whose gradient is due next; None when nobody will compute any more.
-        batches_in: Batches of an epoch, what a checkpoint has left of it where there is one.
+        meets: No worker begins an epoch before the others have ended the last one.
+        turn: Returns the worker whose gradient is due next; None when none computes any more.
+        batches_in: Returns the batches of an epoch, or what a checkpoint has left of it.
         epochs: How many epochs the run has; NO_LIMIT: as many as it takes.
-        is_over: Whether nobody is to take another batch.
+        is_over: Whether no worker shall take another batch.
     """
 
     def __init__(
@@ -146,7 +145,7 @@ class SimulatedClaims:
         self._has_ended = False
 
     def succeed(self, before: "SimulatedClaims") -> None:
-        """Take the place of those of an earlier loader: workers go on where they are."""
+        """Take over from an earlier loader: workers go on where they are."""
         self.plans, self._taken, self._epoch_of = before.plans, before._taken, before._epoch_of
 
     # --- what the workers ask --------------------------------------------------------------------------------------
@@ -190,7 +189,7 @@ class SimulatedClaims:
         self._cursor.mark_dead(worker)
 
     def returns(self, worker: int) -> None:
-        """See `Work`. It begins where the loop is."""
+        """See `Work`. The worker starts in the loop's epoch."""
         self._epoch_of.pop(worker, None)
         self._in_vain.clear()
         self._cursor.rejoin(worker)
@@ -198,7 +197,7 @@ class SimulatedClaims:
     # --- what the loader asks --------------------------------------------------------------------------------------
 
     def enter(self, epoch: int, batches: int) -> bool:
-        """The loop begins an epoch of so many batches. True: it has all of them."""
+        """Start the loop's epoch, of so many batches. Always True."""
         self._epoch, self._batches, self._delivered = epoch, batches, 0
         return True
 
@@ -217,16 +216,16 @@ class SimulatedClaims:
             yield self._order(origin.epoch)[origin.batch]
 
     def deliver(self) -> tuple[int, bool]:
-        """A batch is there: its number in the loop's epoch, and whether it is the last of it."""
+        """Note that a batch is delivered: its number in the loop's epoch, and whether it is the last."""
         self._delivered += 1
         return self._delivered - 1, not self.peek()
 
     def finish(self) -> None:
-        """Nothing: a batch is done when its gradient has been pushed."""
+        """Do nothing: a batch is done when its gradient has been pushed."""
 
     def finish_all(self) -> None:
-        """Nothing, as above."""
+        """Do nothing, like `finish`."""
 
     def unfinished(self) -> dict[int, list[list[int]]]:
-        """By epoch, what is not done in it now: [epoch, start, stop], in terms of the data's own epochs."""
+        """By epoch, the unfinished batches as ranges [epoch, start, stop) in the data set's own epochs."""
         return origins_left(self._cursor.state(), self.plans)

@@ -1,4 +1,4 @@
-"""The training data of workers that do not wait for each other: each takes the next batch that nobody has taken yet.
+"""Shares the training data between asynchronous workers: each takes the next batch that no other has taken yet.
 
 How a strategy uses `SharedData` (one for each fit):
 
@@ -46,12 +46,11 @@ _NOTHING: Final = object()
 class Stream:
     """One worker's part of a loader without a known length.
 
-    The workers compare the first batch that each has drawn. If it is the same, the stream is divided by turns: worker i
-    takes batches i, i + k, ... and draws the others in vain; so shuffle it by a seed, not by the process's random
-    numbers. If it differs, the data set divides itself, as DDP wants it to (by the trainer's `global_rank`, by RANK and
-    WORLD_SIZE in the environment), and each worker takes all that it is given. `meetings` is None where nobody compares
-    (a server process, `use_distributed_sampler: false`). Nobody else can take the share of a worker that dies: it is
-    lost for the run.
+    The workers compare their first batches. If these are equal, the stream is divided in turn: worker i takes batches
+    i, i + k, ... and skips the others; so it must be shuffled by a seed, not by the process's random numbers. If they
+    differ, the data set divides itself, as for DDP (by the trainer's `global_rank`, or RANK and WORLD_SIZE in the
+    environment), and each worker takes all of its own. `meetings` is None if nothing is compared (a server process,
+    `use_distributed_sampler: false`). The share of a worker that dies is lost for the run.
     """
 
     def __init__(self, loader: Iterable[Any], worker: int, workers: int, meetings: MessageExchange | None) -> None:
@@ -66,17 +65,18 @@ class Stream:
         return batches if self._divides_itself else islice(batches, self._worker, None, self._workers)
 
     def __len__(self) -> int:
-        """This worker's batches; TypeError when unknown, or when only others have any: Lightning ends at 0."""
+        """The number of this worker's batches; TypeError if unknown, or if only others have any: Lightning would stop
+        at 0."""
         self._look()
         length = sized_len(self.loader)
         if length is None:
             raise TypeError("a stream without a length")
         if length == 0 and not self._divides_itself:  # nobody has any
             return 0
-        mine = length if self._divides_itself else -(-(length - self._worker) // self._workers)
-        if mine <= 0:
+        batches = length if self._divides_itself else -(-(length - self._worker) // self._workers)
+        if batches <= 0:
             raise TypeError("a stream without a length")
-        return mine
+        return batches
 
     def __getattr__(self, name: str) -> Any:
         if name == "loader":  # while being copied
@@ -116,21 +116,21 @@ def digest(batch: Any) -> int:
 
 
 MOST_POLL_S: Final = 0.05
-"""Between two looks at whether a death has brought batches back; longer and longer, up to this."""
+"""The longest interval between checks whether a death has returned batches, s; it grows up to this."""
 
 
 class SharedData(Uncopied):
     """One worker's access to the data of the run.
 
-    Sized loaders are shared batch by batch (`SharedLoader`), streams by turns (`Stream`). What the user has divided
+    Sized loaders are shared batch by batch (`SharedLoader`), streams in turn (`Stream`). Data that the user has divided
     (`use_distributed_sampler: false`, a DistributedSampler, streams that differ between workers) stays as it is.
 
     Args:
-        cursor: Which batches are whose; of all workers of the run.
-        turns: Batch i of an epoch belongs to worker i % workers, as synchronous rules need it. Else to who comes first.
-        turn: In a process that simulates all workers, whose gradient is due next; `work` is then theirs.
-        is_elastic: Workers may come and go, so that nothing may be divided by their number.
-        meets: In a process that simulates all workers, nobody begins an epoch before the others have ended theirs.
+        cursor: Which worker has which batches; shared by all workers of the run.
+        turns: Batch i of an epoch belongs to worker i % workers, as synchronous rules need it. Else the first takes it.
+        turn: In a process that simulates all workers, returns whose gradient is due next; `work` is then theirs.
+        is_elastic: Workers may join and leave, so nothing is divided by their number.
+        meets: In a process that simulates all workers, none begins an epoch before the others have ended theirs.
     """
 
     def __init__(
@@ -161,12 +161,12 @@ class SharedData(Uncopied):
         deadline_s: float,
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Become a worker's. `stopped` says that the run ends, so that nothing need be waited for."""
+        """Attach to a worker. `stopped` returns True when the run ends and nothing need be waited for."""
         self.worker, self.deadline_s, self._stopped = worker, deadline_s, stopped
         self._joined = True
 
     def process(self, trainer: Trainer, dataloader: Any) -> Any:
-        """The loader that takes the place of a training loader of the user's."""
+        """The loader that replaces one of the user's training loaders."""
         divided = isinstance(getattr(dataloader, "sampler", None), DistributedSampler)
         divided |= not trainer._accelerator_connector.use_distributed_sampler
         stream = not isinstance(dataloader, DataLoader) or has_iterable_dataset(dataloader)
@@ -175,7 +175,7 @@ class SharedData(Uncopied):
             if self._turn is not None:
                 raise _cannot_be_dealt("virtual workers take the batches of one loader in turn", "host: inline")
             if self._is_elastic:
-                raise _cannot_be_dealt("machines that join or leave take over batches", "a number of workers")
+                raise _cannot_be_dealt("nodes that join or leave take over batches", "a number of workers")
         if divided:
             return dataloader
         if stream:
@@ -208,14 +208,14 @@ class SharedData(Uncopied):
     def _refuse_rare_validation(self, trainer: Trainer, batches: int) -> None:
         """ConfigError where an epoch is over before a validation is due, as Lightning has it; before training."""
         interval = getattr(trainer, "val_check_interval", None)  # absent where it is a time
-        asked = trainer.check_val_every_n_epoch is not None and trainer.limit_val_batches != 0
-        if asked and isinstance(interval, int) and interval > batches > 0:
+        validates = trainer.check_val_every_n_epoch is not None and trainer.limit_val_batches != 0
+        if validates and isinstance(interval, int) and interval > batches > 0:
             raise too_rare(interval, batches, self.cursor.workers)
 
     def start(self, trainer: Trainer, position: Mapping[str, Any] | None = None) -> None:
-        """Refuse what cannot be shared; go on where the checkpoint was. ValueError with the remedy.
+        """Refuse loaders that cannot be shared, with a ValueError; resume the checkpoint's position.
 
-        `position`: what `position` was when the checkpoint was written.
+        `position`: the value of the method `position` when the checkpoint was written.
         """
         fit, shared = trainer.fit_loop, self._loader
         loaders = [] if fit._combined_loader is None else fit._combined_loader.flattened
@@ -227,10 +227,10 @@ class SharedData(Uncopied):
                     trainer.callbacks.append(_AfterEachBatch(self))  # type: ignore[attr-defined]  # made by a connector
             return
         if self.workers > 1 or self._turn is not None:
-            what = "several training loaders" if len(loaders) > 1 else "a training_step that takes `dataloader_iter`"
+            problem = "several training loaders" if len(loaders) > 1 else "a training_step that takes `dataloader_iter`"
             remedy = "one loader over a data set that returns all of them" if len(loaders) > 1 else "`batch` instead"
             workers = self.cursor.workers
-            raise ValueError(f"data: {what} cannot be shared by {workers} workers. Use {remedy}, or one worker.")
+            raise ValueError(f"data: {problem} cannot be shared by {workers} workers. Use {remedy}, or one worker.")
         assert fit._combined_loader is not None
         assert fit._data_fetcher is not None
         originals = [loader.loader if isinstance(loader, SharedLoader) else loader for loader in loaders]
@@ -238,14 +238,14 @@ class SharedData(Uncopied):
         iter(fit._data_fetcher)
 
     def expose_loaders(self, trainer: Trainer) -> None:
-        """`trainer.train_dataloader` is the user's own where one worker has all of it: it trains as without us."""
+        """Make `trainer.train_dataloader` the user's own loader if there is one worker, as without AsyncPS."""
         combined = trainer.fit_loop._combined_loader
         if self.workers == 1 and self._loader is not None and combined is not None:
-            own = [loader.loader if isinstance(loader, SharedLoader) else loader for loader in combined.flattened]
-            combined._iterables = tree_unflatten(own, combined._spec)
+            loaders = [loader.loader if isinstance(loader, SharedLoader) else loader for loader in combined.flattened]
+            combined._iterables = tree_unflatten(loaders, combined._spec)
 
     def restore_loaders(self, trainer: Trainer) -> None:
-        """After training: give Lightning the user's own loaders back."""
+        """Give the user's own loaders back to Lightning, after training."""
         fit, combined = trainer.fit_loop, trainer.fit_loop._combined_loader
         if self._loader is not None and combined is not None:
             if fit._data_fetcher is not None:
@@ -256,11 +256,11 @@ class SharedData(Uncopied):
             ]
 
     def pushed(self, trainer: Trainer) -> None:
-        """All batches fetched so far are in the parameters.
+        """Note that the gradients of all batches fetched so far have been pushed.
 
-        At the end of the last epoch it returns when the other workers have come there too (worker 0 excepted, whose
-        death ends the run), and Lightning then hears whether there is more to do. `TimeoutError` when they neither
-        claim nor push for `deadline_s`. Under manual optimization all this happens after the batch, not here.
+        At the end of the last epoch it waits for the other workers (except worker 0, whose death ends the run), whose
+        deaths may return batches. `TimeoutError` if they neither claim nor push for `deadline_s`. Under manual
+        optimization all this happens after the batch.
         """
         if trainer.lightning_module.automatic_optimization:
             self.finish_batch(trainer)
@@ -279,22 +279,21 @@ class SharedData(Uncopied):
                 loader.reopen()
 
     def finish_claims(self) -> None:
-        """All batches fetched so far are in the parameters, and this worker takes no more."""
+        """Note that all batches fetched so far have been pushed, and this worker takes no more."""
         if self._loader is not None:
             self._loader.mark_pushed()
 
     def mark(self) -> None:
-        """Remember the data position of this moment, at which parameters were copied, for a checkpoint before the next
-        push."""
+        """Remember the present data position, when parameters are copied, for a checkpoint before the next push."""
         if self._loader is not None:
             self._loader.mark()
 
     def position(self) -> dict[str, Any] | None:
-        """What is left of the epochs begun, for a checkpoint; None where no loader is shared."""
+        """What is left of started epochs, for a checkpoint; None if no loader is shared."""
         return None if self._loader is None else self._loader.position()
 
     def stop_claiming(self) -> None:
-        """Claim no more batches. What this worker holds, and its share of what was never begun, go to the others."""
+        """Claim no more batches. This worker's claims, and its share of batches not yet claimed, go to the others."""
         self.finish_claims()
         if self._turn is None:
             self.cursor.mark_dead(self.worker)

@@ -1,4 +1,4 @@
-"""What the batches of an epoch are: lists of samples' indices, the same in every worker."""
+"""The batches of an epoch: lists of sample indices, the same in every worker."""
 
 import os
 import random
@@ -15,10 +15,10 @@ from scalebook.training.lightning.package import isolate_rng
 from scalebook.training.zoo.shuffle import EpochShuffle
 
 Indices = Any
-"""What an index sampler yields: a list of indices for one batch, or whatever the user's own sampler makes."""
+"""What an index sampler yields: a list of indices for one batch, or whatever the user's own sampler yields."""
 Batches = Sequence[Indices]
 _KEPT: Final = 4
-"""Epochs whose order is kept: the worker's own, and those of which it does what a dead worker left."""
+"""How many epochs' orders are cached: the worker's own, and those in which it takes over a dead worker's batches."""
 
 
 class EpochOrder:
@@ -29,7 +29,7 @@ class EpochOrder:
     whole, with torch's, numpy's and Python's random numbers seeded by seed + epoch (its own `generator` and `set_epoch`
     too), so it must depend on nothing else.
 
-    `alone`: there is one worker, so the loader's own samplers are drawn, batch by batch, as they would be without us.
+    `alone`: there is one worker, so the loader's own samplers are drawn, batch by batch, as without AsyncPS.
     """
 
     def __init__(self, loader: DataLoader[Any], alone: bool) -> None:
@@ -46,18 +46,19 @@ class EpochOrder:
         return self._kept[epoch]
 
     def enter(self, epoch: int) -> None:
-        """A worker begins an epoch: a batch sampler hears of it, as samplers do from Lightning."""
+        """Start an epoch: call `set_epoch` of a batch sampler, as Lightning does for samplers."""
         if self.loader.batch_sampler is not None:
             _set_epoch(self.loader.batch_sampler, epoch)
 
     @property
     def is_known(self) -> bool:
-        """Whether it is a function of seed and epoch, even if `alone`: a run can be resumed within an epoch."""
+        """Whether the order is a function of seed and epoch, even if `alone`, so that a run can be resumed within an
+        epoch."""
         return not self._alone or self.is_the_same_everywhere
 
     @property
     def is_the_same_everywhere(self) -> bool:
-        """Whether any Trainer would draw the same."""
+        """Whether any Trainer would draw the same order."""
         return self._in_slices and type(self.loader.sampler) in (EpochShuffle, SequentialSampler)
 
     @property
@@ -104,8 +105,8 @@ def _plain_order(sampler: Any, seed: int) -> torch.Tensor | range | None:
     """The order of all samples, or None for a sampler that we do not know."""
     if type(sampler) is SequentialSampler:
         return range(len(sampler))
-    known = type(sampler) is EpochShuffle or type(sampler) is RandomSampler
-    if known and not sampler.replacement and len(sampler) == len(sampler.data_source):
+    is_shuffle = type(sampler) is EpochShuffle or type(sampler) is RandomSampler
+    if is_shuffle and not sampler.replacement and len(sampler) == len(sampler.data_source):
         return torch.randperm(len(sampler), generator=torch.Generator().manual_seed(seed))
     return None
 
@@ -130,7 +131,7 @@ class _Batches(Sequence[Indices], ABC):
     @override
     def __getitem__(self, index: int | slice) -> Indices | Sequence[Indices]:
         if isinstance(index, slice):
-            return [self[at] for at in range(*index.indices(len(self)))]
+            return [self[number] for number in range(*index.indices(len(self)))]
         if not 0 <= index < self._count:
             raise IndexError(index)
         return self.batch(index)
@@ -141,8 +142,8 @@ class _Slices(_Batches):
 
     def __init__(self, order: torch.Tensor | range, size: int | None, drop_last: bool) -> None:
         self._order, self._size = order, size
-        whole, rest = divmod(len(order), size or 1)
-        self._count = whole + bool(rest and not drop_last)
+        full, rest = divmod(len(order), size or 1)
+        self._count = full + bool(rest and not drop_last)
 
     @override
     def batch(self, index: int) -> Indices:

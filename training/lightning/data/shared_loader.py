@@ -1,9 +1,9 @@
-"""A training loader whose batches go to whichever worker comes first, and what Lightning is told about it.
+"""A training loader whose batches go to whichever worker comes first, and the counts that Lightning gets.
 
-Lightning asks a loader for its length once and then counts. Here the length of an epoch is known at its end only, so
-with each batch the loader says anew how many this worker will have: `ceil(batches / workers)` at first, one more than
-so far when that is passed, and exactly as many as so far once nothing is left. These figures are `fit_loop.max_batches`
-and the `length` of its fetcher, where Lightning keeps the copies that it counts against.
+Lightning asks a loader for its length once and then counts. Here a worker's number of batches is known only at the end
+of the epoch, so the loader updates it with each batch: `ceil(batches / workers)` at first, one more than so far when
+that is exceeded, and exactly as many as so far when nothing is left. It sets `fit_loop.max_batches` and the `length` of
+its fetcher, where Lightning keeps its copies.
 """
 
 import copy
@@ -24,7 +24,7 @@ from scalebook.training.lightning.worker_role import end_now
 
 
 class LoaderPosition:
-    """The part of a `SharedLoader` that a checkpoint hears of, and that goes on from one."""
+    """The part of a `SharedLoader` that writes its position to a checkpoint, and resumes from it."""
 
     loader: DataLoader[Any]
     _trainer: Trainer
@@ -42,14 +42,14 @@ class LoaderPosition:
         self._marked = self._position()
 
     def position(self) -> dict[str, Any]:
-        """The batches that are left of the epochs begun, to be kept in a checkpoint."""
+        """The batches that are left of started epochs, for a checkpoint."""
         return self._marked or self._position()
 
     def _position(self) -> dict[str, Any]:
-        left = self._claims.unfinished()
+        unfinished = self._claims.unfinished()
         return {
-            "left": left,
-            "done": self._batches - sum(stop - start for _, start, stop in left.get(self._epoch, [])),
+            "left": unfinished,
+            "done": self._batches - sum(stop - start for _, start, stop in unfinished.get(self._epoch, [])),
             "whole": self._batches,
             "batches": len(index_sampler(self.loader)),
             "validation_due": self._due,
@@ -57,21 +57,23 @@ class LoaderPosition:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing, for the `position` has a place of its own. Lightning would warn of a loader that cannot resume."""
+        """Empty: `position` is saved elsewhere. Without this method Lightning would warn that the loader cannot
+        resume."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """What a loader of another kind has left is of no use here."""
+        """Do nothing: the state of another kind of loader is of no use here."""
 
     def resume(self, position: Mapping[str, Any] | None) -> None:
-        """Go on where the checkpoint was, if there is one. What is left of earlier epochs joins the first one.
+        """Resume at the checkpoint's position, if there is one. What is left of earlier epochs is added to the first
+        one.
 
-        `position`: of the loader that wrote it, if that was one of ours.
+        `position`: that of the SharedLoader that wrote the checkpoint; None for another loader.
         """
         fit, batches = self._trainer.fit_loop, len(index_sampler(self.loader))
         if position is None and fit.restarting:
-            whole = self._limit(len(self._order(fit.epoch_progress.current.processed)))  # type: ignore[attr-defined]
-            position = of_one_process(self._trainer, whole, batches, self._order.is_the_same_everywhere)
+            epoch_batches = self._limit(len(self._order(fit.epoch_progress.current.processed)))  # type: ignore[attr-defined]
+            position = of_one_process(self._trainer, epoch_batches, batches, self._order.is_the_same_everywhere)
         if position is None:
             return
         if position["batches"] != batches:
@@ -93,25 +95,25 @@ class LoaderPosition:
         over = ended and not passed
         self._plan(first + over, position)
         if ready:
-            left = len(self._claims.plans[first + over])
-            fit.max_batches = ready if ended else ready + self._per_worker(left)
+            remaining = len(self._claims.plans[first + over])
+            fit.max_batches = ready if ended else ready + self._per_worker(remaining)
             self._say_validation(ready, position["validation_due"])
 
     def _plan(self, first: int, position: Mapping[str, Any]) -> None:
         """The batches of the epochs that the checkpoint found begun; the run goes on with epoch `first`."""
-        left = {int(epoch): [[*part] for part in parts] for epoch, parts in position["left"].items()}
-        if first not in left:
-            left[first] = [[first, 0, self._limit(len(self._order(first)))]]
+        unfinished = {int(epoch): [[*part] for part in parts] for epoch, parts in position["left"].items()}
+        if first not in unfinished:
+            unfinished[first] = [[first, 0, self._limit(len(self._order(first)))]]
         if position["known"]:
-            self._order.seeded |= {origin for parts in left.values() for origin, _, _ in parts}
+            self._order.seeded |= {origin for parts in unfinished.values() for origin, _, _ in parts}
         self._claims.plans[first - 1] = []  # a worker that does not validate would begin anew what is over
-        for epoch in sorted(left):
-            claims = [Claim(origin, batch) for origin, start, stop in left[epoch] for batch in range(start, stop)]
+        for epoch in sorted(unfinished):
+            claims = [Claim(origin, batch) for origin, start, stop in unfinished[epoch] for batch in range(start, stop)]
             self._claims.plans.setdefault(max(epoch, first), []).extend(claims)
 
     @property
     def played(self) -> SimulatedClaims | None:
-        """The claims of virtual workers."""
+        """The claims of simulated workers; None with real ones."""
         return self._claims if isinstance(self._claims, SimulatedClaims) else None
 
     def _batches_in(self, epoch: int) -> int:
@@ -157,14 +159,14 @@ class SharedLoader(LoaderPosition):
     what one worker sees with b. `len` is what a worker has when all are equally fast. `limit_train_batches` as a number
     is per worker, as a fraction of the epoch. `val_check_interval` counts the batches of all workers, divided by their
     number, so that worker 0 validates where it would if all were equally fast, and at the end of the epoch. Across
-    epochs (`check_val_every_n_epoch` is None) it counts those of worker 0, and where one process simulates all workers
+    epochs (`check_val_every_n_epoch` is None) it counts those of worker 0, or, if one process simulates all workers,
     those of all, divided in the same way.
 
     The user's loader is copied, and draws its indices from the claims: what it prefetches is claimed.
 
-    `turn`: of a process that simulates all workers, whose gradient is due next; `meets`: they end each epoch together;
-    `is_over`: nobody is to take another batch. It has all batches (`SimulatedClaims`) and loads each when its gradient
-    is due. `idle`: see `SharedData.join`.
+    In a process that simulates all workers, `turn` returns whose gradient is due next, `meets` says that they end each
+    epoch together, `is_over` that none shall take another batch. That process has all batches (`SimulatedClaims`) and
+    loads each when its gradient is due. `idle`: see `SharedData.join`.
     """
 
     def __init__(
@@ -208,7 +210,7 @@ class SharedLoader(LoaderPosition):
         return self._per_worker(len(index_sampler(self.loader)))
 
     def for_each_worker(self) -> int:
-        """Batches of an epoch that each worker has if all are equally fast."""
+        """How many batches of an epoch each worker has if all are equally fast."""
         return -(-self._limit(len(index_sampler(self.loader))) // self._workers)
 
     def __getattr__(self, name: str) -> Any:
@@ -251,16 +253,16 @@ class SharedLoader(LoaderPosition):
     # --- what the strategy says --------------------------------------------------------------------------------------
 
     def peek(self) -> bool:
-        """Whether there is another batch for this worker; if so it is claimed."""
+        """Whether there is another batch for this worker; if so, claim it."""
         return self._claims.peek()
 
     def mark_pushed(self) -> None:
-        """Note that the gradients of all batches delivered so far have been pushed."""
+        """Mark all batches delivered so far as done: their gradients have been pushed."""
         self._claims.finish()
         self._marked = None
 
     def reopen(self) -> None:
-        """Go on with an epoch that was announced as over: a dead worker's batch has come back."""
+        """Continue an epoch that was announced as over: a dead worker's batch has been returned."""
         self.is_last = False
         fit = self._trainer.fit_loop
         fit.epoch_loop.batch_progress.is_last_batch = False
@@ -279,7 +281,7 @@ class SharedLoader(LoaderPosition):
         """Begin the epoch. False: the run was over before anybody came there who has a batch of it."""
         self._epoch = self._trainer.fit_loop.epoch_progress.current.processed  # type: ignore[attr-defined]  # as in `resume`
         self._order.enter(self._epoch)
-        whole = self._limit(len(self._order(self._epoch)))
+        epoch_batches = self._limit(len(self._order(self._epoch)))
         batches = self._batches_in(self._epoch)
         while not self._claims.enter(self._epoch, batches):
             if self._is_over():
@@ -288,7 +290,7 @@ class SharedLoader(LoaderPosition):
                 self._is_idle = True
                 self._idle(True)
             sleep(POLL_S)
-        self._batches = max(whole, batches)
+        self._batches = max(epoch_batches, batches)
         self._before = self._batches - batches
         self._validations = self._before // self._interval()
         self._count_across_epochs()
@@ -318,15 +320,15 @@ class SharedLoader(LoaderPosition):
         share = -(-self._batches // self._workers)
         if isinstance(interval, float):
             interval = max(1, int(share * interval))  # as Lightning has it: no part of an epoch is less than a batch
-        mine = interval if isinstance(interval, int) else share
-        return max(1, min(mine * self._workers, self._batches))
+        worker_interval = interval if isinstance(interval, int) else share
+        return max(1, min(worker_interval * self._workers, self._batches))
 
     def _tell_validation(self, number: int) -> None:
         """Tell Lightning whether to validate after batch `number`: when an interval is over, and at the end of the
         epoch."""
         whole_rounds = -(-(self._before + number + 1) // self._processes) * self._processes
-        at = self._batches if self.is_last else min(whole_rounds, self._batches - 1)
-        over = max(self._validations, at // self._interval())
+        reached = self._batches if self.is_last else min(whole_rounds, self._batches - 1)
+        over = max(self._validations, reached // self._interval())
         self._due, self._validations = over > self._validations, over
         self._say_validation(self._trainer.fit_loop.epoch_loop.batch_progress.current.ready + 1, self._due)
 

@@ -1,4 +1,5 @@
-"""DDP as Lightning has it, with forked workers.
+"""Lightning's DDP with forked workers.
 
-Begin with `ddp.py`, the strategy. `ddp_nodes.py` has its nodes, `evaluation.py` how processes share a validation.
+Begin with `ddp.py`, the strategy. `ddp_nodes.py` has its monitors on several nodes; `evaluation.py` shares a validation
+between processes.
 """

@@ -1,7 +1,7 @@
-"""Distributed data parallel as Lightning has it, with workers forked instead of started anew.
+"""Lightning's distributed data parallel, with workers that are forked instead of started anew.
 
-A forked worker needs 0.15 s to its first batch where a started one imports everything again for 4 s, and its death
-is noticed at once instead of by the others' timeout.
+A forked worker needs 0.15 s to its first batch; a started one imports everything again, 4 s. Its death is noticed at
+once instead of by the others' timeout.
 """
 
 import mmap
@@ -50,24 +50,24 @@ from scalebook.training.lightning.processes.threads import shared_out
 
 KEY: Final = f"{ARGUMENTS}.codec"
 LENGTH_BYTES: Final = 8
-"""Of the number that says how long a frame is, which is exchanged before frames are."""
+"""Size of a frame's length, which is exchanged before the frame, bytes."""
 _HALVES: Final[dict[type[Codec], torch.dtype]] = {Bf16: torch.bfloat16, Fp16: torch.float16}
 
 
 class Exchange:
-    """Averages each bucket of gradients over the workers, as they are, in place."""
+    """Averages each bucket of gradients over the workers, uncompressed and in place."""
 
     def __init__(self) -> None:
         self.pushed_bytes = self.pulled_bytes = 0  # by this worker, in this process
 
     def average(self, bucket: GradBucket) -> Future[Tensor]:
-        """DDP's communication hook. To the bit what DDP does without one."""
+        """DDP's communication hook. The result has the same bits as without a hook."""
         gradients = bucket.buffer()
         gradients.mul_(1 / dist.get_world_size())  # as DDP: a division would round otherwise for three workers
         return self.reduced(gradients).then(lambda done: done.value()[0])
 
     def reduced(self, gradients: Tensor) -> Future[list[Tensor]]:
-        """Their sum over all workers, in place."""
+        """The sum over all workers, in place."""
         self.pushed_bytes += nbytes(gradients)
         work: Any = dist.all_reduce(gradients, async_op=True)
         if not gradients.is_sparse:
@@ -81,15 +81,15 @@ class Exchange:
         return done.value()
 
     def state(self) -> dict[str, Any]:
-        """What this worker keeps from one step to the next; for a checkpoint. Empty where nothing is."""
+        """The codec's state in this worker, for a checkpoint; empty if it has none."""
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Before the first step: go on with this `state`."""
+        """Restore the `state`, before the first step."""
 
 
 class HalfExchange(Exchange):
-    """Bf16 or fp16 in an all-reduce: sums are rounded on their way, too, as in torch's own hooks."""
+    """Bf16 or fp16 all-reduce; partial sums are rounded too, as in torch's own hooks."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
@@ -110,9 +110,10 @@ class HalfExchange(Exchange):
 
 
 class FrameExchange(Exchange):
-    """Any other codec: each worker's frame goes to all, and all average what they decode, in the same order.
+    """All-gather for any other codec: each worker's frame goes to all, and all average the decoded frames in the same
+    order.
 
-    A worker keeps what its own frames leave out, by parameter, in the order of `parameters`.
+    A worker keeps its residuals (what its own frames leave out), by parameter, in the order of `parameters`.
     """
 
     def __init__(self, codec: Codec, parameters: Sequence[Parameter]) -> None:
@@ -128,9 +129,9 @@ class FrameExchange(Exchange):
         if buffer.is_sparse:
             raise ValueError(_sparse(self._codec, "a gradient is"))
         of_bucket = zip(bucket.parameters(), bucket.gradients(), strict=True)
-        found = {self._places[parameter]: gradient for parameter, gradient in of_bucket}
-        places = tuple(sorted(found))
-        gradients = [found[place] for place in places]
+        by_place = {self._places[parameter]: gradient for parameter, gradient in of_bucket}
+        places = tuple(sorted(by_place))
+        gradients = [by_place[place] for place in places]
         coder = self._coder(places, gradients)
         frames = self._gathered(self._encoded(coder, places, gradients))
         buffer.zero_()
@@ -169,11 +170,11 @@ class FrameExchange(Exchange):
         dist.all_gather(frames, frame)
         self.pushed_bytes += LENGTH_BYTES + longest
         self.pulled_bytes += others * (LENGTH_BYTES + longest)
-        return [whole[:size] for whole, size in zip(frames, sizes, strict=True)]
+        return [padded[:size] for padded, size in zip(frames, sizes, strict=True)]
 
     def state(self) -> dict[str, Any]:
-        kept = [(list(places), tensor) for places, tensor in self._kept.items()]
-        return {"exchanges": self._exchanges, "residuals": kept}
+        residuals = [(list(places), tensor) for places, tensor in self._kept.items()]
+        return {"exchanges": self._exchanges, "residuals": residuals}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self._exchanges = state["exchanges"]
@@ -181,7 +182,7 @@ class FrameExchange(Exchange):
 
 
 def make_exchange(codec: Codec, model: Module, on_gpu: bool) -> Exchange:
-    """How the gradients of this model travel. ValueError, naming key and remedy, where it makes no sense."""
+    """The exchange for this model's gradients. ValueError, with key and remedy, if codec and model do not fit."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not codec.codes:
         return Exchange()
@@ -197,14 +198,14 @@ def make_exchange(codec: Codec, model: Module, on_gpu: bool) -> Exchange:
 
 
 def nbytes(gradients: Tensor) -> int:
-    """Of a dense tensor, or of the rows and places of a sparse one."""
+    """The bytes of a dense tensor, or of the values and indices of a sparse one."""
     if not gradients.is_sparse:
         return gradients.nbytes
     return gradients._indices().nbytes + gradients._values().nbytes
 
 
-def _sparse(codec: Codec, which: str) -> str:
-    return f"{KEY}: {codec.name} carries dense gradients alone, and {which} sparse. Write fp32, or sparse: false."
+def _sparse(codec: Codec, subject: str) -> str:
+    return f"{KEY}: {codec.name} carries dense gradients alone, and {subject} sparse. Write fp32, or sparse: false."
 
 
 def _done(gradients: Tensor) -> Future[Tensor]:
@@ -215,10 +216,10 @@ def _done(gradients: Tensor) -> Future[Tensor]:
 
 LOOPBACK = "127.0.0.1"
 STATE: Final = "scalebook_ddp"
-"""Key in a checkpoint: what each worker's codec keeps, by rank."""
+"""Key in a checkpoint for each worker's codec state, by rank."""
 DEADLINE_S: Final = 300.0
 ONE_BUCKET_MB: Final = 1 << 20
-"""So large that all gradients of a type travel in one frame."""
+"""A bucket size so large that all gradients of a type go into one frame."""
 
 
 class DDP(AroundFork, DDPStrategy):
@@ -233,7 +234,7 @@ class DDP(AroundFork, DDPStrategy):
         codec: Compression of gradients. `fp32`: none. `bf16`, `fp16`: half the bytes, by all-reduce. The others go by
             all-gather, so a worker receives more bytes the more workers there are. `int8`: a quarter; `sign`: 1/32;
             `qsgd`: few random levels; `topk`, `randomk`: a share of the values; `powersgd`: low-rank matrices.
-        deadline_s: Seconds for which machines of one run wait for each other before it begins.
+        deadline_s: How long the nodes of a run wait for each other before it starts, s.
     """
 
     def __init__(
@@ -251,9 +252,9 @@ class DDP(AroundFork, DDPStrategy):
             kwargs.setdefault("bucket_cap_mb", ONE_BUCKET_MB)
         super().__init__(start_method="popen", **kwargs)
         self.started_with: dict[str, str] = {}
-        """Digests of what must be the same on all machines, by key."""
+        """Digests of what must be the same on all nodes, by key."""
         self.own_metrics: set[str] = set()
-        """Names of metrics that are not of all workers, as the model asks or because each computes its own."""
+        """Names of metrics that are not reduced over all workers, by the model's choice or by their nature."""
         self.exchange: Exchange | None = None  # from the set-up of a fit on, in a worker that is not alone
         self._meeting: socket.socket | None = None  # worker 0's, where all find each other
         self._arrivals: memoryview | None = None  # shared: each worker's barriers before training, and who has begun
@@ -288,12 +289,13 @@ class DDP(AroundFork, DDPStrategy):
 
     @override
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
-        """Plain values alone, unless told otherwise: Lightning would run what a checkpoint from an address holds."""
+        """Load a checkpoint; plain values alone by default, since Lightning would run code in a checkpoint from a
+        URL."""
         return super().load_checkpoint(checkpoint_path, weights_only=True if weights_only is None else weights_only)
 
     @override
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any | None = None) -> None:
-        """With what each worker's codec keeps; all workers come here."""
+        """Save a checkpoint with each worker's codec state; all workers must call it."""
         state = {} if self.exchange is None else self.exchange.state()
         if state:
             states: list[Any] | None = [None] * self.world_size if self.is_global_zero else None
@@ -303,15 +305,15 @@ class DDP(AroundFork, DDPStrategy):
 
     @override
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
-        """Each worker has what it kept. It is lost where the codec is another, or workers are more or fewer."""
+        """Restore each worker's codec state. It is lost if the codec or the number of workers has changed."""
         super().load_optimizer_state_dict(checkpoint)
-        found = checkpoint.get(STATE)
-        if found and self.exchange is not None and self.exchange.state():
-            if found["codec"] == repr(self.codec) and len(found["workers"]) == self.world_size:
-                self.exchange.restore(found["workers"][self.global_rank])
+        saved = checkpoint.get(STATE)
+        if saved and self.exchange is not None and self.exchange.state():
+            if saved["codec"] == repr(self.codec) and len(saved["workers"]) == self.world_size:
+                self.exchange.restore(saved["workers"][self.global_rank])
             else:
                 rank_zero_warn(
-                    f"ckpt_path: the residuals of {len(found['workers'])} workers' codec ({found['codec']}) are lost: "
+                    f"ckpt_path: the residuals of {len(saved['workers'])} workers' codec ({saved['codec']}) are lost: "
                     f"this run has {self.world_size} workers with {self.codec!r}."
                 )
 
@@ -327,7 +329,8 @@ class DDP(AroundFork, DDPStrategy):
     @property
     @override
     def distributed_sampler_kwargs(self) -> dict[str, Any]:
-        """None of Lightning's that repeats samples to validate and test: `process_dataloader` divides by batches."""
+        """For validation and test, no sampler of Lightning's, which would repeat samples: `process_dataloader` divides
+        by batches."""
         if self._evaluates():
             return {"num_replicas": 1, "rank": 0}
         kwargs: dict[str, Any] = super().distributed_sampler_kwargs
@@ -355,7 +358,8 @@ class DDP(AroundFork, DDPStrategy):
 
     @override
     def all_gather(self, tensor: Tensor, group: Any | None = None, sync_grads: bool = False) -> Tensor:
-        """ValueError while validating or testing if workers come with other shapes, where gloo waits or mixes up."""
+        """Gather. ValueError while validating or testing if workers have different shapes: gloo would hang or mix them
+        up."""
         if group in (None, dist.group.WORLD) and self._evaluates():
             shapes = exchange(list(tensor.shape), self.root_device)
             if any(shape != shapes[0] for shape in shapes):
@@ -368,26 +372,26 @@ class DDP(AroundFork, DDPStrategy):
 
     @override
     def before_fork(self, trainer: Trainer) -> Processes:
-        """Bind the port where the workers will meet."""
+        """Bind the port at which the workers will meet."""
         if self.world_size > 1 and getattr(trainer, "_val_check_time_interval", None) is not None:
             raise ValueError(
                 "trainer.val_check_interval: each worker measures a time by its own clock, and under ddp a worker that "
                 "validates would wait for one that trains. Write a number of batches, or use AsyncPS: its worker 0 "
                 "validates alone."
             )
-        here = self.num_processes // (1 if self._place is None else self._place.tasks)
-        self._arrivals = memoryview(mmap.mmap(-1, 8 * (here + 1))).cast("q")
+        on_node = self.num_processes // (1 if self._place is None else self._place.tasks)
+        self._arrivals = memoryview(mmap.mmap(-1, 8 * (on_node + 1))).cast("q")
         if self._place is None:
             self._meeting = socket.create_server((LOOPBACK, 0))
-            return Processes(here)
-        self._first = self._place.node * self.num_processes + self._place.task * here
+            return Processes(on_node)
+        self._first = self._place.node * self.num_processes + self._place.task * on_node
         self._run, meets_at = next_run(os.environ), self._place.port
         if self._place.index == 0 and not self._place.hosted:
             self._meeting = listening_at(self._place, 0)
             meets_at = self._meeting.getsockname()[1]
-        own = (self.num_processes, self.deadline_s, self.started_with, meets_at)
-        self._monitor = node_monitor(self._place, self._run, *own)
-        return Processes(here, threads=shared_out(self.num_processes), first=self._first, others=self._monitor)
+        arguments = (self.num_processes, self.deadline_s, self.started_with, meets_at)
+        self._monitor = node_monitor(self._place, self._run, *arguments)
+        return Processes(on_node, threads=shared_out(self.num_processes), first=self._first, others=self._monitor)
 
     @override
     def after_fork(self, worker: int, trainer: Trainer) -> None:
@@ -408,10 +412,10 @@ class DDP(AroundFork, DDPStrategy):
     def arrivals(self) -> Sequence[int] | None:
         if self._arrivals is None:
             return None
-        own = None if self._arrivals[-1] else self._arrivals[:-1].tolist()
-        if self._monitor is not None and not self._monitor.arrived(BEGUN if own is None else min(own)):
+        arrived = None if self._arrivals[-1] else self._arrivals[:-1].tolist()
+        if self._monitor is not None and not self._monitor.arrived(BEGUN if arrived is None else min(arrived)):
             return None
-        return own
+        return arrived
 
     def _come(self) -> None:
         if self._arrivals is not None:

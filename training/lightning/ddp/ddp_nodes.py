@@ -1,4 +1,4 @@
-"""DDP's machines: where the first one's monitor listens, and how those of the others find it."""
+"""The nodes of DDP: where the first node's monitor listens, and how the others find it."""
 
 import json
 import os
@@ -18,14 +18,14 @@ from scalebook.training.lightning.processes.node_monitors import FirstMonitor, O
 from scalebook.training.lightning.processes.peer_monitor import hello
 
 ASK: Final = timedelta(seconds=10)
-"""How long an answer of torchrun's store may take, for a monitor."""
+"""How long an answer of torchrun's store may take in a monitor, s."""
 
 
 def node_monitor(
     place: NodeRank, name: str, devices: int, deadline_s: float, started_with: Mapping[str, str], meets_at: int
 ) -> FirstMonitor | OtherMonitor:
-    """Made before the fork. `name`: of the run; `devices`: workers of one machine; `meets_at`: the port, on the first
-    machine, at which the workers meet. ConfigError where address, port or key are none."""
+    """This node's monitor, created before the fork. `name`: the run's name; `devices`: workers on one node; `meets_at`:
+    the port on the first node at which the workers meet. ConfigError for an invalid address, port or key."""
     address, is_first = str(resolved(place)), place.index == 0
     secret = key_of_run(os.environ, name, makes=is_first)
     me = hello(devices, started_with)
@@ -42,8 +42,8 @@ def node_monitor(
 
 
 class HostedMailbox(RemoteMailbox):
-    """Where torchrun's agent listens at the port that all were told, its store says where the first monitor does: a
-    fixed port beside it may be another job's, and the agent may be on another machine."""
+    """Finds the first monitor through torchrun's store, if torchrun's agent listens at MASTER_PORT: a fixed port beside
+    it may belong to another job, and the agent may be on another node."""
 
     def __init__(self, name: str, reach: ProxyAddress, place: NodeRank) -> None:
         super().__init__(name, reach)
@@ -56,7 +56,7 @@ class HostedMailbox(RemoteMailbox):
             try:
                 self._store = self._store or agents_store(self._place)
                 if not self._store.check([_key(self._name)]):
-                    self.unfound = f"nobody has told torchrun's store at {self._place.where} where node 0 listens"
+                    self.unfound = f"torchrun's store at {self._place.where} does not know where node 0 listens"
                     return False
                 host, port = json.loads(self._store.get(_key(self._name)))
                 self._reach = self._reach._replace(host=str(host), port=int(port))
@@ -68,7 +68,7 @@ class HostedMailbox(RemoteMailbox):
 
 
 def agents_store(place: NodeRank, timeout: timedelta = ASK) -> TCPStore:
-    """Of torchrun's agent, which listens where all were told. `timeout`: of each answer."""
+    """The store of torchrun's agent, at MASTER_ADDR and MASTER_PORT. `timeout`: for each answer."""
     return TCPStore(place.address, place.port, is_master=False, timeout=timeout, wait_for_workers=False)
 
 

@@ -1,6 +1,6 @@
-"""Validation, test and prediction that several processes of DDP share: who takes which samples, and metrics over all.
+"""Shares validation, test and prediction between the processes of DDP: who takes which samples, and metrics over all.
 
-Each sample counts once. A step that is repeated for a batch that another worker counts leaves no trace in the model.
+Each sample counts once. A repeated step, on a batch that another worker counts, leaves no trace in the model.
 """
 
 import copy
@@ -34,14 +34,15 @@ from scalebook.training.lightning.package import (
 Restore = Callable[[], object]
 _TORCH: Final = frozenset(vars(Module())) - {"_buffers"}
 _COUNT: Final = "_update_count"
-"""Of torchmetrics: what it tells of is whether `compute` comes too early, and a step has been made."""
+"""An attribute of torchmetrics that only warns about an early `compute`; it is not restored, since a step has been
+made."""
 
 
 @contextmanager
 def undone(parts: Iterable[Module]) -> Iterator[None]:
-    """Restore tensors, lists, dicts, sets and plain values of a model's parts, torchmetrics among them.
+    """Restore tensors, lists, dicts, sets and plain values of a model's parts (also torchmetrics) after the block.
 
-    Tensors within lists, and objects of other classes, are not looked into. Parameters are nobody's to change here.
+    Tensors within lists, and objects of other classes, are not restored, nor parameters, which must not change here.
     """
     restore: list[Restore] = []
     seen: set[int] = set()
@@ -57,9 +58,8 @@ def undone(parts: Iterable[Module]) -> Iterator[None]:
 
 @contextmanager
 def undone_but_for_empty_parts(metrics: list[Metric]) -> Iterator[None]:
-    """So that a list that was empty holds an empty tensor: torchmetrics of several workers exchange the lists, and need
-    tensors of as many dimensions from each.
-    """
+    """Like `undone`, but a list that was empty then holds an empty tensor: torchmetrics of several workers exchange
+    such lists, and need tensors with the same number of dimensions from each."""
     states = [
         (metric, name) for metric in metrics for name, state in metric._defaults.items() if isinstance(state, list)
     ]
@@ -109,14 +109,14 @@ def _keep_content(
 
 
 class EvaluationShare:
-    """One worker's batches, as the sampler of its loader; batch i of the data is worker i % workers'.
+    """The sampler of one worker's loader, with its batches; batch i of the data belongs to worker i % workers.
 
-    All workers make the same number of rounds, with batches of one size in each, since a step may call collectives.
-    Where there are fewer batches than workers left, those without one repeat a batch and do not count it. A smaller
-    last batch has a round of its own.
+    All workers make the same number of rounds, with batches of one size in each, since a step may call collectives. If
+    fewer batches than workers are left, the workers without one repeat a batch and do not count it. A smaller last
+    batch has a round of its own.
 
     Args:
-        limit: trainer.limit_val_batches or limit_test_batches: of the whole data, as in one process.
+        limit: trainer.limit_val_batches or limit_test_batches, which limits the whole data, as in one process.
     """
 
     def __init__(self, loader: DataLoader[Any], worker: int, workers: int, limit: float) -> None:
@@ -125,7 +125,7 @@ class EvaluationShare:
         source: Any = index_sampler(loader)
         batches = len(source)
         self.batches = min(batches, limit) if isinstance(limit, int) else int(batches * limit)
-        """Of all workers."""
+        """Samples of all workers."""
         in_slices = type(source) is BatchSampler
         rest = len(source.sampler) % source.batch_size if in_slices else 0
         self._smaller = int(rest > 0 and not source.drop_last and self.batches == batches)
@@ -135,7 +135,7 @@ class EvaluationShare:
         self._epoch = 0
 
     def counts(self, index: int) -> bool:
-        """Whether this worker's batch at `index` is its own, and no repetition."""
+        """Whether this worker's batch at `index` counts, and is not a repetition."""
         return self._place(index)[1]
 
     def _place(self, index: int) -> tuple[int, bool]:
@@ -146,7 +146,7 @@ class EvaluationShare:
         return min(place, full - 1), place < full
 
     def __len__(self) -> int:
-        """The rounds; so many that a fraction (trainer.limit_val_batches) of them is the rounds."""
+        """The number that Lightning multiplies by a fractional trainer.limit_val_batches to get the rounds."""
         if isinstance(self._limit, int) or self._limit in (0.0, 1.0):
             return self.rounds
         length = self.rounds
@@ -158,9 +158,9 @@ class EvaluationShare:
         self._order.enter(self._epoch)
         batches = self._order(self._epoch)
         self._epoch += 1
-        own = [self._place(index) for index in range(self.rounds)]
-        self.samples = sum(_size(batches[place]) for place, counts in own if counts)
-        return iter([batches[place] for place, _ in own])
+        places = [self._place(index) for index in range(self.rounds)]
+        self.samples = sum(_size(batches[place]) for place, counts in places if counts)
+        return iter([batches[place] for place, _ in places])
 
 
 def _size(indices: Indices) -> int:
@@ -168,7 +168,7 @@ def _size(indices: Indices) -> int:
 
 
 def share_of(trainer: Trainer, loader: Any, worker: int, workers: int) -> Any:
-    """The loader with this worker's batches. As it is, if its data have no length or the user has divided them."""
+    """The loader with this worker's batches; unchanged if its data have no length or the user has divided them."""
     if (
         not trainer._accelerator_connector.use_distributed_sampler
         or not isinstance(loader, DataLoader)
@@ -187,12 +187,12 @@ def share_of(trainer: Trainer, loader: Any, worker: int, workers: int) -> Any:
 
 
 def share_in(loader: Any) -> EvaluationShare | None:
-    """What `share_of` has put into the loader, if it has."""
+    """The EvaluationShare that `share_of` has put into the loader, if any."""
     share = index_sampler(loader) if isinstance(loader, DataLoader) else None
     return share if isinstance(share, EvaluationShare) else None
 
 
-OWN: Final = "log: {} is not of all workers, since rank_zero_only or sync_dist_group asks for less."
+OWN: Final = "log: {} is not reduced over all workers, because of rank_zero_only or sync_dist_group."
 MEAN: Final = (
     "log: {} is computed by each worker of its own data when the epoch ends; the mean over workers, weighted "
     "by samples, is one process's for means alone. Log it in the step, or use a torchmetric."
@@ -200,12 +200,12 @@ MEAN: Final = (
 
 
 class Logged(NamedTuple):
-    """One worker's part of a value: the sum and its weight (a mean), or what its reduction has made of it."""
+    """One worker's part of a logged value: the sum and its weight (for a mean), or the reduced value."""
 
     value: float
     weight: float
     meta: list[Any]
-    """What `log` was told, for a worker that has not logged it."""
+    """The arguments of `log`, for a worker that has not logged it."""
 
     @property
     def reduction(self) -> str:
@@ -220,14 +220,15 @@ class _Reducing(Protocol):
 
 
 class WorkersMetrics:
-    """Of one Trainer in one worker; from `install` on. `own` gets the names of those that are not of all workers."""
+    """Reduces one Trainer's metrics over all workers, from `install` on. `own_metrics` gets the names of those that are
+    not reduced."""
 
-    def __init__(self, trainer: Trainer, strategy: _Reducing, own: set[str]) -> None:
-        self._trainer, self._strategy, self._own = trainer, strategy, own
+    def __init__(self, trainer: Trainer, strategy: _Reducing, own_metrics: set[str]) -> None:
+        self._trainer, self._strategy, self._own = trainer, strategy, own_metrics
         self._said: set[str] = set()
 
     def install(self) -> None:
-        """Stand before Lightning where it sums up an epoch, and around the steps of its evaluations."""
+        """Hook into Lightning: before it reduces an epoch's metrics, and around the steps of its evaluations."""
         connector: Any = self._trainer._logger_connector
         trainer = self._trainer
         if "epoch_end_reached" in vars(connector):  # one Trainer, several fits in a process
@@ -241,8 +242,8 @@ class WorkersMetrics:
             loop._store_dataloader_outputs = partial(self._first, self._sum_up_steps, of_loader)
             loop._evaluation_step = partial(self._step, loop, loop._evaluation_step)
 
-    def _first(self, what: Callable[[], None], then: Callable[[], None]) -> None:
-        what()
+    def _first(self, action: Callable[[], None], then: Callable[[], None]) -> None:
+        action()
         then()
 
     def _step(
@@ -280,7 +281,7 @@ class WorkersMetrics:
             self._sum_up(results, _is_of_the_epoch)
 
     def _sum_up(self, results: _ResultCollection, chosen: Callable[[_ResultMetric], bool]) -> None:
-        mine = {}
+        logged = {}
         for key, metric in results.valid_items():
             if not metric.is_tensor or not metric.meta.on_epoch or metric._computed is not None:
                 continue
@@ -289,9 +290,9 @@ class WorkersMetrics:
                 if metric.meta.sync.rank_zero_only:
                     metric.compute()
             elif chosen(metric):
-                mine[key] = _logged(metric)
+                logged[key] = _logged(metric)
         samples, everyone = [], []
-        for count, letter in exchange([self._samples(), mine], self._strategy.root_device):
+        for count, letter in exchange([self._samples(), logged], self._strategy.root_device):
             samples.append(count)
             everyone.append({key: Logged(*each) for key, each in letter.items()})
         for key in sorted({key for letter in everyone for key in letter}):
@@ -323,15 +324,15 @@ class WorkersMetrics:
 
     def _missing(self, results: _ResultCollection, key: str, part: Logged) -> _ResultMetric:
         """A value that this worker has not logged, as others have."""
-        *told, index, attribute, should, reduction = part.meta
-        fx, name, prog_bar, logger, on_step, add_index = told
+        *args, index, attribute, should, reduction = part.meta
+        fx, name, prog_bar, logger, on_step, add_index = args
         meta = _Metadata(
             fx, name, prog_bar, logger, on_step, True, getattr(torch, reduction), False, add_index, index, attribute
         )
         meta.sync = _Sync(fn=self._strategy.reduce, _should=should)
-        made: _ResultMetric = _ResultMetric(meta, is_tensor=True).to(self._strategy.root_device)
-        results[key] = made
-        return made
+        metric: _ResultMetric = _ResultMetric(meta, is_tensor=True).to(self._strategy.root_device)
+        results[key] = metric
+        return metric
 
     def _say(self, text: str, name: str) -> None:
         if name not in self._said and not self._trainer.sanity_checking:
@@ -348,14 +349,14 @@ def _is_of_the_epoch(metric: _ResultMetric) -> bool:
 
 def _logged(metric: _ResultMetric) -> Logged:
     meta = metric.meta
-    told = [meta.fx, meta.name, meta.prog_bar, meta.logger, meta.on_step, meta.add_dataloader_idx, meta.dataloader_idx]
+    args = [meta.fx, meta.name, meta.prog_bar, meta.logger, meta.on_step, meta.add_dataloader_idx, meta.dataloader_idx]
     reduction = "mean" if meta.is_mean_reduction else meta.reduce_fx.__name__
     weight = float(metric.cumulated_batch_size) if meta.is_mean_reduction else 1.0
-    return Logged(float(metric.value), weight, [*told, meta.metric_attribute, meta.sync.should, reduction])
+    return Logged(float(metric.value), weight, [*args, meta.metric_attribute, meta.sync.should, reduction])
 
 
 def reduced(parts: Iterable[Logged]) -> float:
-    """The mean, sum, min or max over all parts."""
+    """The mean, sum, min or max over the parts."""
     parts = list(parts)
     values = [part.value for part in parts]
     if parts[0].reduction == "mean":
@@ -368,7 +369,7 @@ def reduced(parts: Iterable[Logged]) -> float:
 
 
 def exchange(value: Any, device: torch.device) -> list[Any]:
-    """Everyone's value, of what JSON has, in the order of the workers."""
+    """The values of all workers, in order; a value is anything that JSON can hold."""
     text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8).to(device)
     sizes = _gather(torch.tensor([len(text)], device=device))
     letters = _gather(torch.nn.functional.pad(text, (0, int(max(sizes)) - len(text))))

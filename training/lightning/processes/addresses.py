@@ -1,4 +1,4 @@
-"""The address at which the machines of a run meet, as each of them knows it."""
+"""The address at which the nodes of a run meet, as each of them knows it."""
 
 import ipaddress
 import socket
@@ -12,42 +12,43 @@ ADDRESS: Final = "MASTER_ADDR"
 
 
 def listening_at(place: NodeRank, port: int, own: bool = False) -> socket.socket:
-    """At the address that was given, which may be another machine's, or at this one's `own` in that network; at no
-    other. ConfigError where that cannot be."""
+    """A socket that listens at the rendezvous address (which must be this machine's) or, with `own`, at this machine's
+    own address in that network; at no other. ConfigError if that is not possible."""
     address = ipaddress.ip_address(_own_address(place)) if own else resolved(place)
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
     try:
         return socket.create_server((str(address), port), family=family)
     except OSError as error:
-        why = f"and MASTER_PORT: nobody can listen at {place.address}:{port} here ({error.strerror})"
-        remedy = "Give the first machine's own address, and a port that is free there."
+        why = f"and MASTER_PORT: this machine cannot listen at {place.address}:{port} ({error.strerror})"
+        remedy = "Give the first node's own address, and a port that is free there."
         raise ConfigError(ADDRESS, why, remedy) from error
 
 
 def resolved(place: NodeRank) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """The address as this machine knows it. ConfigError where it is none, or one that means another on each machine."""
+    """The address as this machine resolves it. ConfigError if it is invalid, or means a different address on each
+    node."""
     try:
-        found = socket.getaddrinfo(place.address, place.port, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(place.address, place.port, type=socket.SOCK_STREAM)
     except OSError as error:
         why = f"is {place.address!r}, which this machine does not know ({error.strerror})"
-        raise ConfigError(ADDRESS, why, "Give the first machine's own address.") from error
-    address = ipaddress.ip_address(str(found[0][4][0]).partition("%")[0])
+        raise ConfigError(ADDRESS, why, "Give the first node's own address.") from error
+    address = ipaddress.ip_address(str(addresses[0][4][0]).partition("%")[0])
     if place.nodes > 1 and address.is_loopback and not _says_loopback(place.address):
-        why = f"is {place.address!r}, which is {address} on this machine: others would not find it there"
-        raise ConfigError(ADDRESS, why, "Give the address of the first machine's network, in numbers.")
+        why = f"is {place.address!r}, which is {address} on this machine: other nodes cannot reach it there"
+        raise ConfigError(ADDRESS, why, "Give the first node's address in the common network, in numbers.")
     return address
 
 
 def interface_to(place: NodeRank | None) -> str | None:
-    """The network interface by which this machine reaches the others; None where it has no name. `place` is None for
-    a process that was started alone."""
+    """The network interface through which this machine reaches the other nodes; None if it has no name. `place` is None
+    for a process that was started alone."""
     if place is None or place.nodes == 1:
         return "lo" if any(name == "lo" for _, name in socket.if_nameindex()) else None
-    own = _own_address(place)
+    own_address = _own_address(place)
     import psutil  # here: a run on one machine needs torch and Lightning alone
 
     for name, addresses in psutil.net_if_addrs().items():
-        if any(found.address.partition("%")[0] == own for found in addresses):
+        if any(entry.address.partition("%")[0] == own_address for entry in addresses):
             return name
     return None
 

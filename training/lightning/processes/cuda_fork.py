@@ -1,7 +1,7 @@
 """What does not survive a fork: CUDA, if anything has begun it in this process, and a process group of torch's.
 
-A process that has called the driver's `cuInit` hands its forks a driver that does not work, whoever called it: torch
-(`torch.cuda.is_initialized()` says nothing of `cudaGetDeviceCount`), Triton, a library of the user's.
+After a call of the driver's `cuInit`, CUDA does not work in forks, whoever called it: torch
+(`torch.cuda.is_initialized()` misses `cudaGetDeviceCount`), Triton, or a library of the user's.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ _DEADLINE_S: Final = 60.0
 
 
 def cuda_has_begun() -> bool:
-    """Whether `cuInit` has been called in this process, so that its forks cannot use CUDA."""
+    """Whether `cuInit` has been called in this process; then its forks cannot use CUDA."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return True
     driver = _loaded_driver()
@@ -32,13 +32,13 @@ def cuda_has_begun() -> bool:
 
 
 def count_gpus_apart() -> None:
-    """Before a Trainer is made: let torch know the number of GPUs where it would begin CUDA to find it.
+    """Tell torch the number of GPUs, before a Trainer is created, if torch would initialise CUDA to count them.
 
-    That is so where NVML fails, and of a part of a GPU (`CUDA_VISIBLE_DEVICES=MIG-...`). Another process counts them
-    then. Nothing otherwise, and nothing where the count is known.
+    Torch would do so if NVML fails, and for a MIG instance (`CUDA_VISIBLE_DEVICES=MIG-...`). Then another process
+    counts them. Does nothing otherwise, or if the count is known.
     """
-    known = torch.cuda._cached_device_count  # private, and the only way to say it
-    if known is not None or cuda_has_begun() or not counting_begins_cuda():
+    cached = torch.cuda._cached_device_count  # private, and the only way to say it
+    if cached is not None or cuda_has_begun() or not counting_begins_cuda():
         return
     if count := _counted():
         torch.cuda._cached_device_count = count

@@ -1,4 +1,4 @@
-"""What follows when a process of a run dies. Decided in the monitor, at once."""
+"""Decides, in the monitor, what follows when a process of a run dies."""
 
 import logging
 from pathlib import Path
@@ -10,17 +10,17 @@ from scalebook.training.lightning.package import Callback
 from scalebook.training.lightning.processes.processes import LostProcess, Reaction
 
 SERVER_RESTARTS: Final = 3
-"""In one run; a server that keeps dying has a reason that a restart does not mend."""
+"""The most restarts of servers in one run: a server that keeps dying has a cause that a restart does not remove."""
 
 log = logging.getLogger(__name__)
 
 
 class Deaths:
-    """What happens when a process dies, for one run.
+    """The reaction to deaths in one run.
 
     Worker 0 has the run's record (loggers, checkpoints, the decision to stop): its death ends the run. Any other worker
-    is started again and joins at the present version while `restarts` are left (all workers together); afterwards the
-    rest go on without it, and take over its share of the data. A server is started again, and goes on with what lies in
+    is restarted and joins at the present version while `restarts` are left (of all workers together); after that the
+    others go on without it, and take over its share of the data. A server is restarted, and goes on with the state in
     shared memory.
     """
 
@@ -29,8 +29,8 @@ class Deaths:
         self._restarts, self._server_restarts = restarts, SERVER_RESTARTS
 
     def react(self, lost: LostProcess) -> Reaction:
-        """Decide about a death. A worker that is not started again is marked dead in shared memory, so that nobody
-        waits for it."""
+        """Decide on a death. A worker that is not restarted is marked dead in shared memory, so that no process waits
+        for it."""
         if lost.role == "server":
             return self._server(lost)
         if lost.number == 0:
@@ -43,10 +43,10 @@ class Deaths:
         return Reaction.RESTART
 
     def give_up(self, lost: LostProcess) -> Reaction:
-        """The rest goes on without this worker."""
+        """Let the others go on without this worker."""
         self._launch.mark_dead(lost.number)
-        left = len(self._launch.living())
-        log.warning("worker %d died: %s. Training goes on with %d.", lost.number, lost.cause, left)
+        living = len(self._launch.living())
+        log.warning("worker %d died: %s. Training goes on with %d.", lost.number, lost.cause, living)
         return Reaction.GO_ON
 
     def _server(self, lost: LostProcess) -> Reaction:
@@ -58,9 +58,10 @@ class Deaths:
 
 
 def resume_hint(error: ProcessLost, noted: Path | None, callbacks: list[Callback]) -> ProcessLost:
-    """`error` with the newest checkpoint in its message: `noted` by the strategy, or one that a callback keeps."""
-    kept = [getattr(callback, "path", None) for callback in callbacks]
-    checkpoints = [path for path in (noted, *kept) if isinstance(path, Path) and path.is_file()]
+    """`error` with the newest checkpoint in its message: the one `noted` by the strategy, or one that a callback has
+    written."""
+    paths = [getattr(callback, "path", None) for callback in callbacks]
+    checkpoints = [path for path in (noted, *paths) if isinstance(path, Path) and path.is_file()]
     if not checkpoints:
         return error
     newest = max(checkpoints, key=lambda path: path.stat().st_mtime)

@@ -1,4 +1,4 @@
-"""The machine with the shards of a run whose other machines may join and leave while it trains."""
+"""The monitor on the node with the shards, if other nodes may join and leave while the run trains."""
 
 import logging
 import time
@@ -21,11 +21,11 @@ log = logging.getLogger(__name__)
 
 
 class ElasticMonitor(ServerMonitor):
-    """A place that nobody has taken is that of a worker that has died, and may come back at any time.
+    """A free place is treated like that of a dead worker, which may come back at any time.
 
-    Who comes knocks at the port, and is told to come again; a process then stands in for it. Until `elastic.min`
-    workers are there the others wait for all places, as without it; then those that are free are given up. An exception
-    on another machine costs that machine.
+    A worker that comes knocks at the port and is told to come again; a process is then started as its proxy. Until
+    `elastic.min` workers are there, all wait for all places, as without `elastic`; then the free places are given up.
+    An exception on another node ends only that node.
     """
 
     def __init__(
@@ -35,13 +35,13 @@ class ElasticMonitor(ServerMonitor):
         me: NodeHello,
         deadline_s: float,
         launch: Launch,
-        here: int,
+        on_node: int,
         elastic: WorkerRange,
     ) -> None:
         super().__init__(place, port, me, deadline_s, launch, ends_all=())
-        self._here, self._elastic = here, elastic
+        self._here, self._elastic = on_node, elastic
         self._knocking: set[int] = set()
-        self._taken = set(range(here))
+        self._taken = set(range(on_node))
         self._has_begun = False
         self._short: tuple[float, LostProcess] | None = None  # since when too few are left, and who was the last
 
@@ -62,7 +62,7 @@ class ElasticMonitor(ServerMonitor):
     def miss(self) -> NoReturn:
         raise TimedOut(
             f"{WORKERS}.min: is {self._elastic.min}, and {len(self._taken)} have come, for {self._deadline_s:g} s, to "
-            f"{self._place.where}. Start it on more machines, each with its own NODE_RANK, or raise "
+            f"{self._place.where}. Start it on more nodes, each with its own NODE_RANK, or raise "
             f"{self.DEADLINE_KEY}."
         )
 
@@ -71,11 +71,11 @@ class ElasticMonitor(ServerMonitor):
         super().check(stopping)
         if self._short is not None and not stopping:
             since, lost = self._short
-            left = len(self._launch.living())
-            if left >= self._elastic.min:
+            living = len(self._launch.living())
+            if living >= self._elastic.min:
                 self._short = None
             elif time.monotonic() > since + COME_AGAIN_S:
-                why = f"{lost.cause}; {WORKERS}.min is {self._elastic.min}, and {left} left for {COME_AGAIN_S:g} s"
+                why = f"{lost.cause}; {WORKERS}.min is {self._elastic.min}, and {living} left for {COME_AGAIN_S:g} s"
                 raise lost._replace(cause=why).error()
 
     @override
@@ -92,7 +92,7 @@ class ElasticMonitor(ServerMonitor):
 
     @override
     def refuse(self, machine: int, why: ConfigError) -> None:
-        """It is told, and takes no part; the others train on."""
+        """Tell the node that it takes no part; the others go on."""
         log.warning("%s takes no part: %s", self.name(machine), why)
         self.tell_refusal(why, machine)
         self._ends[machine] = NodeEnd(ExitReason.RAISED, str(why))

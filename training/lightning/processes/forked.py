@@ -1,4 +1,4 @@
-"""One forked process of a run: how it is started, how it tells its end from a death, what its monitor keeps of it."""
+"""One forked process of a run: how it starts, how its end differs from a death, and what its monitor holds."""
 
 import ctypes
 import faulthandler
@@ -38,7 +38,7 @@ def stack_file() -> int:
 
 @contextmanager
 def writing_stack(file: int) -> Iterator[None]:
-    """Processes forked in this block write their stack to `file` when asked, from their first instruction on."""
+    """Let processes forked in this block write their stack to `file` on request, from their first instruction on."""
     faulthandler.register(_ask(), file=file, all_threads=True)
     try:
         yield
@@ -47,7 +47,7 @@ def writing_stack(file: int) -> Iterator[None]:
 
 
 def stack_of(pid: int, file: int) -> str:
-    """Ask a process that was forked in `writing_stack(file)`: its threads' Python frames, the latest call first."""
+    """The Python frames of a process forked in `writing_stack(file)`, by thread, latest call first."""
     os.ftruncate(file, 0)
     os.kill(pid, _ask())
     size, until = 0, monotonic() + _ANSWER_S
@@ -58,7 +58,7 @@ def stack_of(pid: int, file: int) -> str:
             break
     lines = os.pread(file, size, 0).decode(errors="replace").splitlines()
     more = [f"  ... {len(lines) - MOST_LINES} lines more"] if len(lines) > MOST_LINES else []
-    return "\n".join(lines[:MOST_LINES] + more) or "  (it does not answer: stopped, or in the kernel)"
+    return "\n".join(lines[:MOST_LINES] + more) or "  (it does not answer: it is suspended, or in the kernel)"
 
 
 Role = Literal["worker", "server"]
@@ -73,7 +73,7 @@ _PIDFD_OPEN: Final = 434  # on every processor that torch is built for
 
 
 class WorkerTraceback(Exception):  # the cause of an error, not an error
-    """Where in which process an exception was raised; the cause of the exception that the monitor raises again."""
+    """Where, in which process, an exception was raised; the cause of the exception that the monitor re-raises."""
 
     def __init__(self, role: Role, number: int, text: str) -> None:
         super().__init__(f"in {role} {number}:\n{text}")
@@ -88,7 +88,7 @@ class ProcessEnd(NamedTuple):
 
 
 class Forked(NamedTuple):
-    """One process as the monitor sees it."""
+    """One process, in the monitor."""
 
     role: Role
     number: int
@@ -98,7 +98,7 @@ class Forked(NamedTuple):
     stack_file: int  # a file descriptor
 
     def stack(self) -> str:
-        """The Python frames that the process stands in, newest call first; also of a process that hangs in C."""
+        """The process's Python frames, latest call first; also of a process that hangs in C."""
         assert self.process.pid is not None
         return stack_of(self.process.pid, self.stack_file)
 
@@ -113,8 +113,8 @@ class Forked(NamedTuple):
         return ended
 
     def exit_code(self) -> int | None:
-        """Exit code, or minus the signal, of a process that sent no last message; it is killed if it lives after
-        GRACE_S seconds."""
+        """The exit code, or minus the signal, of a process that sent no last message; if it still lives after GRACE_S
+        seconds, it is killed."""
         if not wait([self.death], GRACE_S):
             self.process.kill()
             wait([self.death], GRACE_S)
@@ -128,7 +128,7 @@ class Forked(NamedTuple):
         return f"process {pid} ended with exit code {code} and without a result"
 
     def terminate(self, within_s: float) -> None:
-        """Wait `within_s` seconds for its end, then kill it; and close what connects it with this process."""
+        """Wait `within_s` seconds for its end, then kill it; close its connections."""
         wait([self.death], max(0.0, within_s))
         if self.process.is_alive():
             self.process.kill()
@@ -137,7 +137,7 @@ class Forked(NamedTuple):
         self.process.close()
 
     def forget(self) -> None:
-        """Close this process's ends of the pipe and the descriptors that belong to the process."""
+        """Close this end of its pipe, and the descriptors that belong to it."""
         self.messages.close()
         os.close(self.death)
         os.close(self.stack_file)
@@ -145,7 +145,7 @@ class Forked(NamedTuple):
 
 @contextmanager
 def holding_back_sigterm() -> Iterator[set[int | signal.Signals]]:
-    """SIGTERM waits until the end of the block; gives the signal mask from before it, for `fork`."""
+    """Block SIGTERM until the end of the block; yields the signal mask from before, for `fork`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
         yield before
@@ -156,9 +156,11 @@ def holding_back_sigterm() -> Iterator[set[int | signal.Signals]]:
 def fork(
     role: Role, number: int, body: Body, threads: int, others: Sequence[Forked], mask: set[int | signal.Signals]
 ) -> Forked:
-    """Start `body(number)` with so many threads for torch; what the monitor holds of `others` is closed there.
+    """Fork a process that runs `body(number)` with so many torch threads; in it, the monitor's connections to `others`
+    are closed.
 
-    Call it inside `holding_back_sigterm`, whose `mask` the new process gets once SIGTERM has its default there.
+    Call it inside `holding_back_sigterm`; the new process restores its `mask` when SIGTERM has its default handler
+    there.
     """
     context: ForkContext = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
@@ -208,8 +210,8 @@ def _prepared(main: Callable[[], None], monitor: int, threads: int, mask: set[in
 
 
 def keep_what_is_freed() -> None:
-    """A training step frees the blocks that the next one asks for. GNU's malloc would give them back to the system when
-    they lie at the end of its heap, and fetch them again, page by page: up to a thousand page faults a step."""
+    """Make malloc keep freed memory. A training step frees blocks that the next one needs; glibc's malloc would return
+    those at the end of its heap to the system, and fault them in again: up to a thousand page faults per step."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, _LARGEST_IN_HEAP)

@@ -1,4 +1,4 @@
-"""The file with the key that machines of a run show each other: one for each person, of mode 600."""
+"""The file with the key by which the nodes of a run recognise each other: one per user, of mode 600."""
 
 import hashlib
 import logging
@@ -12,12 +12,12 @@ from scalebook.training.base.node_rank import KEY_FILE
 from scalebook.training.engine.served_run import Secret
 
 MAKING_S: Final = 5.0
-"""How long a machine that shares its files with the first waits for it to make one."""
+"""How long a node that shares its files with the first node waits for the file, s."""
 log = logging.getLogger(__name__)
 
 
 def key_file(environment: Mapping[str, str]) -> Path:
-    """Where it is, or will be: not at `key`, with which this person signs (`training/base/trust.py`)."""
+    """The path of the key file; not that of the user's signing key (`training/base/trust.py`)."""
     if named := environment.get(KEY_FILE):
         return Path(named).expanduser()
     state = environment.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
@@ -25,16 +25,16 @@ def key_file(environment: Mapping[str, str]) -> Path:
 
 
 def key_of_run(environment: Mapping[str, str], name: str, makes: bool) -> Secret:
-    """Of a run that needs no key file, since its workers meet without one all the same (gloo, NCCL). Where a file is
-    named it is that one's. Else it follows from the run's `name`: no secret, it keeps runs apart and strangers out who
-    do not know Scalebook."""
+    """The key of a DDP run, whose workers meet without a key file (gloo, NCCL). If a file is named, its key is used.
+    Otherwise the key follows from the run's `name`: it is no secret, but keeps runs apart and other programs out."""
     if environment.get(KEY_FILE):
         return read_key(key_file(environment), makes)
     return Secret(hashlib.sha256(f"scalebook {name}".encode()).digest())
 
 
 def read_key(path: Path, makes: bool) -> Secret:
-    """The first machine `makes` it where there is none. ConfigError that never says what is in it."""
+    """Read the key; with `makes`, on the first node, create it if it is missing. The ConfigError never shows the
+    content."""
     until = time.monotonic() + MAKING_S
     while True:
         try:
@@ -44,9 +44,7 @@ def read_key(path: Path, makes: bool) -> Secret:
                 _make(path)
             elif time.monotonic() > until:
                 why = f"names no key: {path} is not on this machine"
-                raise ConfigError(
-                    KEY_FILE, why, f"Copy it from the first machine: scp -p FIRST:{path} {path}"
-                ) from None
+                raise ConfigError(KEY_FILE, why, f"Copy it from the first node: scp -p FIRST:{path} {path}") from None
             else:
                 time.sleep(0.1)
         except ValueError as error:
@@ -64,4 +62,4 @@ def _make(path: Path) -> None:
         return  # by another process, at this moment
     except OSError as error:
         raise ConfigError(KEY_FILE, f"{path} cannot be created ({error.strerror})", "Name another file.") from error
-    log.warning("A key was made for the machines of your runs: %s. Copy it to the same place on each of them.", path)
+    log.warning("A key was created for the nodes of your runs: %s. Copy it to the same path on each node.", path)

@@ -1,7 +1,7 @@
-"""The monitors of a run's machines: who has come, whether they were started alike, who lives, how it ends.
+"""The monitors of a run's nodes: who has come, whether all were started alike, who lives, how it ends.
 
-One protocol for every strategy, of short texts over the authenticated channel, `[what, told]`. The first machine hears
-all others; what it says is for all of them.
+One protocol for every strategy: short texts `[kind, value]` over the authenticated channel. The first node hears all
+others; what it sends is for all of them.
 
 | from another | from the first |
 |---|---|
@@ -11,7 +11,7 @@ all others; what it says is for all of them.
 | `stop_monitoring`: how it ended there | `stop_monitoring`: how it ended on this machine, which ends it on all |
 | `silent`: it does not show itself | `silent`: the first does not; both say the process at the port |
 
-What an end on one machine means for the others is the strategy's to say: `ends_all`.
+The strategy decides what an end on one node means for the others: `ends_all`.
 """
 
 import json
@@ -50,39 +50,40 @@ from scalebook.training.lightning.processes.peer_monitor import (
 )
 
 MEETS_S: Final = 0.05
-"""Between two looks at the others until they have met, which workers elsewhere wait for."""
+"""Interval between checks of the others until they have met, s: workers on other nodes wait for it."""
 FIND_S: Final = 0.5
-"""How long one look for the first machine may take."""
+"""How long one attempt to reach the first node may take, s."""
 CAUSE_S: Final = DEAD_S + 4 * PULSE_S
-"""How long who ends because somebody else is gone waits for the reason: until silence tells it."""
+"""How long a node that ends because another is gone waits for the reason, s: until silence is one."""
 BEGUN: Final = 1 << 30
-"""Meetings before training, of a worker that trains."""
+"""The number of meetings of a worker before training."""
 KEYS: Final = 12
-"""Of a config, in one text."""
+"""The most keys of a config in one text."""
 KEY_CHARACTERS: Final = 250
-"""Of a key; there are no longer ones but in what a person's own classes take."""
+"""The longest key, characters; only the user's own classes have longer ones."""
 _CAUSES: Final = (ExitReason.DIED, ExitReason.SILENT, ExitReason.RAISED, ExitReason.STOPPED)
 EVERY_END: Final = frozenset(ExitReason)
-"""Of a strategy that cannot do without any machine."""
+"""`ends_all` of a strategy that needs every node."""
 _launches: Iterator[int] = count()  # the same in all processes of a run, which launch the same Trainers in turn
 
 
 def next_run(environment: Mapping[str, str]) -> str:
-    """A name for the launch that begins, the same on all machines."""
+    """A name for the next launch, the same on all nodes."""
     return run_name(environment, next(_launches))
 
 
 class NodeMonitor(PeerMonitor):
-    """For one machine: what both sides have. `ends_all`: which ends on another than the first are everybody's."""
+    """What the monitors of the first node and of others share. `ends_all`: which ends on other nodes end the whole
+    run."""
 
     DEADLINE_KEY: ClassVar[str] = "trainer.strategy.init_args.deadline_s"
-    """Where a config has the deadline."""
+    """The config key of the deadline."""
 
     def __init__(
         self, place: NodeRank, met: StartSignal, me: NodeHello, deadline_s: float, ends_all: Collection[ExitReason]
     ) -> None:
         self.await_met = met.wait
-        """In a worker, by a deadline in seconds: until all machines have come. The number that the first says then."""
+        """Wait in a worker, up to a deadline in s, until all nodes have come; returns the first node's number."""
         self._place, self._met, self._me, self._deadline_s, self._ends_all = place, met, me, deadline_s, ends_all
         self._hellos: dict[int, NodeHello] = {place.index: me}
         self._ends: dict[int, NodeEnd] = {}  # elsewhere
@@ -100,9 +101,9 @@ class NodeMonitor(PeerMonitor):
         return PULSE_S if self._is_met else MEETS_S
 
     def arrived(self, meetings: int) -> bool:
-        """Say to how many meetings before training all workers here have come.
+        """Report how many meetings before training all workers here have reached.
 
-        Whether none elsewhere has come to fewer, so that nobody waits for another machine.
+        Returns whether no worker on another node has reached fewer, so that none waits for another node.
         """
         self._arrived = meetings
         return self._have_begun and meetings <= self._least
@@ -113,7 +114,7 @@ class NodeMonitor(PeerMonitor):
         return f"node {machine // self._place.tasks}{host}"
 
     def ended(self, machine: int, end: NodeEnd) -> BaseException:
-        """What an end there is here."""
+        """The exception that another node's end raises here."""
         if end.reason is ExitReason.STOPPED:
             return SystemExit(128 + signal.SIGTERM)
         if end.reason is ExitReason.DIED:
@@ -124,13 +125,15 @@ class NodeMonitor(PeerMonitor):
 
     def _cause(self) -> tuple[int, NodeEnd] | None:
         """What has ended the run elsewhere, and where."""
-        told = [
-            (reason, at) for at, (reason, *_) in self._ends.items() if reason in _CAUSES and self._ends_it(at, reason)
+        ends = [
+            (reason, node)
+            for node, (reason, *_) in self._ends.items()
+            if reason in _CAUSES and self._ends_it(node, reason)
         ]
-        if not told:
+        if not ends:
             return None
-        _, at = min(told, key=lambda one: (_CAUSES.index(one[0]), one[1]))
-        return at, self._ends[at]
+        _, node = min(ends, key=lambda end: (_CAUSES.index(end[0]), end[1]))
+        return node, self._ends[node]
 
     def _ends_it(self, machine: int, reason: ExitReason) -> bool:
         """Whether such an end there is everybody's."""
@@ -150,8 +153,8 @@ class NodeMonitor(PeerMonitor):
 
 
 class FirstMonitor(NodeMonitor):
-    """For the first machine, whose port the others come to; a process that it forks keeps it. `meets_at`: a number
-    for the workers of all machines, told when all have come."""
+    """The monitor of the first node, to whose port the others connect; a forked process keeps that port. `meets_at`: a
+    number for the workers of all nodes, sent when all have come."""
 
     def __init__(
         self,
@@ -183,43 +186,43 @@ class FirstMonitor(NodeMonitor):
             self.miss()
         self._have_begun = self._is_met
         others = [
-            self._arrivals.get(at, 0)
-            for at in range(1, self._place.count)
-            if at in self._hellos and at not in self._ends
+            self._arrivals.get(node, 0)
+            for node in range(1, self._place.count)
+            if node in self._hellos and node not in self._ends
         ]
         if (least := min([self._arrived, *others])) != self._least:
             self._least = least
             self._say("least", least)
 
     def may_begin(self) -> bool:
-        """Whether enough machines have come."""
+        """Whether enough nodes have come."""
         return len(self._hellos) == self._place.count
 
     def miss(self) -> NoReturn:
-        """Those that have not come in time."""
-        gone = sorted({at // self._place.tasks for at in range(self._place.count) if at not in self._hellos})
-        raise self._missing(f"node {' and '.join(map(str, gone))} has not come", f"to {self._place.where}")
+        """Raise the error for nodes that have not come in time."""
+        missing = sorted({node // self._place.tasks for node in range(self._place.count) if node not in self._hellos})
+        raise self._missing(f"node {' and '.join(map(str, missing))} has not come", f"to {self._place.where}")
 
     def receive(self) -> None:
-        """What the others have said. Raises what ends the run here because of it."""
+        """Handle the others' messages. Raises what ends the run here because of them."""
         for machine, text in self._mailbox.news():
             self._hear(machine, *json.loads(text))
         self._raise_cause()
 
-    def _hear(self, machine: int, what: str, told: Any) -> None:
-        if what == "config":
-            self._configs.setdefault(machine, {}).update(told)
-        elif what == "came":
-            self._meet(machine, NodeHello(*told)._replace(config=self._configs.pop(machine, {})))
-        elif what == "arrived":
-            self._arrivals[machine] = int(told)
-        elif what == "stop" and not self._is_stopping:
+    def _hear(self, machine: int, kind: str, value: Any) -> None:
+        if kind == "config":
+            self._configs.setdefault(machine, {}).update(value)
+        elif kind == "came":
+            self._meet(machine, NodeHello(*value)._replace(config=self._configs.pop(machine, {})))
+        elif kind == "arrived":
+            self._arrivals[machine] = int(value)
+        elif kind == "stop" and not self._is_stopping:
             self._is_stopping = True
             os.kill(os.getpid(), signal.SIGTERM)
-        elif what == "end":
-            self._note(machine, NodeEnd(ExitReason(told[0]), str(told[1]), int(told[2])))
-        elif what == "silent":
-            self._note(machine, NodeEnd(ExitReason.SILENT, _silence(told)))
+        elif kind == "end":
+            self._note(machine, NodeEnd(ExitReason(value[0]), str(value[1]), int(value[2])))
+        elif kind == "silent":
+            self._note(machine, NodeEnd(ExitReason.SILENT, _silence(value)))
 
     def _meet(self, machine: int, other: NodeHello) -> None:
         self._hellos[machine] = other
@@ -232,7 +235,7 @@ class FirstMonitor(NodeMonitor):
             self._say("met", [machine, other.pid, other.host])
 
     def refuse(self, machine: int, why: ConfigError) -> None:
-        """A machine that was started otherwise: it ends the run."""
+        """Handle a node that was not started alike: it ends the run."""
         raise why
 
     def _note(self, machine: int, end: NodeEnd) -> None:
@@ -244,7 +247,7 @@ class FirstMonitor(NodeMonitor):
             self.on_node_end(machine, end)
 
     def on_node_end(self, machine: int, end: NodeEnd) -> None:
-        """A machine has ended so, without which the others train on."""
+        """Handle the end of a node without which the others go on."""
 
     @override
     def _ends_it(self, machine: int, reason: ExitReason) -> bool:
@@ -256,7 +259,7 @@ class FirstMonitor(NodeMonitor):
 
     @override
     def explained(self, error: BaseException) -> BaseException:
-        """Tell the others, whose end it is too."""
+        """Tell the others the error, which ends them too."""
         if isinstance(error, ConfigError):
             self._has_told = True
             self.tell_refusal(error, None)
@@ -280,13 +283,13 @@ class FirstMonitor(NodeMonitor):
             self._say("end", [machine, end])
 
     def tell_refusal(self, why: ConfigError, machine: int | None) -> None:
-        """To all, or to this machine as it came last."""
+        """Send the refusal to all nodes, or to this node alone."""
         whom = None if machine is None else [machine, self._hellos[machine].pid]
         problem = why.problem
         self._say("refused", [[problem.key, problem.message, problem.remedy], whom])
 
-    def _say(self, what: str, told: Any) -> None:
-        self._mailbox.post(json.dumps([what, told]))
+    def _say(self, kind: str, value: Any) -> None:
+        self._mailbox.post(json.dumps([kind, value]))
 
     @override
     def stop_monitoring(self) -> None:
@@ -297,7 +300,7 @@ class FirstMonitor(NodeMonitor):
 
 
 class OtherMonitor(NodeMonitor):
-    """For any other machine."""
+    """The monitor of any other node."""
 
     def __init__(
         self,
@@ -354,8 +357,7 @@ class OtherMonitor(NodeMonitor):
         return 0 not in self._ends and self._mailbox.is_unreachable()
 
     def exchange(self) -> None:
-        """Say what is to be said, hear what is new, as far as the first machine can be reached. Shows that this monitor
-        lives."""
+        """Exchange messages with the first node, if it can be reached. This also shows that this monitor lives."""
         try:
             if not self._mailbox.find(FIND_S):
                 return
@@ -373,28 +375,28 @@ class OtherMonitor(NodeMonitor):
             self._mailbox.post(self._says[0])
             self._says.pop(0)
 
-    def _hear(self, what: str, told: Any) -> None:
-        if what == "here":
-            self._hellos[0] = NodeHello(*told)
-        elif what == "met":
-            machine, pid, host = told
+    def _hear(self, kind: str, value: Any) -> None:
+        if kind == "here":
+            self._hellos[0] = NodeHello(*value)
+        elif kind == "met":
+            machine, pid, host = value
             self._hellos.setdefault(machine, self._me._replace(host=host))
             if (machine, pid) == (self._place.index, self._me.pid) and not self._is_met:
                 self._is_met = True
                 self.on_accepted()
-        elif what == "all":
+        elif kind == "all":
             self._have_begun = True
-            self._met.set(int(told))
-        elif what == "least":
-            self._least = int(told)
-        elif what == "refused":
-            problem, whom = told
+            self._met.set(int(value))
+        elif kind == "least":
+            self._least = int(value)
+        elif kind == "refused":
+            problem, whom = value
             if whom in (None, [self._place.index, self._me.pid]):
                 self._refused = ConfigError(*map(str, problem))
-        elif what == "silent":
-            self._ends.setdefault(0, NodeEnd(ExitReason.SILENT, _silence(told)))
-        elif what == "end":
-            machine, (reason, cause, worker) = told
+        elif kind == "silent":
+            self._ends.setdefault(0, NodeEnd(ExitReason.SILENT, _silence(value)))
+        elif kind == "end":
+            machine, (reason, cause, worker) = value
             if machine == self._place.index:
                 machine, reason, cause = 0, "silent", f"has ended the run, since this machine {cause}"
             self._ends[machine] = NodeEnd(ExitReason(reason), str(cause), int(worker))
@@ -402,14 +404,14 @@ class OtherMonitor(NodeMonitor):
                 self._ends[0] = NodeEnd(ExitReason.ECHO)
 
     def on_accepted(self) -> None:
-        """The first machine's monitor has found that this one was started alike."""
+        """Called when the first node's monitor has found that this one was started alike."""
 
     def is_echo(self, error: BaseException) -> bool:
-        """Whether it says no more than that somebody else is gone."""
+        """Whether the error only says that another process is gone."""
         return end_of(error).reason is ExitReason.ECHO
 
     def unexplained(self, error: BaseException) -> BaseException:
-        """What to end with instead of an echo when nobody tells the reason."""
+        """The error to end with instead of an echo, if no node sends the reason."""
         return self._cut_off() if self._is_cut_off() else error
 
     @override
@@ -418,7 +420,7 @@ class OtherMonitor(NodeMonitor):
 
     @override
     def explained(self, error: BaseException) -> BaseException:
-        """Tell the first. The error to end with: another machine's end, where that is the cause of this one."""
+        """Tell the first node the error. Returns the error to end with: another node's end, if that is the cause."""
         if error in (self._raised, self._refused):
             self._has_told = True
             return error

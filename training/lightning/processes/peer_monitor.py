@@ -1,6 +1,5 @@
-"""What a run on several machines adds to the watch over its processes on one of them, and what the machines' monitors
-tell each other: that they have come, and how they have ended.
-"""
+"""What a run on several nodes adds to the watch over the processes of one node, and the messages between the nodes'
+monitors: that they have come, and how they have ended."""
 
 import os
 import socket
@@ -19,52 +18,53 @@ from scalebook.training.base.node_rank import DEVICES
 ALIKE: Final = "Start the same on all."
 STRATEGY: Final = "trainer.strategy"
 SHOWN: Final = 6
-"""Keys in one message."""
+"""The most keys in one message."""
 LOOK_S: Final = 1.0
 
 
 class PeerMonitor:
-    """The other machines of a run, for the monitor of one; here: there are none."""
+    """The other nodes of a run, for the monitor of one. This base class is for a run on a single node."""
 
     def start_monitoring(self) -> None:
-        """Look for them, when all processes here are forked."""
+        """Start to look for the other nodes, when all processes here are forked."""
 
     def is_there(self, worker: int) -> bool:
-        """Whether a process is to be started for this worker at the beginning."""
+        """Whether a process for this worker starts at the beginning."""
         return True
 
     def joining(self) -> Sequence[int]:
-        """Workers for which one is to be started now, after `check`."""
+        """Workers for which a process is to be started now, after `check`."""
         return ()
 
     def look_s(self) -> float:
-        """Seconds until the next `check` at most."""
+        """The longest time until the next `check`, s."""
         return LOOK_S
 
     def check(self, stopping: bool) -> None:
-        """Raise what ends the run here because of them. Each `look_s`; `stopping`: a SIGTERM has come here."""
+        """Raise what ends the run here because of other nodes. Called every `look_s`; `stopping`: a SIGTERM has come
+        here."""
 
     def send_heartbeat(self) -> None:
-        """Tell them that this monitor lives, where something takes longer than until the next `check`."""
+        """Show the other nodes that this monitor lives, during something that delays the next `check`."""
 
     def announce_end(self) -> None:
-        """Tell them that all workers here have returned; nobody waits for signs of life from here any more."""
+        """Tell the other nodes that all workers here have returned; they then expect no signs of life from here."""
 
     def explained(self, error: BaseException) -> BaseException:
-        """Tell them that the run ends here. The error to end with: theirs, where that is the cause."""
+        """Tell the other nodes that the run ends here. Returns the error to end with: theirs, if that is the cause."""
         return error
 
     def stop_monitoring(self) -> None:
-        """Leave, when the processes here have ended."""
+        """Leave the run, when the processes here have ended."""
 
 
 NONE: Final = PeerMonitor()
 
 
 class ExitReason(StrEnum):
-    """How a machine's part in a run has ended; of several the first in this order is what the run ends with.
+    """How a node's part in a run has ended; of several ends, the first in this order is the run's.
 
-    An echo is an error that says no more than that somebody else is gone.
+    An echo is an error that only says that another process is gone.
     """
 
     DIED = "died"
@@ -76,7 +76,7 @@ class ExitReason(StrEnum):
 
 
 class NodeEnd(NamedTuple):
-    """An end, as it is told. `worker`: of one that died, in the whole run."""
+    """An end, as it is sent. `worker`: the number, in the whole run, of a worker that died."""
 
     reason: ExitReason
     cause: str = ""
@@ -84,7 +84,7 @@ class NodeEnd(NamedTuple):
 
 
 class NodeHello(NamedTuple):
-    """What each says when it comes, and what must be the same everywhere. `settings`: a digest of the engine's;
+    """What each node sends when it comes; most of it must be the same on all. `settings`: a digest of the engine's;
     `config`: digests, by key."""
 
     host: str
@@ -97,14 +97,14 @@ class NodeHello(NamedTuple):
 
 
 def hello(devices: int, config: Mapping[str, str], settings: str = "") -> NodeHello:
-    """Of this process. `devices`: workers of one machine."""
+    """The hello of this process. `devices`: workers on one node."""
     versions = f"Scalebook {version('scalebook')}, torch {torch.__version__}"
     seed = os.environ.get("PL_GLOBAL_SEED", "none")
     return NodeHello(socket.gethostname(), os.getpid(), devices, seed, versions, settings, dict(config))
 
 
 def refuse_unlike(first: NodeHello, other: NodeHello, first_name: str, other_name: str) -> None:
-    """ConfigError where two machines of a run, called so, were not started alike."""
+    """ConfigError if two nodes of a run, with these names, were not started alike."""
     for key, there, here in (
         (DEVICES, other.devices, first.devices),
         ("seed_everything", other.seed, first.seed),
@@ -118,11 +118,11 @@ def refuse_unlike(first: NodeHello, other: NodeHello, first_name: str, other_nam
         besides = f", and so {'do' if keys[2:] else 'does'} {', '.join(keys[1:SHOWN])}{more}" if keys[1:] else ""
         raise ConfigError(keys[0], f"differs between {first_name} and {other_name}{besides}", ALIKE)
     if first.settings != other.settings:
-        raise ConfigError(STRATEGY, f"has other arguments on {first_name}, and others on {other_name}", ALIKE)
+        raise ConfigError(STRATEGY, f"has different arguments on {first_name} and {other_name}", ALIKE)
 
 
 def end_of(error: BaseException) -> NodeEnd:
-    """How a run has ended here that this error ends."""
+    """The NodeEnd for a run that this error ends."""
     if isinstance(error, ProcessLost):
         return NodeEnd(ExitReason.DIED, error.cause, error.number)
     if isinstance(error, KeyboardInterrupt | SystemExit):

@@ -1,4 +1,4 @@
-"""The monitor's watch over the processes of a run: who has ended, who has died, and what is done about it."""
+"""The monitor's watch over the processes of a run: which have ended or died, and what follows."""
 
 import logging
 import math
@@ -29,7 +29,7 @@ _EVERY_S: Final = 0.01  # between two looks at processes that are about to be go
 
 
 class ProcessActivity(NamedTuple):
-    """What a process has used since it began: CPU time (s), and bytes read and written."""
+    """What a process has used since its start: CPU time, s, and bytes read and written."""
 
     cpu_s: float
     moved_bytes: int
@@ -40,7 +40,7 @@ _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def descendants(pid: int, children_only: bool = False) -> list[int]:
-    """Process ids of all below `pid`, each after its parent; zombies too, as they are not waited for yet."""
+    """The pids of all descendants of `pid`, each after its parent, zombies included."""
     below: dict[int, list[int]] = {}
     for folder in os.listdir("/proc"):
         if folder.isdigit() and (fields := _stat(int(folder))):
@@ -53,7 +53,7 @@ def descendants(pid: int, children_only: bool = False) -> list[int]:
 
 
 def done(pid: int) -> ProcessActivity:
-    """What one process has done, without those below it; zeros where it has ended or belongs to somebody else."""
+    """What one process has used, without its descendants; zeros if it has ended or belongs to another user."""
     if not (fields := _stat(pid)):
         return NOTHING
     cpu_s = (int(fields[11]) + int(fields[12])) * _TICK_S
@@ -65,7 +65,7 @@ def done(pid: int) -> ProcessActivity:
 
 
 def is_running(pid: int) -> bool:
-    """Whether the process exists and is no zombie."""
+    """Whether the process exists and is not a zombie."""
     return (fields := _stat(pid)) != [] and fields[0] not in (b"Z", b"X")
 
 
@@ -79,7 +79,7 @@ def _stat(pid: int) -> list[bytes]:
 
 
 def kill_and_wait(pids: Iterable[int], timeout_s: float) -> None:
-    """SIGKILL to children of this process, or to what is below them; return when all are gone, or after `timeout_s`."""
+    """Kill descendants of this process; return when all are gone, or after `timeout_s`."""
     pids = list(pids)
     for pid in pids:
         with suppress(ProcessLookupError):  # it ended by itself
@@ -98,21 +98,21 @@ def _gone(pid: int) -> bool:
 
 
 LIMIT_S: Final = 60.0
-"""Before training, so long without a sign of life of any process ends the run."""
+"""Before training, so long without activity of any process ends the run, s."""
 CPU_S: Final = 0.2  # a sign of life; a worker that waits at a rendezvous uses a tenth of it in LIMIT_S
 MOVED_BYTES: Final = 256 * 1024  # read or written, also one
 
 
 class StallDetector:
-    """For how long no process of a run has computed, read or written. Time is not counted while the monitor sleeps."""
+    """Measures for how long no process of a run has computed, read or written. Time in which the monitor is suspended
+    does not count."""
 
     def __init__(self) -> None:
         self._mark: dict[int, ProcessActivity] = {}
         self._still_s, self._looked = 0.0, monotonic()
 
     def seconds(self, pids: Iterable[int]) -> float:
-        """Seconds for which nothing was done, up to now. To be called about once a second; looks twelve times in
-        LIMIT_S."""
+        """Seconds without activity until now. Call it about once a second; it checks twelve times in LIMIT_S."""
         now, every = monotonic(), LIMIT_S / 12
         if now - self._looked < every:
             return self._still_s
@@ -154,7 +154,7 @@ class LostProcess(NamedTuple):
 
 
 class Reaction(Enum):
-    """What the monitor does after a death: end the run, go on without the process, or start it again."""
+    """What the monitor does after a death: end the run, go on without the process, or restart it."""
 
     END = auto()
     GO_ON = auto()
@@ -163,9 +163,9 @@ class Reaction(Enum):
 
 Policy = Callable[[LostProcess], Reaction]
 Arrivals = Callable[[], Sequence[int] | None]
-"""How many meetings before training each worker has come to; None from its beginning on."""
+"""How many meetings before training each worker has reached; None once training has begun."""
 Waits = Callable[[], Mapping[int, str]]
-"""By worker, what those wait for in whose wait nothing has happened for a minute."""
+"""Worker -> what it waits for, for waits in which nothing has happened for a minute."""
 log = logging.getLogger(__name__)
 
 
@@ -201,12 +201,12 @@ class ProcessWatch:
             self._forked[role, number] = self._running[role, number] = process
 
     def first_worker(self) -> int | None:
-        """The process id of the first worker that still runs: worker 0 unless it was lost."""
+        """The pid of the first running worker: worker 0 unless it was lost."""
         workers = [worker for (role, _), worker in sorted(self._running.items()) if role == "worker"]
         return workers[0].process.pid if workers else None
 
     def results(self, numbers: Sequence[int]) -> list[Any]:
-        """Wait for all workers; what each of these returned, None for one that was lost. `WorkerLost` when all
+        """Wait for all workers and return what each of `numbers` returned, None for a lost one. `WorkerLost` if all
         were lost."""
         last: LostProcess | None = None
         self._numbers = numbers
@@ -228,7 +228,7 @@ class ProcessWatch:
         return [self._results.get(number) for number in numbers]
 
     def terminate_all(self) -> None:
-        """End all processes: SIGTERM, SIGKILL after a grace period, then the processes that they had started. Waits for
+        """End all processes (SIGTERM, then SIGKILL after a grace period) and those that they have started. Waits for
         each."""
         for process in self._forked.values():
             if process.process.is_alive():
@@ -297,8 +297,8 @@ class ProcessWatch:
     def _let_servers_end(self) -> None:
         """Their workers have ended, so they do too, within GRACE_S. A death no longer matters, an exception does."""
         until = monotonic() + GRACE_S
-        while self._some("server") and (left := until - monotonic()) > 0:
-            for process in self._ready(left):
+        while self._some("server") and (left_s := until - monotonic()) > 0:
+            for process in self._ready(left_s):
                 ended = process.last_message()
                 del self._running[process.role, process.number]
                 if ended is not None and ended.error is not None:
@@ -316,11 +316,11 @@ class ProcessWatch:
         not come; then a warning that says where each stands, as when one waits so long for others."""
         pids = [process.process.pid for process in self._running.values() if process.process.pid is not None]
         is_still = self._stillness.seconds(pids) >= LIMIT_S
-        told = self._arrivals()
-        if told is None:
+        counts = self._arrivals()
+        if counts is None:
             self._say_waits(is_still)
             return
-        arrivals = dict(zip(self._numbers, told, strict=False))
+        arrivals = dict(zip(self._numbers, counts, strict=False))
         workers = {number: worker for (role, number), worker in sorted(self._running.items()) if role == "worker"}
         if not workers or not is_still:
             return
@@ -356,6 +356,6 @@ class ProcessWatch:
 
     def _end_orphans(self) -> None:
         """End what a dead process had started, which has become a child of the monitor."""
-        known = self._strangers | {process.process.pid for process in self._forked.values()}
-        orphans = [pid for pid in descendants(os.getpid(), children_only=True) if pid not in known]
+        own_pids = self._strangers | {process.process.pid for process in self._forked.values()}
+        orphans = [pid for pid in descendants(os.getpid(), children_only=True) if pid not in own_pids]
         kill_and_wait([pid for orphan in orphans for pid in (orphan, *descendants(orphan))], GRACE_S)

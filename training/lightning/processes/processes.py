@@ -1,7 +1,7 @@
-"""The processes of a run: forked, watched, ended. For every strategy with several workers.
+"""Forks, watches and ends the processes of a run, for every strategy with several workers.
 
-The process that calls `run_workers` is the monitor, not a worker. It must not have used CUDA, which does not survive a
-fork.
+The process that calls `run_workers` is the monitor, not a worker. It must not have used CUDA, which does not work after
+a fork.
 """
 
 import ctypes
@@ -31,16 +31,16 @@ _PR_SET_CHILD_SUBREAPER: Final = 36  # linux/prctl.h
 
 
 def always_end(_lost: LostProcess) -> Reaction:
-    """The policy of a run that cannot do without any of its processes."""
+    """The policy of a run that needs all of its processes."""
     return Reaction.END
 
 
 def no_meetings() -> None:
-    """The arrivals of a run whose processes do not meet before they begin."""
+    """`arrivals` for a run whose processes do not meet before they begin."""
 
 
 def no_waits() -> dict[int, str]:
-    """Of a run whose processes say of no wait what it is for."""
+    """`waits` for a run whose processes do not report their waits."""
     return {}
 
 
@@ -59,25 +59,25 @@ def run_workers(
 ) -> list[Any]:
     """Run `body(worker)` in `count` forked processes and return what each returned, in order.
 
-    Workers have the numbers from `first` on, where those before run on other machines: `others`, which may end the run
-    here, as a death or an exception here is told to them.
+    Workers have numbers from `first` on, if those before run on other nodes. `others` are these nodes: they may end the
+    run here, and are told of a death or an exception here.
 
-    `serve(server)` runs in `servers` further processes, forked first. They are to end by themselves when the workers
-    have; those that have not a grace period later are made to.
+    `serve(server)` runs in `servers` further processes, forked first. They should end by themselves after the workers;
+    after a grace period they are ended.
 
-    A process that dies without a result is noticed at once, and `lost` is asked in the monitor: to END the run
-    (`WorkerLost` or `ServerLost` is raised), to GO_ON without it (its result is None; when all workers were lost,
-    `WorkerLost` is raised for the last), or to RESTART it: the same body is forked with the same number again, from
-    the memory of the monitor as it is then. Exceptions are another matter: the first worker's or server's is raised,
-    with its type, as soon as it comes, unless a death that ends the run explains it.
+    A process that dies without a result is noticed at once, and `lost` decides in the monitor: END the run
+    (`WorkerLost` or `ServerLost` is raised), GO_ON without the process (its result is None; when all workers were lost,
+    `WorkerLost` is raised for the last), or RESTART it: the same body is forked again with the same number, from the
+    monitor's memory as it is then. Exceptions are different: the first one of a worker or server is raised at once,
+    with its type, unless a death that ends the run explains it.
 
-    `threads` are torch's in each process; None shares out what there is (`threads`). While
-    `arrivals` tells of meetings that workers are still to come to, TimedOut is raised when nobody in the run has done
-    anything for a minute; it names whoever did not come, and says where that worker stands. From then on a warning
-    says, with stacks, where all stand when nothing has happened for a minute in the run, or in one of its `waits`.
+    `threads` are torch's in each process; None divides the cores (`threads`). While `arrivals` has meetings that
+    workers must still reach, TimedOut is raised when no process of the run has been active for a minute; it names the
+    workers that did not come, with their stacks. After that, a warning shows all stacks when nothing has happened for a
+    minute in the run, or in one of its `waits`.
 
-    However this ends, no process of the run and none that they have started is left. SIGTERM to this process is passed
-    on to worker 0 (the first that runs, if it was lost).
+    However this ends, it leaves no process of the run, nor any that they have started. SIGTERM to this process is
+    passed on to worker 0 (or the first running worker, if 0 was lost).
     """
     assert (servers > 0) <= (serve is not None), "servers without a body"
     bodies: dict[Role, Body] = {"worker": body} if serve is None else {"worker": body, "server": serve}

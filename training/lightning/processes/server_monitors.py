@@ -1,6 +1,5 @@
-"""What AsyncPS adds to the monitors of several machines. The first has the shards: its end is all others', an exception
-anywhere is everybody's, and where workers of another machine die or leave the rest trains on.
-"""
+"""What AsyncPS adds to the monitors of several nodes. The first node has the shards: its end ends all nodes, an
+exception anywhere ends the run, and when workers of another node die or leave, the others go on."""
 
 import logging
 from collections.abc import Collection
@@ -25,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class ServerMonitor(FirstMonitor):
-    """Of the machine with the shards."""
+    """The monitor of the node with the shards."""
 
     DEADLINE_KEY = f"{LIMITS}.deadline_s"
 
@@ -59,20 +58,20 @@ class ServerMonitor(FirstMonitor):
             self._say("saved", [str(path), self._launch.figures.counts().updates])
 
     @override
-    def _hear(self, machine: int, what: str, told: Any) -> None:
-        if what == "knocks":
-            self.hear_knock(int(told))
-        super()._hear(machine, what, told)
+    def _hear(self, machine: int, kind: str, value: Any) -> None:
+        if kind == "knocks":
+            self.hear_knock(int(value))
+        super()._hear(machine, kind, value)
 
     def hear_knock(self, worker: int) -> None:
-        """This worker, whom nobody here stands in for, wants to be taken in."""
+        """Handle a worker without a proxy here that wants to join."""
 
     def hear_loss(self, lost: LostProcess) -> None:
         """The rest goes on without this worker."""
 
     @override
     def on_node_end(self, machine: int, end: NodeEnd) -> None:
-        """Workers there show themselves whether they live; a monitor that is silent may be held up."""
+        """Note a node's end. Its workers show themselves whether they live; a silent monitor may only be delayed."""
         if end.reason is ExitReason.SILENT:
             del self._ends[machine]
             log.warning("%s %s. Training goes on.", self.name(machine), end.cause)
@@ -81,12 +80,12 @@ class ServerMonitor(FirstMonitor):
         log.warning("%s has left%s. Training goes on.", self.name(machine), cause)
 
     def has_left(self, machine: int) -> bool:
-        """Whether nobody there will come again."""
+        """Whether no worker of this node will come again."""
         return machine in self._ends
 
 
 class WorkersMonitor(OtherMonitor):
-    """Of a machine whose workers reach the shards by the way there."""
+    """The monitor of a node whose workers reach the shards over the network."""
 
     DEADLINE_KEY = f"{LIMITS}.deadline_s"
 
@@ -106,10 +105,10 @@ class WorkersMonitor(OtherMonitor):
     def check(self, stopping: bool) -> None:
         super().check(stopping)
         if 0 in self._ends and not self.way.has_come_in():
-            raise NodeLost(f"{self.name(0)} has ended the run before a worker of this machine took part")
+            raise NodeLost(f"{self.name(0)} has ended the run before a worker of this node took part")
 
     def tell_death(self, worker: int, cause: str) -> None:
-        """Of a worker here: the first decides what follows."""
+        """Tell the first node of a worker's death here; it decides what follows."""
         self._deaths.append((worker, f"on {self.name(self._place.index)}, {cause}"))
         self.exchange()
 
@@ -121,10 +120,10 @@ class WorkersMonitor(OtherMonitor):
             self._deaths.pop(0)
 
     @override
-    def _hear(self, what: str, told: Any) -> None:
-        if what == "saved":
-            self._saved = str(told[0]), int(told[1])
-        super()._hear(what, told)
+    def _hear(self, kind: str, value: Any) -> None:
+        if kind == "saved":
+            self._saved = str(value[0]), int(value[1])
+        super()._hear(kind, value)
 
     @override
     def is_echo(self, error: BaseException) -> bool:
@@ -142,28 +141,28 @@ class WorkersMonitor(OtherMonitor):
     def unexplained(self, error: BaseException) -> BaseException:
         if not self._has_lost(error):
             return error
-        where = f"{self.name(0)} is lost to this machine, at {self._place.where}"
+        where = f"{self.name(0)} can no longer be reached from this node, at {self._place.where}"
         return NodeLost(f"{where}: {self.lost}. {self._what_is_lost()}")
 
     def _what_is_lost(self) -> str:
         """As far as is known here."""
         made = self.way.updates()
         if self._saved is None:
-            return f"It had written no checkpoint that is known here: {made:,} updates or more are lost"
+            return f"No checkpoint of it is known here: at least {made:,} updates are lost"
         path, updates = self._saved
-        lost = f"{made - updates:,} updates or more" if made > updates else "no updates that are known here"
-        return f"Resume on all from its checkpoint {path}: since then {lost} were made, and are lost"
+        lost = f"at least {made - updates:,} later updates are lost" if made > updates else "no later updates are known"
+        return f"Resume on all nodes from its checkpoint {path}: {lost}"
 
 
 class ServerDeaths(Deaths):
-    """On the machine with the shards: of workers elsewhere it is their proxies that die here, and say why.
+    """Deaths on the node with the shards: for workers of other nodes their proxies die here, with the reason.
 
-    One that is to come again and does not is given up, whatever is left of `restarts`.
+    A worker that should come again and does not is given up, even if `restarts` are left.
     """
 
-    def __init__(self, launch: Launch, restarts: int, monitor: ServerMonitor, here: int) -> None:
+    def __init__(self, launch: Launch, restarts: int, monitor: ServerMonitor, on_node: int) -> None:
         super().__init__(launch, restarts)
-        self._monitor, self._here = monitor, here
+        self._monitor, self._here = monitor, on_node
 
     @override
     def react(self, lost: LostProcess) -> Reaction:
@@ -190,13 +189,15 @@ class ServerDeaths(Deaths):
 
 
 class WorkersDeaths:
-    """On another machine: `restarts` times a worker that has died is started again, which the first may refuse."""
+    """Deaths on another node: a worker that has died is restarted, up to `restarts` times; the first node may refuse
+    it."""
 
     def __init__(self, monitor: WorkersMonitor, restarts: int) -> None:
         self._monitor, self._restarts = monitor, restarts
 
     def react(self, lost: LostProcess) -> Reaction:
-        """A loss of the server is one too: the worker's next life may find it again."""
+        """Decide on a death. A worker that lost its server counts as dead too: after a restart it may reach the server
+        again."""
         why = self._monitor.way.why(lost.number)
         cause = why or lost.cause
         self._monitor.lost = why

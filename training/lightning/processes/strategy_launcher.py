@@ -1,4 +1,4 @@
-"""Starts the processes of a strategy by fork, and brings worker 0's results back to the Trainer that was asked."""
+"""Forks the processes of a strategy, and brings worker 0's results back to the Trainer that was called."""
 
 import os
 import pickle
@@ -48,9 +48,9 @@ from scalebook.training.lightning.processes.threads import check_fork
 
 
 class StartedEnvironment(LightningEnvironment):
-    """Ranks are those of the process that was started, and after the fork those of the worker.
+    """A cluster environment whose ranks are those of the started process, and after the fork those of the worker.
 
-    In place of Lightning's own for torchrun and for Slurm, which know one process for each worker and no other.
+    It replaces Lightning's own for torchrun and Slurm, which expect one started process per worker.
     """
 
     @property
@@ -69,18 +69,19 @@ class StartedEnvironment(LightningEnvironment):
 
 
 def ours(environment: ClusterEnvironment | None) -> ClusterEnvironment | None:
-    """Ours, in place of Lightning's for torchrun or Slurm; any other as it is."""
-    theirs = isinstance(environment, TorchElasticEnvironment | SLURMEnvironment)
-    return StartedEnvironment() if theirs else environment
+    """A StartedEnvironment instead of Lightning's for torchrun or Slurm; any other unchanged."""
+    is_lightnings = isinstance(environment, TorchElasticEnvironment | SLURMEnvironment)
+    return StartedEnvironment() if is_lightnings else environment
 
 
 def forks(environment: ClusterEnvironment) -> bool:
-    """Whether workers are forked, where somebody else does not start them all: MPI, LSF, or whoever sets LOCAL_RANK."""
+    """Whether workers are forked; not if MPI, LSF, or whoever sets LOCAL_RANK starts them all."""
     return isinstance(environment, LightningEnvironment) and not environment.creates_processes_externally
 
 
 Values = dict[tuple[str, int], dict[str, Any]]
-"""By callback: a class and a number, or "" and the place among the Trainer's callbacks of before the fork."""
+"""Values by callback; the key is its class and a number, or "" and its index among the Trainer's callbacks before the
+fork."""
 _PLAIN: Final = (
     bool, int, float, complex, str, bytes, PurePath, datetime, timedelta, Enum, Tensor, np.ndarray, np.generic,
     set, frozenset, type(None),
@@ -88,16 +89,17 @@ _PLAIN: Final = (
 
 
 def callback_values(trainer: Trainer, before: Sequence[Callback]) -> Values:
-    """In worker 0 after its work: of each callback the attributes that are plain data, tensors on the CPU.
+    """Each callback's attributes that are plain data, with tensors on the CPU; in worker 0, after its work.
 
-    Paths, scores and counts of checkpoints and early stopping are among them, and lists that a callback of the user's
-    has kept. No code of the callback is called, and what is no plain data (a Trainer, a logger, a lock) stays behind.
+    They include paths, scores and counts of checkpoints and early stopping, and lists in the user's callbacks. No code
+    of the callback is called, and what is not plain data (a Trainer, a logger, a lock) is left out.
     """
     return {key: _plain_attributes(callback) for key, callback in _by_key(trainer, before).items()}
 
 
 def give_callback_values(trainer: Trainer, before: Sequence[Callback], values: Values) -> None:
-    """Set them here; on the callbacks that the model's `configure_callbacks` returns too, which are made as there."""
+    """Set the values on the callbacks here, also on those that the model's `configure_callbacks` returns, which are
+    created as in the worker."""
     if any(kind and not kind.startswith("scalebook.") for kind, _ in values):
         profiler, trainer.profiler = trainer.profiler, PassThroughProfiler()  # type: ignore[attr-defined]  # untyped
         try:  # a profiler would begin here, where nothing is trained
@@ -135,37 +137,38 @@ def _is_plain(value: Any) -> bool:
 
 
 class Processes(NamedTuple):
-    """How many to fork, and torch's threads in each; None: the cores are shared out among the workers."""
+    """How many processes to fork, and torch's threads in each; None: the cores are divided among the workers."""
 
     workers: int
     servers: int = 0
     threads: int | None = None
     first: int = 0
-    """Number of the first of these workers; those before run on other machines."""
+    """The number of the first of these workers; those before run on other nodes."""
     others: PeerMonitor = NONE
     elsewhere: Collection[int] = ()
-    """Of these workers, those that compute on another machine: a process here stands in for each."""
+    """Those of these workers that compute on another node: a process here is the proxy of each."""
 
 
 class ServerEnded(Exception):  # an end, not an error
-    """Raised in a server process when it has served, to leave the Trainer's set-up without training."""
+    """Raised in a server process after it has served, to leave the Trainer's set-up without training."""
 
 
 def repr_for_trainers(strategy: object) -> str:
-    """What a Trainer of Lightning's other package puts into its message, that this is no strategy."""
+    """The repr that a Trainer of Lightning's other package shows when it refuses this strategy."""
     name = type(strategy).__name__
     return f"<{name} for Trainers of {PACKAGE}; for those of {OTHER}: from {OTHER_DOOR} import {name}>"
 
 
 class AroundFork:
-    """What is done around the fork."""
+    """What a strategy does around the fork."""
 
-    def tune(self, trainer: Trainer, run: Callable[[], Any], given: Iterable[Any]) -> bool:
-        """In the monitor, before all else: let callbacks search by `run` (`tuners`). True: nothing else was asked."""
+    def tune(self, trainer: Trainer, run: Callable[[], Any], objects: Iterable[Any]) -> bool:
+        """In the monitor, before all else: let callbacks search by calling `run` (see `tuners`). True: nothing else was
+        asked for."""
         return False
 
     def before_fork(self, trainer: Trainer) -> Processes:
-        """In the monitor: make what the processes will share."""
+        """In the monitor: create what the processes will share."""
         raise NotImplementedError
 
     def after_fork(self, worker: int, trainer: Trainer) -> None:
@@ -177,43 +180,43 @@ class AroundFork:
         raise NotImplementedError
 
     def stand_in(self, worker: int, trainer: Trainer) -> None:
-        """In the process that stands in for worker `worker` of another machine: as `become_server`."""
+        """In the proxy of worker `worker` of another node: like `become_server`."""
         raise NotImplementedError
 
     def returns(self, worker: int, first: int) -> bool:
-        """In worker `worker`, after its work: whether its results are those of the Trainer that was asked here."""
+        """In worker `worker`, after its work: whether the Trainer here gets its results."""
         return worker == first
 
     def lost(self, lost: LostProcess) -> Reaction:
-        """In the monitor, when a process has died."""
+        """In the monitor: decide what follows a death."""
         return Reaction.END
 
     def arrivals(self) -> Sequence[int] | None:
-        """In the monitor: how many meetings before training each worker has come to; None from its beginning on."""
+        """In the monitor: how many meetings before training each worker has reached; None once training has begun."""
         return None
 
     def waits(self) -> Mapping[int, str]:
-        """In the monitor: by worker, what those wait for in whose wait nothing has happened for a minute."""
+        """In the monitor: worker -> what it waits for, for waits in which nothing has happened for a minute."""
         return {}
 
     def save_final_state(self) -> None:
-        """In worker 0, after its work: leave what the Trainer that was asked may need later."""
+        """In worker 0, after its work: leave what the Trainer that was called may need later."""
 
     def explained(self, error: ProcessLost, callbacks: list[Callback]) -> ProcessLost:
-        """In the monitor: the error that ends the run, with what else is known; `callbacks` are the Trainer's."""
+        """In the monitor: the error that ends the run, with further information; `callbacks` are the Trainer's."""
         return error
 
     def after_workers(self) -> None:
-        """In the monitor, when all processes have ended, however they did."""
+        """In the monitor: clean up when all processes have ended, however they did."""
 
 
 class ForkLauncher(_Launcher):
     """Runs a Trainer's function in forked workers; this process only watches them.
 
-    An exception ends a worker as it would a Trainer in a process of its own (callbacks' `on_exception`, loggers
-    finalised), and is raised here again; `WorkerLost` or `ServerLost` when one dies and the strategy cannot go on.
-    Afterwards the Trainer here has the first worker's weights, metrics, state and progress, and its callbacks what they
-    have there (`callback_values`).
+    An exception ends a worker like a Trainer in its own process (callbacks' `on_exception`, loggers finalised), and is
+    raised here again; `WorkerLost` or `ServerLost` if one dies and the strategy cannot go on. Afterwards the Trainer
+    here has the first worker's weights, metrics, state and progress, and its callbacks have the values from there
+    (`callback_values`).
     """
 
     def __init__(self, around: AroundFork) -> None:
@@ -227,7 +230,7 @@ class ForkLauncher(_Launcher):
 
     @override
     def kill(self, signum: int) -> None:
-        """Nothing: `run_workers` ends what it has started, however `launch` is left."""
+        """Do nothing: `run_workers` ends what it has started, however `launch` is left."""
 
     @override
     def launch(self, function: Callable[..., Any], *args: Any, trainer: Trainer | None = None, **kwargs: Any) -> Any:
@@ -351,10 +354,10 @@ def _profiler(trainer: Trainer) -> Profiler:
     return profiler
 
 
-def _unpruned(weights: dict[str, Tensor], here: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _unpruned(weights: dict[str, Tensor], own_weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """`weights` with each pruned parameter as one tensor: torch splits it into `NAME_orig` and `NAME_mask`, and it is
     their product."""
-    split = (name for name in here if name not in weights and f"{name}_mask" in weights)
+    split = (name for name in own_weights if name not in weights and f"{name}_mask" in weights)
     return weights | {name: weights[f"{name}_orig"] * weights[f"{name}_mask"] for name in split}
 
 
@@ -367,7 +370,7 @@ def _progress(trainer: Trainer) -> dict[str, Any]:
 
 def take_rank(worker: int, workers: int, on_each: int | None = None) -> None:
     """Make this process worker `worker` of `workers`, for all code that asks Lightning or the environment (RANK,
-    WORLD_SIZE). `on_each`: of several machines."""
+    WORLD_SIZE). `on_each`: workers on each of several nodes."""
     from lightning_utilities.core.rank_zero import rank_zero_only as utilities_rank_zero
 
     from scalebook.training.lightning.package import rank_zero_only as fabric_rank_zero

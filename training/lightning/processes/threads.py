@@ -1,4 +1,4 @@
-"""Torch's threads around a fork: none of the monitor's live in a new process, and the processes share the cores out."""
+"""Torch's threads around a fork: the monitor's do not exist in a new process, and the processes divide the cores."""
 
 import ctypes
 import os
@@ -17,7 +17,7 @@ _CPU: Final = Path("/sys/devices/system/cpu")
 
 
 def check_fork(device: torch.device) -> None:
-    """RuntimeError where this process has used a GPU in a way that its forks, on `device`, cannot do without."""
+    """RuntimeError if this process has used a GPU in a way that breaks its forks on `device`."""
     used, by_name, names = "", "", _thread_names()
     if device.type == "cuda" and cuda_has_begun():
         used = (
@@ -44,11 +44,12 @@ def check_fork(device: torch.device) -> None:
 
 
 def end_pools() -> bool:
-    """End this thread's OpenMP threads, which would not live in a fork; False where they cannot be ended.
+    """End this thread's OpenMP threads, which do not exist in a fork; False if they cannot be ended.
 
-    GNU's OpenMP keeps a pool for each thread that has computed in parallel. A forked process has the pool's record and
-    none of its threads, and waits for them without end. The next parallel computation here makes a new pool. Every
-    libgomp of the process counts: scikit-learn brings its own. Other OpenMP runtimes deal with forks themselves.
+    GNU's OpenMP keeps a pool for each thread that has computed in parallel. A forked process has the pool's record but
+    not its threads, and would wait for them forever. The next parallel computation here creates a new pool. This ends
+    the pools of every libgomp in the process: scikit-learn brings its own. Other OpenMP runtimes handle forks
+    themselves.
     """
     ended = True
     for path in _loaded("libgomp"):
@@ -62,10 +63,10 @@ def end_pools() -> bool:
 
 
 def shared_out(processes: int) -> int:
-    """Threads of each of so many processes: what the person has set, else an equal part of the cores.
+    """Threads for each of so many processes: what the user has set, else an equal part of the cores.
 
-    Set means OMP_NUM_THREADS, MKL_NUM_THREADS, or `torch.set_num_threads` to another number than torch begins with.
-    One process keeps what torch has, so that it computes as a Trainer without processes does, to the last bit.
+    Set means OMP_NUM_THREADS, MKL_NUM_THREADS, or `torch.set_num_threads` to another number than torch begins with. One
+    process keeps torch's number, so that it computes like a Trainer without processes, to the last bit.
     """
     now = torch.get_num_threads()
     if "OMP_NUM_THREADS" in os.environ or "MKL_NUM_THREADS" in os.environ or now not in _defaults():
@@ -73,10 +74,10 @@ def shared_out(processes: int) -> int:
     return min(now, max(1, cores() // processes))
 
 
-def each_of(processes: int, asked: int | None) -> int:
-    """Threads for each process: `shared_out`, or the number asked for, after `end_pools`. 1, with a warning, if that
+def each_of(processes: int, requested: int | None) -> int:
+    """Threads for each process, after `end_pools`: `requested`, or `shared_out`; 1, with a warning, if `end_pools`
     failed."""
-    threads = asked or shared_out(processes)
+    threads = requested or shared_out(processes)
     if threads > 1 and not end_pools():
         rank_zero_warn(
             f"each worker computes with one thread instead of {threads}: the OpenMP library (libgomp) of this process "
@@ -87,7 +88,7 @@ def each_of(processes: int, asked: int | None) -> int:
 
 
 def cores() -> int:
-    """Cores that this process may use: its affinity, or its control group's quota where that is less."""
+    """How many cores this process may use: its affinity, or its control group's quota if that is less."""
     return min(len(_affinity()), cpu_quota(CPU_QUOTA) or sys.maxsize)
 
 

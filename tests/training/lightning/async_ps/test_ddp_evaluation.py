@@ -214,7 +214,7 @@ def test_a_worker_hears_what_it_has_not_logged_and_of_what_is_not_shared(
         handler.close()
     assert [each["val_of_one"] for each in found] == pytest.approx([float(VALUES[8:16].mean())] * 2, rel=1e-6)
     assert found[0]["val_odd"] == pytest.approx(float(torch.cat([VALUES[:8], VALUES[16:24]]).mean()), rel=1e-6)
-    assert said.read_text().count("log: 'val_odd' is not of all workers") == 1
+    assert said.read_text().count("log: 'val_odd' is not reduced over all workers") == 1
     assert said.read_text().count("log: 'val_list_max' is computed by each worker") == 1
 
 

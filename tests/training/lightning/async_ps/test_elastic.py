@@ -175,7 +175,7 @@ def test_a_machine_that_was_started_otherwise_takes_no_part_and_the_others_train
     cluster = made(1, 2)
     first = cluster.start(0)
     cluster.goes_on(0)
-    with pytest.raises(ConfigError, match="has other arguments on node 0"):
+    with pytest.raises(ConfigError, match="has different arguments on node 0"):
         cluster.start(1, shards=2).result()
     assert "takes no part" in cluster.log()
     second = cluster.start(1)

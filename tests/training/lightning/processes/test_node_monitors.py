@@ -86,7 +86,10 @@ def node() -> int:
             r"trainer.devices: is 1 on node 0 .*, and 2 on node 1 .*Start the sa",
         ),
         (lambda: (AsyncPS(), {"devices": 1 + node()}), r"trainer.devices: is 1 on node 0 .*, and 2 on node 1 .*Start"),
-        (lambda: (AsyncPS(shards=1 + node()), {}), r"trainer.strategy: has other arguments on node 0 .*Start the same"),
+        (
+            lambda: (AsyncPS(shards=1 + node()), {}),
+            r"trainer.strategy: has different arguments on node 0 .*Start the same",
+        ),
     ],
     ids=["devices of DDP", "devices of AsyncPS", "settings"],
 )
@@ -121,7 +124,7 @@ def test_a_key_that_is_named_and_missing_is_refused_with_what_to_do(
     strategy: Strategy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("scalebook.training.lightning.processes.key_file.MAKING_S", 0.2)
-    with pytest.raises(ConfigError, match=r"SCALEBOOK_KEY_FILE: names no key: .* Copy it from the first machine: scp"):
+    with pytest.raises(ConfigError, match=r"SCALEBOOK_KEY_FILE: names no key: .* Copy it from the first node: scp"):
         together(by_hand()[1:], lambda: fit(trainer(tmp_path, strategy(), num_nodes=2)), tmp_path)
 
 
@@ -237,9 +240,17 @@ SILENT = f"has not been heard of for {DEAD_S:g} s"
     ("strategy", "number", "said"),
     [
         (DDP, signal.SIGKILL, rf"node 0 \({HOST}\) does not answer at 127.0.0.1:\d+, for 3 s: channel: "),
-        (AsyncPS, signal.SIGKILL, rf"node 0 \({HOST}\) is lost to this machine, at 127.0.0.1:\d+: .* are lost$"),
+        (
+            AsyncPS,
+            signal.SIGKILL,
+            rf"node 0 \({HOST}\) can no longer be reached from this node, at 127.0.0.1:\d+: .* are lost$",
+        ),
         (DDP, signal.SIGSTOP, rf"node 0 \({HOST}\) {SILENT}$"),
-        (AsyncPS, signal.SIGSTOP, rf"node 0 \({HOST}\) {SILENT}. It had written no checkpoint .* are lost$"),
+        (
+            AsyncPS,
+            signal.SIGSTOP,
+            rf"node 0 \({HOST}\) {SILENT}. No checkpoint of it is known here: at least .* are lost$",
+        ),
     ],
     ids=["DDP killed", "AsyncPS killed", "DDP frozen", "AsyncPS frozen"],
 )
