@@ -62,8 +62,8 @@ def reader() -> RunReader:
 
 def notebook_runs(name: str) -> RunReader:
     """The runs of a notebook as they stand now, read once, for one drawing of a page."""
-    known = all_runs() if _is_own_store() else []
-    return NotebookRuns(reader(), name, known if 0 < len(known) < MOST_RUNS else None)
+    records = all_runs() if _is_own_store() else []
+    return NotebookRuns(reader(), name, records if 0 < len(records) < MOST_RUNS else None)
 
 
 def _is_own_store() -> bool:
@@ -119,8 +119,8 @@ def look_at_metrics(configs: Sequence[Mapping[str, Any]], about: Description) ->
 
 def _find_out_metrics(configs: Sequence[Mapping[str, Any]], about: Description) -> None:
     for config in configs:
-        told = logged_metrics.known(config, about)
-        if told is None or told.problem:  # another of them may have the same model and data
+        result = logged_metrics.known(config, about)
+        if result is None or result.problem:  # another of them may have the same model and data
             logged_metrics.find_out(config, about)
 
 
@@ -184,8 +184,8 @@ def parameter_names() -> list[str]:
 
 def parameter(name: str) -> Mapping[str, str]:
     """What each run of the store has for this parameter, by its id."""
-    told = _parameter(workspace().tracking_uri(), _stamps(workspace().database), name)
-    return told or {record.id: record.params[name] for record in all_runs() if name in record.params}
+    values = _parameter(workspace().tracking_uri(), _stamps(workspace().database), name)
+    return values or {record.id: record.params[name] for record in all_runs() if name in record.params}
 
 
 def _stamps(database: Path) -> tuple[int, ...]:
@@ -318,14 +318,14 @@ def _search_records(path: str, changed: int) -> list[TrialRecord]:
     return records if progress is None or progress.now is None else at_work(records, progress.now)
 
 
-def drawn(draw: Callable[..., T], *told: object) -> T:
-    """`draw(*told)`: a figure, which nobody may change. Made once for all who look while it is told the same: the map
-    of 100 trials takes 0.1 s of the processor."""
-    return _drawn(f"{draw.__module__}.{draw.__qualname__}", repr(told), lambda: draw(*told))
+def drawn(draw: Callable[..., T], *arguments: object) -> T:
+    """`draw(*arguments)`: a figure, which nobody may change. Cached by its arguments for all visitors: the map of 100
+    trials takes 0.1 s of CPU time."""
+    return _drawn(f"{draw.__module__}.{draw.__qualname__}", repr(arguments), lambda: draw(*arguments))
 
 
 @st.cache_resource(max_entries=40, show_spinner=False)
-def _drawn(what: str, told: str, _draw: Callable[[], T]) -> T:
+def _drawn(what: str, arguments: str, _draw: Callable[[], T]) -> T:
     return _draw()
 
 

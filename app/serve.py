@@ -75,8 +75,8 @@ def _own(workspace: Workspace, options: argparse.Namespace) -> int:
     """Serve the workspace, unless somebody does."""
     settle(workspace, options.trust)
     workspace.create()
-    with only_one(workspace) as mine:
-        if not mine:
+    with only_one(workspace) as is_owner:
+        if not is_owner:
             return _already_served(workspace)
         access = Access.from_options(options, workspace)
         for name in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):

@@ -52,37 +52,37 @@ CLICK_LASTS_S = 60.0
 
 
 class Clicks:
-    """Clicks that were noted and not yet acted on, so that none is lost and none counts twice.
+    """Clicks that wait to be handled, so that none is lost and none counts twice.
 
     Streamlit drops a click where another rerun comes before the script has passed the button. It calls the button's
-    callback all the same: that notes the click here, and the page acts on it when it comes by, then calls
-    `mark_handled`. `shown` says what stood on the page under the button: a click on what is no longer there does
-    nothing.
+    callback all the same: `note` stores the click here; the page handles it in its next run, then calls
+    `mark_handled`.
+    `stamp` identifies the state of the page under the button: a click on an older state does nothing.
     """
 
     def __init__(self) -> None:
         self._noted: dict[str, tuple[str, float]] = {}
         self._settled: dict[str, str] = {}
 
-    def note(self, key: str, shown: str) -> None:
+    def note(self, key: str, stamp: str) -> None:
         """A button's callback. It touches no session state, where Streamlit might interrupt it."""
-        self._noted[key] = shown, time.monotonic()
+        self._noted[key] = stamp, time.monotonic()
 
-    def waits(self, key: str, shown: str) -> bool:
-        """Whether a click on `shown` waits to be acted on; one that has been settled does not."""
+    def waits(self, key: str, stamp: str) -> bool:
+        """Whether a click with this `stamp` waits; a handled one does not."""
         if key not in self._noted:
             return False
-        noted, at = self._noted[key]
-        if noted != shown or time.monotonic() - at > CLICK_LASTS_S or (shown and self._settled.get(key) == shown):
+        noted, noted_at = self._noted[key]
+        if noted != stamp or time.monotonic() - noted_at > CLICK_LASTS_S or (stamp and self._settled.get(key) == stamp):
             del self._noted[key]
             return False
         return True
 
     def mark_handled(self, key: str, *, done: bool = True) -> None:
-        """It was acted on; where something was done, a second click on the same is one too many."""
-        shown, _ = self._noted.pop(key, ("", 0.0))
+        """Mark the click as handled. With `done`, a second click with the same stamp does nothing."""
+        stamp, _ = self._noted.pop(key, ("", 0.0))
         if done:
-            self._settled[key] = shown
+            self._settled[key] = stamp
 
     def forget(self) -> None:
         """Another page is shown."""

@@ -52,19 +52,19 @@ def show_left(stored: Stored) -> None:
         cell = data.cell_of(draft, stored.notebook)
         what = f"the comparison {draft.editing}" if cell else "a new comparison"
         words = f"{draft.cell.name}: {', '.join(draft.cell.runs)}"
-        asked = draft_label(left_at, what, key=f"comparison-{i}", text=words)
-        if asked == "continue":
+        choice = draft_label(left_at, what, key=f"comparison-{i}", text=words)
+        if choice == "continue":
             description = resources.description()
             runs = recorded(stored)
             fresh = (
                 data.comparison_of(stored, cell, description, runs)
                 if cell
-                else data.new_comparison(stored, description, at=draft.at, recorded=runs)
+                else data.new_comparison(stored, description, index=draft.at, recorded=runs)
             )
             _opened_plan(
                 [replace(fresh, cell=draft.cell, of_runs=draft.of_runs, left_at=left_at)], [fresh], leads_there=False
             )
-        elif asked == "discard":
+        elif choice == "discard":
             drafts.discard(workspace, ComparisonDraft, draft.notebook, draft.which)
             st.rerun()
 
@@ -151,14 +151,14 @@ def _head(stored: Stored, index: int, cell: ComparisonCell, compared: Comparison
 
 def _run_by_run(cell: ComparisonCell, metric: str, runs: list[str]) -> dict[str, str]:
     """The page of the single runs, by the same metric and target, on the same axes."""
-    asked = {"runs": ",".join(runs), "metric": metric}
+    parameters = {"runs": ",".join(runs), "metric": metric}
     if cell.x:
-        asked["x"] = cell.x[0]
+        parameters["x"] = cell.x[0]
     if cell.target is not None:
-        asked["target"] = number_text(cell.target)
+        parameters["target"] = number_text(cell.target)
     if cell.scale == "log":
-        asked["log"] = "true"
-    return asked
+        parameters["log"] = "true"
+    return parameters
 
 
 def _comparison_body(stored: Stored, cell: ComparisonCell, compared: Comparison | None) -> None:
@@ -234,12 +234,12 @@ def _form(plan: ClaimPlan) -> None:
     configs = {cell.name: cell.config for cell in stored.notebook.experiments()}
     seen = what_it_logs(configs, recorded(stored), f"claim-{plan.editing}")
     plan = replace(plan, metrics=list(dict.fromkeys([*plan.metrics, *seen])))
-    name, said, fits = widgets.claim_form(plan, lambda said, name: plan.problems(said, name, description))
+    name, values, fits = widgets.claim_form(plan, lambda values, name: plan.problems(values, name, description))
     wanted = widgets.claim_buttons(fits, f"{stored.path} {stored.stamp}")
     if wanted is None:
         return
     if wanted:
-        done = write(stored, lambda notebook: plan.put(notebook, name, said), f"Saved {name}.")
+        done = write(stored, lambda notebook: plan.put(notebook, name, values), f"Saved {name}.")
         state.clicks().mark_handled(widgets.SAVE_CLAIM, done=done is not None)
         if done is None and not in_conflict():
             return  # it has been said why; what was chosen stays

@@ -49,10 +49,10 @@ def better(stored: Stored, tags: Tags, sides: Sequence[str], metric: str) -> Dir
 
 def tags_of(runs: Sequence[RunRecord]) -> dict[str, list[Mapping[str, str]]]:
     """By cell."""
-    found: dict[str, list[Mapping[str, str]]] = {}
+    by_cell: dict[str, list[Mapping[str, str]]] = {}
     for run in runs:
-        found.setdefault(run.cell or "", []).append(run.tags)
-    return found
+        by_cell.setdefault(run.cell or "", []).append(run.tags)
+    return by_cell
 
 
 @dataclass(frozen=True)
@@ -107,32 +107,37 @@ def new_comparison(
     stored: Stored,
     description: Description,
     chosen: Sequence[str] = (),
-    at: int | None = None,
+    index: int | None = None,
     recorded: Sequence[RunRecord] = (),
 ) -> ComparisonPlan:
-    """A new one of the experiments `chosen`; of all, where none is. `recorded` are runs of the notebook."""
+    """A comparison of the experiments `chosen`, or of all, to be put before cell `index`. `recorded`: the notebook's
+    runs."""
     runs = list(chosen) or [cell.name for cell in stored.notebook.experiments()]
-    known = offered_metrics(stored.notebook, description, recorded)
+    metrics = offered_metrics(stored.notebook, description, recorded)
     metric = offered_metrics(stored.notebook, description, recorded, runs)[0]
     name = edit.unique_name(stored.notebook, SUGGESTED)
     cell = ComparisonCell("", name, runs, metric)
-    return ComparisonPlan(stored, cell, known, at, tags=tags_of(recorded))
+    return ComparisonPlan(stored, cell, metrics, index, tags=tags_of(recorded))
 
 
 def comparison_of(
     stored: Stored, cell: ComparisonCell, description: Description, recorded: Sequence[RunRecord] = ()
 ) -> ComparisonPlan:
     """The plan for editing a comparison that the notebook has."""
-    known = offered_metrics(stored.notebook, description, recorded)
-    return ComparisonPlan(stored, cell, known, editing=cell.name, tags=tags_of(recorded))
+    metrics = offered_metrics(stored.notebook, description, recorded)
+    return ComparisonPlan(stored, cell, metrics, editing=cell.name, tags=tags_of(recorded))
 
 
 def of_runs(
-    workspace: Workspace, runs: Sequence[RunRecord], shown: ComparisonCell, offered: list[str], description: Description
+    workspace: Workspace,
+    runs: Sequence[RunRecord],
+    template: ComparisonCell,
+    offered: list[str],
+    description: Description,
 ) -> list[ComparisonPlan]:
     """New ones of the experiments that the runs are of, one for each notebook that has any; the fullest first.
 
-    `shown` is what the page shows, without names; `offered` are its metrics.
+    `template` is the comparison that the page shows, without names; `offered` are its metrics.
     """
     plans = []
     for name in dict.fromkeys(run.notebook for run in runs if run.notebook):
@@ -143,15 +148,15 @@ def of_runs(
             continue  # its own page says what is wrong with it
         if stored is None:
             continue
-        of = {run.id: _experiment(run, name, stored.notebook, description) for run in runs}
-        chosen = list(dict.fromkeys(name for name in of.values() if name))
+        experiment_of = {run.id: _experiment(run, name, stored.notebook, description) for run in runs}
+        chosen = list(dict.fromkeys(name for name in experiment_of.values() if name))
         if chosen:
-            cell = replace(shown, name=edit.unique_name(stored.notebook, SUGGESTED), runs=chosen)
-            left = [run.name or run.id[:8] for run in runs if not of[run.id]]
-            told: dict[str, list[Mapping[str, str]]] = {}
+            cell = replace(template, name=edit.unique_name(stored.notebook, SUGGESTED), runs=chosen)
+            left = [run.name or run.id[:8] for run in runs if not experiment_of[run.id]]
+            tags: dict[str, list[Mapping[str, str]]] = {}
             for run in runs:
-                told.setdefault(of[run.id], []).append(run.tags)
-            plans.append(ComparisonPlan(stored, cell, offered, left_out=left, of_runs=" ".join(chosen), tags=told))
+                tags.setdefault(experiment_of[run.id], []).append(run.tags)
+            plans.append(ComparisonPlan(stored, cell, offered, left_out=left, of_runs=" ".join(chosen), tags=tags))
     return sorted(plans, key=lambda plan: len(plan.left_out))
 
 
@@ -170,8 +175,8 @@ def offered_metrics(
 ) -> list[str]:
     """What these experiments (all, where none is named) have logged or are known to log, and the training loss."""
     cells = [cell for cell in nb.experiments() if not experiments or cell.name in experiments]
-    told = {cell.name for cell in cells}
-    return offered_for([cell.config for cell in cells], [run for run in runs if run.cell in told], description)
+    chosen = {cell.name for cell in cells}
+    return offered_for([cell.config for cell in cells], [run for run in runs if run.cell in chosen], description)
 
 
 SUGGESTED_CLAIM: Final = "claim"
@@ -210,11 +215,11 @@ class ClaimPlan:
     @property
     def sides(self) -> list[str]:
         """What can be chosen, as the form writes it: experiments, and the parts of a search that it names."""
-        known = [cell.name for cell in self.stored.notebook.experiments()]
+        experiments = [cell.name for cell in self.stored.notebook.experiments()]
         written = [*self.runs, *([] if self.written.get("against") is None else [self.written["against"]])]
         if self.of_ratios:
             written = [side[word] for side in written for word in (OF, "against") if word in side]
-        return list(dict.fromkeys([*known, *map(side_text, written)]))
+        return list(dict.fromkeys([*experiments, *map(side_text, written)]))
 
     @property
     def runs(self) -> list[Any]:
@@ -251,10 +256,10 @@ class ClaimPlan:
         plain = {OF: self.runs[0], "against": self.written.get("against")} if key == "runs" and self.runs else {}
         return {**self._shared, **(self._before or {key: plain})[key]}
 
-    def ratios(self, said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    def ratios(self, form_values: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """The YAML of both as the form says them, by key, with what is left to the claim for them."""
         bodies: dict[str, Any] = {}
-        for key, side in said.items():
+        for key, side in form_values.items():
             old = {**self._shared, **self._before.get(key, {})}
             values = {
                 word: old[word] if word in old and _is_same(old[word], value) else value for word, value in side.items()
@@ -266,34 +271,34 @@ class ClaimPlan:
         }
         return {**left, "runs": [bodies["runs"]], "against": bodies["against"]}
 
-    def body(self, said: Mapping[str, Any]) -> dict[str, Any]:
+    def body(self, form_values: Mapping[str, Any]) -> dict[str, Any]:
         """The YAML with what the form says; what did not change is written as it was."""
         values = {**self.written}
         for key in KEYS:
-            value = said.get(key)
+            value = form_values.get(key)
             if value in (None, "", []):
                 values.pop(key, None)
             elif key not in values or not _is_same(values[key], value):
                 values[key] = value
         return {key: values[key] for key in sorted(values, key=list(KEYS).index)} if not self.editing else values
 
-    def problems(self, said: Mapping[str, Any], name: str, description: Description) -> list[Problem]:
+    def problems(self, form_values: Mapping[str, Any], name: str, description: Description) -> list[Problem]:
         """By the key of the field. Warnings do not keep it from being saved."""
         nb = self.stored.notebook
-        found = [*notebooks.name_problems(nb, name, self.editing), *_missing(said)]
-        if found:
-            return found
+        problems = [*notebooks.name_problems(nb, name, self.editing), *_missing(form_values)]
+        if problems:
+            return problems
         try:
-            cell = read_claim("", name, self.body(said))
+            cell = read_claim("", name, self.body(form_values))
         except ConfigError as error:
             return [error.problem]
         return list(claim_problems(nb, cell, description))
 
-    def put(self, notebook: Notebook, name: str, said: Mapping[str, Any]) -> Notebook:
+    def put(self, notebook: Notebook, name: str, form_values: Mapping[str, Any]) -> Notebook:
         """The notebook with it in place of what was edited, or as a new last cell."""
         if self.editing and name != self.editing:
             notebook = edit.rename_claim(notebook, self.editing, name)
-        return edit.put_claim(notebook, name, self.body(said))
+        return edit.put_claim(notebook, name, self.body(form_values))
 
 
 def new_claim(stored: Stored, description: Description, recorded: Sequence[RunRecord] = ()) -> ClaimPlan:
@@ -315,8 +320,8 @@ def claim_of(
     stored: Stored, cell: ClaimCell, description: Description, recorded: Sequence[RunRecord] = ()
 ) -> ClaimPlan:
     """For editing a claim that the notebook has."""
-    known = offered_metrics(stored.notebook, description, recorded)
-    metrics = list(dict.fromkeys([*([cell.metric] if cell.metric else []), *known]))
+    offered = offered_metrics(stored.notebook, description, recorded)
+    metrics = list(dict.fromkeys([*([cell.metric] if cell.metric else []), *offered]))
     written = edit.values_of(cell)
     return ClaimPlan(stored, cell.name, written, metrics, cell.name, _searches(stored.notebook), tags_of(recorded))
 
@@ -338,14 +343,14 @@ def side(text: str) -> Side:
 
 def goal_of(written: Mapping[str, Any]) -> Goal | None:
     """What the claim or ratio itself says is better of its metric."""
-    found = directions.named(written.get("metric"))
-    return found[1] if found else None
+    named = directions.named(written.get("metric"))
+    return named[1] if named else None
 
 
 def metric_of(written: Mapping[str, Any]) -> str:
     """The name of the metric of a claim or a ratio; "" where it names none."""
-    found = directions.named(written.get("metric"))
-    return found[0] if found else ""
+    named = directions.named(written.get("metric"))
+    return named[0] if named else ""
 
 
 def _is_ratio(side: Any) -> bool:
@@ -361,11 +366,11 @@ def _is_same(before: Any, now: Any) -> bool:
     return bool(before == now or [before] == now or (isinstance(before, Mapping) and [*before] == [now]))
 
 
-def _missing(said: Mapping[str, Any]) -> list[Problem]:
+def _missing(form_values: Mapping[str, Any]) -> list[Problem]:
     """In the form's words: what the YAML would say in its own."""
-    ratios = _ratios(said)
+    ratios = _ratios(form_values)
     wanted = {f"{key}.{word}": side.get(word) for key, side in ratios.items() for word in (OF, "against")}
-    boxes = {**said, **{f"{key}.target": side.get("target") for key, side in ratios.items()}}
+    boxes = {**form_values, **{f"{key}.target": side.get("target") for key, side in ratios.items()}}
     problems = [
         Problem(key, f"{boxes[key]!r} is not a number", "Write one, such as 0.95.")
         for key in ("target", "runs.target", "against.target", "at_least", "at_most")
@@ -374,15 +379,15 @@ def _missing(said: Mapping[str, Any]) -> list[Problem]:
     if problems:
         return problems
     problems = [Problem(key, "is empty", "Choose one.") for key, side in wanted.items() if not side]
-    if not said.get("runs"):
+    if not form_values.get("runs"):
         problems.append(Problem("runs", "is empty", "Choose at least one experiment."))
-    for at, side in [(f"{key}.", side) for key, side in ratios.items()] or [("", said)]:
-        metric = metric_of(side) or metric_of(said)
+    for prefix, side in [(f"{key}.", side) for key, side in ratios.items()] or [("", form_values)]:
+        metric = metric_of(side) or metric_of(form_values)
         if not metric:
-            problems.append(Problem(f"{at}metric", "is empty", "Choose one, or type its name."))
-        if said.get("figure") in names.AXES and side.get("target") is None and said.get("target") is None:
-            problems.append(Problem(f"{at}target", "is missing", f"Write the value of {metric} to reach."))
-    least, most = said.get("at_least"), said.get("at_most")
+            problems.append(Problem(f"{prefix}metric", "is empty", "Choose one, or type its name."))
+        if form_values.get("figure") in names.AXES and side.get("target") is None and form_values.get("target") is None:
+            problems.append(Problem(f"{prefix}target", "is missing", f"Write the value of {metric} to reach."))
+    least, most = form_values.get("at_least"), form_values.get("at_most")
     if least is None and most is None:
         problems.append(Problem("at_most", "is empty, and so is At least", "Fill in at least one of them."))
     elif least is not None and most is not None and least >= most:
@@ -390,10 +395,10 @@ def _missing(said: Mapping[str, Any]) -> list[Problem]:
     return problems
 
 
-def _ratios(said: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def _ratios(form_values: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The two ratios of what the form says, by key; empty for a plain claim."""
-    found = {"runs": (said.get("runs") or [None])[0], "against": said.get("against")}
-    return found if any(_is_ratio(side) for side in found.values()) else {}
+    ratios = {"runs": (form_values.get("runs") or [None])[0], "against": form_values.get("against")}
+    return ratios if any(_is_ratio(side) for side in ratios.values()) else {}
 
 
 @dataclass(frozen=True)
@@ -418,16 +423,16 @@ def _draft_of(plan: ComparisonPlan) -> ComparisonDraft:
 
 def save_draft(workspace: Workspace, plan: ComparisonPlan, now: ComparisonCell) -> None:
     """Where it says something else than it was begun with or left with."""
-    mine = _draft_of(plan)
-    left = drafts.load(workspace, ComparisonDraft, mine.notebook, mine.which)
+    draft = _draft_of(plan)
+    left = drafts.load(workspace, ComparisonDraft, draft.notebook, draft.which)
     if now != (left.draft.cell if left else plan.cell):
-        drafts.save(workspace, replace(mine, cell=replace(now, source="")))
+        drafts.save(workspace, replace(draft, cell=replace(now, source="")))
 
 
 def resumed(workspace: Workspace, plan: ComparisonPlan) -> ComparisonPlan:
     """`plan` with what was left of it."""
-    mine = _draft_of(plan)
-    left = drafts.load(workspace, ComparisonDraft, mine.notebook, mine.which)
+    draft = _draft_of(plan)
+    left = drafts.load(workspace, ComparisonDraft, draft.notebook, draft.which)
     if left is None:
         return plan
     return replace(plan, cell=replace(left.draft.cell, source=plan.cell.source), left_at=left.written_s)

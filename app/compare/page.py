@@ -54,8 +54,8 @@ def show(run_ids: Sequence[str]) -> None:
     measured = sorted({metric for record in records for metric in runs.all_metrics(record)} - {*metrics})
     metric_column, more_column, target_column = st.columns([2, 2, 1], vertical_alignment="bottom")
     with metric_column:
-        asked = st.query_params.get("metric", main)
-        begun = asked if asked in metrics else main
+        requested = st.query_params.get("metric", main)
+        begun = requested if requested in metrics else main
         metric = st.selectbox("Metric", metrics, metrics.index(begun), key=f"metric-{begun}")
         if metric != begun:
             st.query_params["metric"] = metric
@@ -95,11 +95,11 @@ def _look_again(run_ids: Sequence[str]) -> None:
         st.rerun()
 
 
-def _save(records: Sequence[RunRecord], shown: ComparisonCell, metrics: list[str]) -> None:
+def _save(records: Sequence[RunRecord], cell: ComparisonCell, metrics: list[str]) -> None:
     """The button that makes a cell of a notebook from what the page shows."""
     if press_button("Save in a notebook", SAVE, type="primary", icon=":material/save:"):
         state.clicks().mark_handled(SAVE, done=False)
-        possible = data.of_runs(resources.workspace(), records, shown, metrics, resources.description())
+        possible = data.of_runs(resources.workspace(), records, cell, metrics, resources.description())
         if possible:
             cells.ask_comparison(possible, leads_there=True)
         state.say("None of these runs belongs to an experiment in a notebook.", ":material/error:")
@@ -138,7 +138,7 @@ def _choice(records: Sequence[RunRecord]) -> None:
 def _said(metric: str) -> Goal | None:
     """What the address says is better of it."""
     goal, _, name = st.query_params.get("better", "").partition(":")
-    return next((known for known in GOALS if known == goal and name == metric), None)
+    return next((candidate for candidate in GOALS if candidate == goal and name == metric), None)
 
 
 def _configs(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
@@ -165,9 +165,9 @@ def _body(
         )
         for i, metric in enumerate(metrics)
     ]
-    for i, shown in enumerate(by_metric):
+    for i, comparison in enumerate(by_metric):
         widgets.comparison_curves(
-            shown, look.axis, look.log_y, f"compare-{i}" if i else "compare", smoothing=look.smoothing
+            comparison, look.axis, look.log_y, f"compare-{i}" if i else "compare", smoothing=look.smoothing
         )
     widgets.comparison_table(by_metric[0])
     if goal := turn_better(metrics[0], by_metric[0].direction, TURN, metrics[0], said=True):

@@ -40,14 +40,14 @@ def clock_sources(
     description: Description,
 ) -> list[ClockSource]:  # fmt: skip
     """What Plan has measured first; then the newest runs with real workers that have timed them."""
-    found = []
+    sources = []
     for cell in notebook.experiments():
         if all(cell.config.get(key) == config.get(key) for key in ALIKE):
             profile = measured(workspace, config_hash(cell.config, description))
             if profile is not None:
-                found.append(ClockSource(f"As Plan measured {cell.name}", _of_profile(profile), is_measured=True))
+                sources.append(ClockSource(f"As Plan measured {cell.name}", _of_profile(profile), is_measured=True))
     timed = [run for run in runs if _has_timings(workspace, run)]
-    return [*found, *(clock_of_run(run.id, run.title) for run in timed[:MOST_RUNS])]
+    return [*sources, *(clock_of_run(run.id, run.title) for run in timed[:MOST_RUNS])]
 
 
 def clock_of_run(run: str, title: str = "") -> ClockSource:
@@ -69,9 +69,9 @@ def _has_timings(workspace: Workspace, run: RunRecord) -> bool:
     return (job.path / names.TIMINGS_JSON).is_file() and job.state() in ENDED
 
 
-def chosen_source(config: Mapping[str, Any], known: Sequence[ClockSource]) -> ClockSource | None:
-    """The one that the config's clock is of; a run that is not among `known` too; None of a clock of its own."""
+def chosen_source(config: Mapping[str, Any], sources: Sequence[ClockSource]) -> ClockSource | None:
+    """The source of the config's clock, also a run that is not among `sources`; None for a clock written by hand."""
     clock = form.get(config, form.CLOCK)
-    found = next((source for source in known if source.is_of(clock)), None)
+    match = next((source for source in sources if source.is_of(clock)), None)
     run = form.recorded_run(config)
-    return found or (clock_of_run(run) if run and clock_of_run(run).is_of(clock) else None)
+    return match or (clock_of_run(run) if run and clock_of_run(run).is_of(clock) else None)

@@ -51,18 +51,18 @@ def value_box(field: Field, value: Any, key: str, label: str | None = None) -> A
     if field.type == "enum":
         return _enum(field, value, label, key, hint)
     if field.type == "str" and (value is None or isinstance(value, str)):
-        said = st.text_input(label, value or "", key=key, help=hint, placeholder="none" if field.nullable else "")
-        return said or (None if field.nullable or value is None else "")
+        text = st.text_input(label, value or "", key=key, help=hint, placeholder="none" if field.nullable else "")
+        return text or (None if field.nullable or value is None else "")
     return free_text(label, value, key, hint)
 
 
 def field_words(name: str) -> str:
     """`batch_size` -> `Batch size`, `timeout_s` -> `Timeout, s`."""
-    known = {"lr": "Learning rate", "seed_everything": "First seed", "gpu_share": "GPU share"}
+    labels = {"lr": "Learning rate", "seed_everything": "First seed", "gpu_share": "GPU share"}
     stem, _, unit = name.rpartition("_")
     if stem and unit in UNITS:
         return f"{field_words(stem)}, {UNITS[unit]}"
-    return known.get(name) or name.replace("_", " ").strip().capitalize()
+    return labels.get(name) or name.replace("_", " ").strip().capitalize()
 
 
 def help_of(field: Field) -> str:
@@ -108,11 +108,11 @@ def _number_field(field: Field, value: Any, label: str, key: str, hint: str) -> 
 
 def free_text(label: str, value: Any, key: str, hint: str) -> Any:
     """Any YAML on one line. What is no YAML comes back as the text, which the validation then refuses at this field."""
-    said = st.text_input(label, _one_line(value), key=key, help=hint, placeholder="none")
+    text = st.text_input(label, _one_line(value), key=key, help=hint, placeholder="none")
     try:
-        return yaml.load(said) if said.strip() else None
+        return yaml.load(text) if text.strip() else None
     except ConfigError:
-        return said
+        return text
 
 
 def _one_line(value: Any) -> str:
@@ -141,9 +141,9 @@ def class_field(
     """
     value = form.value_of(config, path, field)
     if value is not None and chosen(value, field) is None:
-        said = free_text(label or field_words(field.name), value, key, help_of(field))
-        form.assign(config, path, field, said)
-        return said
+        shortened = free_text(label or field_words(field.name), value, key, help_of(field))
+        form.assign(config, path, field, shortened)
+        return shortened
     info = _class_choice(field, value, key, label, labels)
     if info is None:
         form.assign(config, path, field, None)
@@ -155,9 +155,9 @@ def class_field(
         st.caption(info.summary)
     for argument in info.fields:
         inner(f"{path}.init_args.{argument.name}", argument)
-    said = short(form.get(config, path), field)
-    form.assign(config, path, field, said)
-    return said
+    shortened = short(form.get(config, path), field)
+    form.assign(config, path, field, shortened)
+    return shortened
 
 
 def _class_choice(field: Field, value: Any, key: str, label: str | None, labels: Mapping[str, str]) -> ClassInfo | None:
@@ -265,7 +265,7 @@ def machine_fields(
     if strategy is not None and strategy.config_value == "auto" and form.get(config, "trainer.num_nodes", 1) == 1:
         return
     left, right = st.columns(2)
-    nodes = next((one for one in description.trainer if one.name == "num_nodes"), None)
+    nodes = next((argument for argument in description.trainer if argument.name == "num_nodes"), None)
     with left:
         if nodes is not None:
             field(f"trainer.{nodes.name}", nodes, "Machines")
@@ -273,7 +273,7 @@ def machine_fields(
         return
     with right:
         before = form.get(config, f"{form.WORKERS}.min")
-        hint = next(one.help for one in strategy.fields if one.name == "workers")
+        hint = next(argument.help for argument in strategy.fields if argument.name == "workers")
         fewest = number_box("Fewest workers", before, key("fewest"), whole=True, hint=hint, empty=FIXED)
         slot(form.WORKERS)
     form.assign_fewest(config, fewest, description)
@@ -289,17 +289,17 @@ LOOKING = "Checking this against the model, a few seconds."
 def codec_labels(config: form.Config, description: Description, field: Field) -> dict[str, str]:
     """Of each codec that the field offers, by class path: `topk 0.01 · 27 kB, 1/100`, with its usual settings.
     Empty for another field, and where the model is not known."""
-    found = known(config, description) if field.name in DIRECTIONS else None
-    if found is None or not found.parameters:
+    model = known(config, description) if field.name in DIRECTIONS else None
+    if model is None or not model.parameters:
         return {}
-    said, plain = {}, found.width * numel(found.shapes)
+    labels, plain = {}, model.width * numel(model.shapes)
     for option in field.options:
         usual = ChosenClass(option, {})
         if (codec := codec_as(usual)) is not None:
-            nbytes = exchanged(codec, found, 1)[0] if field.name == "codec" else codec.nbytes(found.shapes, found.width)
+            nbytes = exchanged(codec, model, 1)[0] if field.name == "codec" else codec.nbytes(model.shapes, model.width)
             cost = shown(nbytes, "B") if nbytes == plain else f"{shown(nbytes, 'B')}, {_share(nbytes, plain)}"
-            said[option.class_path] = f"{in_words(usual) or usual.word} · {cost}"
-    return said
+            labels[option.class_path] = f"{in_words(usual) or usual.word} · {cost}"
+    return labels
 
 
 def codec_bytes(config: form.Config, description: Description, drawn: Collection[str], look: LookAtModel) -> None:
@@ -309,15 +309,15 @@ def codec_bytes(config: form.Config, description: Description, drawn: Collection
     that does not go with every model.
     """
     codecs = codecs_of(config, description)
-    found = known(config, description)
+    model = known(config, description)
     offered = any(path.rpartition(".")[2] in DIRECTIONS for path in drawn)
-    asked = offered or any(codec.codes for codec in codecs.values())
-    if found is None and (asked or sparse_tables.asks(config, description)):
-        _wait(config, description, look, PENDING if asked else LOOKING)
-    elif found is not None and found.problem and asked:
-        st.caption(f"Bytes are unknown before the run: {found.problem}")
-    elif codecs and found is not None and found.parameters:
-        st.caption(byte_words(codecs, found, workload(config, description).workers))
+    wanted = offered or any(codec.codes for codec in codecs.values())
+    if model is None and (wanted or sparse_tables.asks(config, description)):
+        _wait(config, description, look, PENDING if wanted else LOOKING)
+    elif model is not None and model.problem and wanted:
+        st.caption(f"Bytes are unknown before the run: {model.problem}")
+    elif codecs and model is not None and model.parameters:
+        st.caption(byte_words(codecs, model, workload(config, description).workers))
 
 
 @st.fragment(run_every=EVERY_S)
@@ -329,21 +329,21 @@ def _wait(config: form.Config, description: Description, look: LookAtModel, word
         st.rerun()
 
 
-def byte_words(codecs: Mapping[str, Codec], found: ModelParameters, workers: int) -> str:
+def byte_words(codecs: Mapping[str, Codec], model: ModelParameters, workers: int) -> str:
     """`For this model, a push is 27 kB (1/100 of 2.7 MB); a pull is 2.7 MB, uncompressed.`"""
-    plain = found.width * numel(found.shapes)
+    plain = model.width * numel(model.shapes)
     if "codec" in codecs:
-        sent, taken = exchanged(codecs["codec"], found, workers)
+        sent, taken = exchanged(codecs["codec"], model, workers)
         return f"Per update, a worker sends {_of(sent, plain)} and receives {_of(taken, plain)}."
-    push, pull = (codecs[name].nbytes(found.shapes, found.width) for name in ("push_codec", "pull_codec"))
+    push, pull = (codecs[name].nbytes(model.shapes, model.width) for name in ("push_codec", "pull_codec"))
     return f"For this model, a push is {_of(push, plain)}; a pull is {_of(pull, plain)}."
 
 
-def exchanged(codec: Codec, found: ModelParameters, workers: int) -> tuple[int, int]:
+def exchanged(codec: Codec, model: ModelParameters, workers: int) -> tuple[int, int]:
     """Bytes that a worker of DDP hands in and takes out for an update."""
     if in_halves(codec):
-        return 2 * numel(found.shapes), 2 * numel(found.shapes)
-    frame = codec.nbytes(found.shapes, found.width)
+        return 2 * numel(model.shapes), 2 * numel(model.shapes)
+    frame = codec.nbytes(model.shapes, model.width)
     return frame, frame * (max(1, workers - 1) if codec.codes else 1)
 
 

@@ -81,7 +81,7 @@ def show(wanted: str | None, cell: str) -> None:
         )
         page_title(f"Edit {cell}" if cell else "New experiment", within=choice.title)
     with mode_column, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center"):
-        shown, mode_wanted = mode()
+        current_mode, mode_wanted = mode()
         if st.button("Start over", type="tertiary", help="Discards the draft: back to what the notebook has."):
             start_over(draft)
             st.rerun()
@@ -96,9 +96,9 @@ def show(wanted: str | None, cell: str) -> None:
 
     left, right = st.columns([11, 8], gap="large")
     with left:
-        edited = (edit_as_yaml if shown == "YAML" else edit_as_form)(draft, description)
+        edited = (edit_as_yaml if current_mode == "YAML" else edit_as_form)(draft, description)
     keep(draft, edited, description)
-    if shown != mode_wanted:
+    if current_mode != mode_wanted:
         turn(draft, mode_wanted)
     with right, st.container(key="beside"):
         intent = result(choice, edited, description)
@@ -121,10 +121,10 @@ def load(choice: NotebookChoice, cell_name: str, description: Description) -> Co
     state.remember("composing", stored)
     left = drafts.load(resources.workspace(), SavedDraft, *source)
     if left is not None:
-        saved, at = left
+        saved, left_at = left
         if saved.text:
             state.remember(MODE, "YAML")
-        return state.reset_draft(source, saved.config, saved.name, saved.repeats, saved.text, at)
+        return state.reset_draft(source, saved.config, saved.name, saved.repeats, saved.text, left_at)
     cell = stored.notebook.experiment(cell_name) if cell_name else None
     if cell is not None:
         return state.reset_draft(source, copy.deepcopy(cell.config), cell.name, cell.repeats)
@@ -146,8 +146,8 @@ def edit_as_form(draft: ComposeDraft, description: Description) -> EditedConfig:
     typed, repeats = drawn.draw(draft.name, draft.repeats, lambda config: _suggested(config, description))
     name = typed or _suggested(drawn.config, description)
     own = {problem.key for problem in drawn.refused}
-    known = [problem for problem in _problems(drawn.config, description) if problem.key not in own]
-    homeless = drawn.show_problems([*name_problems(draft, name), *known, *drawn.refused])
+    problems = [problem for problem in _problems(drawn.config, description) if problem.key not in own]
+    homeless = drawn.show_problems([*name_problems(draft, name), *problems, *drawn.refused])
     return EditedConfig(drawn.config, name, repeats, drawn.refused, homeless)
 
 
@@ -178,9 +178,9 @@ def edit_as_yaml(draft: ComposeDraft, description: Description) -> EditedConfig:
 
 def _problems(config: Any, description: Description) -> list[Problem]:
     lacking = gpu_problems(workload(config, description), _machines()) if isinstance(config, dict) else []
-    found = validate(config, description, cores=len(this_machine().cores))
+    problems = validate(config, description, cores=len(this_machine().cores))
     refused = {problem.key for problem in lacking}  # of these keys the error counts, not that it would be slow
-    return [*lacking, *(one for one in found if one.severity == "error" or one.key not in refused)]
+    return [*lacking, *(issue for issue in problems if issue.severity == "error" or issue.key not in refused)]
 
 
 def _machines() -> list[NodeDevices]:
@@ -189,9 +189,9 @@ def _machines() -> list[NodeDevices]:
 
 def _gpus() -> str:
     """Which there are, and who needs how many; why none is used, where one might be there."""
-    said, machines = about_gpus(_machines()), _machines()
+    words, machines = about_gpus(_machines()), _machines()
     has = any(machine.gpus for machine in machines)
-    return f"{said} DDP needs one for each worker; a parameter server's workers share them." if has else said
+    return f"{words} DDP needs one for each worker; a parameter server's workers share them." if has else words
 
 
 def name_problems(draft: ComposeDraft, name: str) -> list[Problem]:
@@ -238,12 +238,12 @@ def turn(draft: ComposeDraft, mode: str) -> None:
 
 def mode() -> tuple[str, str]:
     """How it is edited, and how the person wants to edit it from now on."""
-    shown = state.recall(MODE, "Form")
+    current = state.recall(MODE, "Form")
     if back := state.take(TURN_BACK, ""):
         state.set_widget(MODE, back)
-    wanted = st.segmented_control("Edit as", ["Form", "YAML"], default=shown, required=True, key=MODE,
+    wanted = st.segmented_control("Edit as", ["Form", "YAML"], default=current, required=True, key=MODE,
                                   label_visibility="collapsed")  # fmt: skip
-    return shown, wanted
+    return current, wanted
 
 
 def start_over(draft: ComposeDraft) -> None:
@@ -263,8 +263,8 @@ def commands(choice: NotebookChoice, name: str) -> str:
 def result(choice: NotebookChoice, edited: EditedConfig, description: Description) -> widgets.Intent | None:
     """The column beside the form; returns Run or Save."""
     config, name = edited.config, edited.name
-    known = [] if edited.text else [*_problems(config, description), *name_problems(state.draft(), name)]
-    problems = [*edited.refused, *known]
+    invalid = [] if edited.text else [*_problems(config, description), *name_problems(state.draft(), name)]
+    problems = [*edited.refused, *invalid]
     wrong = [
         problem
         for problem in {problem.key: problem for problem in problems[::-1]}.values()
@@ -276,7 +276,7 @@ def result(choice: NotebookChoice, edited: EditedConfig, description: Descriptio
     if words := _renaming(edited, description):
         st.caption(words)
     widgets.sizes(load)
-    st.caption(" ".join(said for said in (widgets.meaning(load), validations.words(config, description)) if said))
+    st.caption(" ".join(line for line in (widgets.meaning(load), validations.words(config, description)) if line))
     show_problems(edited.homeless)
     if not edited.text:
         widgets.text(yaml.dump(config), commands(choice, name), f"{name}.yaml")
@@ -307,7 +307,7 @@ def finish(
     def put(notebook: Notebook) -> Notebook:
         return notebooks.put_experiment(notebook, name, config, repeats, replaces=draft.source[1])
 
-    stored = write(_opened() or notebooks.read(choice.path), put, said="" if intent == "run" else f"Saved {name}.")
+    stored = write(_opened() or notebooks.read(choice.path), put, toast="" if intent == "run" else f"Saved {name}.")
     if stored is None:
         state.clicks().mark_handled(key, done=False)
         return

@@ -51,25 +51,25 @@ def simulated_workers(
     description: Description,
     key: Callable[[str], str],
     slot: Callable[[str], None],
-    known: Callable[[], Sequence[ClockSource]],
+    clock_sources: Callable[[], Sequence[ClockSource]],
 ) -> list[str]:
     """Draw the switch for workers that one process plays, and how long each of them computes, and write both into the
     config; returns the strategy's arguments that have no place beside it.
 
     `last`: what the page said before. `key` makes a widget's key of a name; `slot` leaves a place for the problems of a
-    dotted path. `known`: where times can come from.
+    dotted path. `clock_sources`: where times can come from.
     """
     left, right = st.columns([2, 1], vertical_alignment="bottom")
     workers, before, clock = form.workers_of(config, description), form.is_simulated(config), form.CLOCK
     with left:
-        said = st.toggle("Virtual workers", before, key=key("virtual"), help=SWITCH_HELP)
-        st.caption(MEANING if said else OFFER)
-    if said != before:
-        (form.make_simulated if said else form.make_real)(config, workers)
-    if not said:
+        simulated = st.toggle("Virtual workers", before, key=key("virtual"), help=SWITCH_HELP)
+        st.caption(MEANING if simulated else OFFER)
+    if simulated != before:
+        (form.make_simulated if simulated else form.make_real)(config, workers)
+    if not simulated:
         return ["clock", "host"] if form.is_simulated(last) else ["clock"]  # a fold carries over what was there
     with left:
-        source = _clock_source(config, key("clock_source"), known(), is_new=not before)
+        source = _clock_source(config, key("clock_source"), clock_sources(), is_new=not before)
     with right:
         if source is NUMBER:
             seconds: Any = form.get(config, f"{clock}.gradient_s")
@@ -84,13 +84,13 @@ def simulated_workers(
     return ["clock", "host"]
 
 
-def _clock_source(config: form.Config, key: str, known: Sequence[ClockSource], *, is_new: bool) -> ClockSource:
+def _clock_source(config: form.Config, key: str, sources: Sequence[ClockSource], *, is_new: bool) -> ClockSource:
     """Where the times come from, which is written into the config. A new clock begins with what Plan has measured."""
     is_number = not isinstance(form.get(config, f"{form.CLOCK}.gradient_s"), dict)
-    before = data.chosen_source(config, known) or (NUMBER if is_number else WRITTEN)
-    options = list(dict.fromkeys([NUMBER.label, before.label, *(source.label for source in known)]))
-    by_label = {source.label: source for source in (*known, before, NUMBER)}
-    first = known[0] if is_new and known and known[0].is_measured else before
+    before = data.chosen_source(config, sources) or (NUMBER if is_number else WRITTEN)
+    options = list(dict.fromkeys([NUMBER.label, before.label, *(source.label for source in sources)]))
+    by_label = {source.label: source for source in (*sources, before, NUMBER)}
+    first = sources[0] if is_new and sources and sources[0].is_measured else before
     picked = by_label[st.selectbox("Times", options, options.index(first.label), key=key, help=TIMES)]
     if picked is not before:
         form.take_clock(config, picked.clock)
@@ -168,7 +168,7 @@ class ConfigForm:
         self.slots[path] = st.empty()
 
     def _name(self, name: str, suggested: str) -> str:
-        said = st.text_input(
+        text = st.text_input(
             "Name",
             name,
             key=self.key("name"),
@@ -176,7 +176,7 @@ class ConfigForm:
             help="Names the cell and its runs. Empty: made from the choices below.",
         )
         self._slot("name")
-        return said.strip()
+        return text.strip()
 
     def _class(self, path: str, group: Group, label: str) -> ClassInfo | None:
         """A choice of class, and its plain fields below; the advanced ones in a fold."""
@@ -240,11 +240,11 @@ class ConfigForm:
         key = self.key(f"{owner}:{path}")
         if field.type == "class":
             labels = fields.codec_labels(self.config, self.description, field)
-            said = fields.class_field(self.config, path, field, key, label, self._field, labels)
+            value = fields.class_field(self.config, path, field, key, label, self._field, labels)
         else:
-            said = fields.draw_field(self.config, path, field, key, label)
+            value = fields.draw_field(self.config, path, field, key, label)
         self._slot(path)
-        return said
+        return value
 
     def _strategy(self) -> None:
         was_single = form.get(self.config, "trainer.strategy", "auto") == "auto"
@@ -255,8 +255,8 @@ class ConfigForm:
         single = info is not None and info.config_value == "auto"
         with middle:
             key = self.key(f"workers.{'single' if single else 'several'}")
-            said = number_box("Workers", 1 if single else workers, key, whole=True, disabled=single, hint=WORKERS)
-            form.assign_workers(self.config, self._read(WORKERS_KEY, said, MOST_WORKERS))
+            typed = number_box("Workers", 1 if single else workers, key, whole=True, disabled=single, hint=WORKERS)
+            form.assign_workers(self.config, self._read(WORKERS_KEY, typed, MOST_WORKERS))
         with right:
             data = form.chosen(self.config, "data", "data", self.description)
             batch = next((field for field in data.fields if field.name == "batch_size"), None) if data else None
@@ -274,8 +274,8 @@ class ConfigForm:
         """The strategy's arguments: those about what it does side by side, those about how it does it folded."""
         above = "trainer.strategy.init_args"
         form.open_arguments(self.config, "trainer.strategy", info)
-        shown = [field for field in info.fields if field.name in form.SHOWN_STRATEGY_ARGS]
-        for place, argument in zip(st.columns(max(1, len(shown))), shown, strict=False):
+        visible = [field for field in info.fields if field.name in form.SHOWN_STRATEGY_ARGS]
+        for place, argument in zip(st.columns(max(1, len(visible))), visible, strict=False):
             with place:
                 self._field(f"{above}.{argument.name}", argument)
         hidden = [*form.HANDLED_STRATEGY_ARGS, *form.SHOWN_STRATEGY_ARGS]
@@ -348,13 +348,15 @@ class ConfigForm:
             labels = {"epochs": "Epochs", "updates": "Updates", "time": "Minutes"}
             usual: dict[form.BudgetKind, float] = {"epochs": 5, "updates": 1000, "time": 5}
             start = before.value if before.kind == kind else usual[kind]
-            said = number_box(labels[kind], start, self.key(f"budget.{kind}"), whole=kind != "time")
+            typed = number_box(labels[kind], start, self.key(f"budget.{kind}"), whole=kind != "time")
             path = f"trainer.{form.BUDGET_KEYS[kind]}"
-            read = self._read(path, said, None, kind="float", minimum=0.1) if kind == "time" else self._read(path, said)
+            read = (
+                self._read(path, typed, None, kind="float", minimum=0.1) if kind == "time" else self._read(path, typed)
+            )
             form.assign_budget(self.config, form.Budget(kind, read))
         with seeds_column:
-            said = number_box("Seeds", repeats, self.key("repeats"), whole=True, hint=HELP["experiment"]["repeats"])
-            wanted = self._read("repeats", said, MOST_REPEATS)
+            typed = number_box("Seeds", repeats, self.key("repeats"), whole=True, hint=HELP["experiment"]["repeats"])
+            wanted = self._read("repeats", typed, MOST_REPEATS)
             repeats = wanted if isinstance(wanted, int) and not self._is_refused("repeats") else repeats
         with seed_column:
             seed = form.value_of(self.config, SEED.name, SEED)
@@ -362,14 +364,14 @@ class ConfigForm:
             self._slot(SEED.name)
         return repeats
 
-    def _read(self, path: str, said: Any, most: int | None = None, *, kind: FieldType = "int",
+    def _read(self, path: str, value: Any, most: int | None = None, *, kind: FieldType = "int",
               minimum: float = 1) -> Any:  # fmt: skip
         """What was typed into a box of a field that the description does not know, with what is wrong with it."""
-        problem = check_value(path, said, Field(path, kind, required=True, minimum=minimum, maximum=most))
+        problem = check_value(path, value, Field(path, kind, required=True, minimum=minimum, maximum=most))
         if problem is not None:
             self.refused.append(problem)
         self._slot(path)
-        return said
+        return value
 
     def _is_refused(self, path: str) -> bool:
         return any(problem.key == path for problem in self.refused)
@@ -406,21 +408,21 @@ KEYS: Final[dict[Intent, str]] = {"run": "compose-run", "save": "compose-save"}
 MOST_SAID: Final = 3
 
 
-def buttons(wrong: Sequence[Problem], waiting: int, shown: str, crowd: str) -> Intent | None:
+def buttons(wrong: Sequence[Problem], waiting: int, stamp: str, crowd: str) -> Intent | None:
     """Run and Save, off while anything is `wrong`, which is said below; `waiting` is the number of runs to submit.
 
-    `shown`: see `state.Clicks`. Run is off, too, until what `crowd` says has been confirmed.
+    `stamp` as in `state.Clicks`. Run is disabled, too, until the user confirms the warning `crowd`.
     """
     off = bool(wrong)
     row = st.container(horizontal=True, vertical_alignment="center", key="compose-buttons")
-    meant = confirmed_anyway(crowd, f"compose-crowd-{shown}-{crowd}")
+    meant = confirmed_anyway(crowd, f"compose-crowd-{stamp}-{crowd}")
     with row:
         run = press_button(
-            "Run", KEYS["run"], shown, type="primary", icon=":material/play_arrow:", disabled=off or not meant,
+            "Run", KEYS["run"], stamp, type="primary", icon=":material/play_arrow:", disabled=off or not meant,
             help=f"Saves the experiment to the notebook and submits {plural(waiting, 'run')}. Ctrl+Enter",
         )  # fmt: skip
         save = press_button(
-            "Save", KEYS["save"], shown, icon=":material/save:", disabled=off,
+            "Save", KEYS["save"], stamp, icon=":material/save:", disabled=off,
             help="Saves the experiment to the notebook. Ctrl+S",
         )  # fmt: skip
     intent: Intent | None = "run" if run else "save" if save else None

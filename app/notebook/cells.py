@@ -64,16 +64,16 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView
     live = runs.experiment_state(seeds) in LIVE
     crowd = "" if problems or live else crowd_words(load, len(this_machine().cores))
     real_server = load.strategy == "AsyncPS" and not load.is_simulated and not problems
-    told = [*problems, *data_path_problems(cell.config, description)]
-    intent = widgets.experiment_card(cell.name, cell.repeats, line, seeds, told, stored.stamp, crowd, real_server)
+    notices = [*problems, *data_path_problems(cell.config, description)]
+    intent = widgets.experiment_card(cell.name, cell.repeats, line, seeds, notices, stored.stamp, crowd, real_server)
     offer_turn([seed.run for seed in seeds if seed.run is not None], f"better-{cell.name}")
     clicked = f"{intent}-{cell.name}"
     if intent == "run":
         state.clicks().mark_handled(clicked, done=_run_one(stored, cell))
     elif intent == "stop":
-        asked = runs.stop_seeds(seeds)
+        stopped = runs.stop_seeds(seeds)
         state.clicks().mark_handled(clicked)
-        state.say(f"Asked {plural(asked, 'run')} to stop.", ":material/stop:")
+        state.say(f"Asked {plural(stopped, 'run')} to stop.", ":material/stop:")
     elif intent in ("edit", "search", "plan", "duplicate", "simulate"):
         state.clicks().mark_handled(clicked)
         _leave(intent, stored.path.stem, cell, load.workers)
@@ -202,8 +202,8 @@ def _submit(stored: Stored, cell: ExperimentCell, only_stale: bool) -> int:
 
 
 def _stop(stored: Stored) -> None:
-    asked = sum(runs.stop_seeds(_seeds(stored, cell)) for cell in stored.notebook.experiments())
-    words = [plural(asked, "run")] if asked else []
+    stopped = sum(runs.stop_seeds(_seeds(stored, cell)) for cell in stored.notebook.experiments())
+    words = [plural(stopped, "run")] if stopped else []
     going = [
         searches.of_cell(resources.workspace(), stored.path.name, cell.name) for cell in stored.notebook.searches()
     ]
@@ -237,8 +237,10 @@ def show_cell(stored: Stored, index: int, cell: Cell, standing: CellStates) -> N
 def _broken(stored: Stored, index: int, cell: BrokenCell) -> None:
     """A cell that cannot be read: why, its text, and a way to mend it right here."""
     with st.container(border=True, key=f"cell-broken-{index}"):
-        it = "it " if cell.message.startswith(("is ", "has ")) else ""
-        st.error(f"The {cell.kind} {cell.name or 'cell'} cannot be read: {it}{cell.message}", icon=":material/error:")
+        subject = "it " if cell.message.startswith(("is ", "has ")) else ""
+        st.error(
+            f"The {cell.kind} {cell.name or 'cell'} cannot be read: {subject}{cell.message}", icon=":material/error:"
+        )
         height = min(500, max(140, 24 * (cell.source.count("\n") + 2)))
         text = st.text_area("Text", cell.source, height=height, key=f"broken-{index}-{abs(hash(cell.source)) % 10**8}")
         if st.button("Save", key=f"save-broken-{index}", disabled=text == cell.source):

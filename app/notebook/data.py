@@ -100,8 +100,8 @@ def _searches(workspace: Workspace, old: str, new: str) -> None:
         request = search.request()
         if request.notebook != old:
             continue
-        mine = signed(search.path, SEARCH)
+        is_signed = signed(search.path, SEARCH)
         search.write(replace(request, notebook=new))
-        if mine:
+        if is_signed:
             sign(search.path, search.id, SEARCH)
     record_folder.forget()

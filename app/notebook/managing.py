@@ -61,13 +61,13 @@ def _history_dialog(stored: Stored) -> None:
     now = stored.notebook.text
     every = history.states(stored.path)
     before = dict(pairwise(every))
-    kept = [state for state in every if state.back is None]
-    kept = [kept_state for kept_state in kept if kept_state.content() != now.encode("utf-8")]
-    if not kept:
+    past_states = [state for state in every if state.back is None]
+    past_states = [kept_state for kept_state in past_states if kept_state.content() != now.encode("utf-8")]
+    if not past_states:
         st.markdown("No earlier state yet: each save adds one.")
         return
     chosen = st.selectbox(
-        "State", kept, format_func=lambda one: _state_words(one, before.get(one)), key="earlier-state"
+        "State", past_states, format_func=lambda past: _state_words(past, before.get(past)), key="earlier-state"
     )
     text = chosen.content().decode("utf-8", "replace")
     st.caption("The changes that restoring it would make to the file. The present state stays in this list.")
@@ -89,10 +89,10 @@ def _state_words(state_: PastState, before: PastState | None) -> str:
 @lru_cache(maxsize=4 * history.MOST)
 def _state_changes(state_: PastState, before: PastState) -> str:
     """A state that is kept never changes."""
-    texts = (one.content().decode("utf-8", "replace") for one in (before, state_))
-    found = changes(*texts)
-    more = f", {len(found) - MOST_TOLD} more" if len(found) > MOST_TOLD else ""
-    return "; ".join(found[:MOST_TOLD]) + more
+    texts = (past.content().decode("utf-8", "replace") for past in (before, state_))
+    sentences = changes(*texts)
+    more = f", {len(sentences) - MOST_TOLD} more" if len(sentences) > MOST_TOLD else ""
+    return "; ".join(sentences[:MOST_TOLD]) + more
 
 
 RENAME, DELETE, BRING_BACK = "rename-notebook", "delete-notebook", "bring-back"
@@ -177,8 +177,8 @@ def _deleted_dialog() -> None:
 
 def offer_deleted(wanted: str | None) -> None:
     """Where the notebook that is asked for has been deleted: a way to have it again."""
-    known = (notebook for notebook in lifecycle.deleted(resources.workspace()) if notebook.path.stem == wanted)
-    notebook = next(known, None)
+    matches = (notebook for notebook in lifecycle.deleted(resources.workspace()) if notebook.path.stem == wanted)
+    notebook = next(matches, None)
     if notebook is not None and press_button(
         f"Restore {notebook.path.name}", f"{BRING_BACK}-here", str(notebook.path), icon=":material/undo:"
     ):
@@ -290,7 +290,7 @@ def _own_model_words(module: FoundModule) -> str:
     return f"<b>{escape(str(path))}</b><div>{escape(' · '.join(defined))}</div>{problem}"
 
 
-def _make_own_model(act: Callable[[], object], key: str, said: str) -> None:
+def _make_own_model(act: Callable[[], object], key: str, toast: str) -> None:
     """What was pressed; a mistake is said in the dialog, which stays open."""
     try:
         act()
@@ -300,6 +300,6 @@ def _make_own_model(act: Callable[[], object], key: str, said: str) -> None:
         return
     state.clicks().mark_handled(key, done=False)
     resources.look_anew()
-    state.say(said)
+    state.say(toast)
     dialogs.close()
     st.rerun()

@@ -130,13 +130,13 @@ def experiment_card(
         intent = _card_head(name, seeds, blocked, page, {**(MORE_WORKERS if real_server else {}), **CARD_MENU})
     _card_summary(line, repeats)
     show_problems(problems)
-    shown = [seed for seed in seeds if seed.run is not None]
-    for seed in shown:
+    with_runs = [seed for seed in seeds if seed.run is not None]
+    for seed in with_runs:
         if seed.run is not None and not seed.run.ended:
-            progress_bar(seed.run, f"seed {seed.seed}: " if len(shown) > 1 else "")
-    if shown:
-        html.draw(results(shown))
-    for seed in shown:
+            progress_bar(seed.run, f"seed {seed.seed}: " if len(with_runs) > 1 else "")
+    if with_runs:
+        html.draw(results(with_runs))
+    for seed in with_runs:
         if seed.run is not None and seed.run.state == "failed" and not seed.stale:
             st.error(
                 f"**Seed {seed.seed}: {seed.run.failure}.** {sentence(seed.run.cause)} {seed.run.advice}",
@@ -160,24 +160,24 @@ def _card_head(
         html.draw(html.name(name, chips))
     with buttons, st.container(horizontal=True, horizontal_alignment="right", gap="small"):
         now = f"{page} {' '.join(seed.run.id if seed.run else 'none' for seed in seeds)}"
-        asked: CardIntent | None = None
+        intent: CardIntent | None = None
         if live and press_button("Stop", f"stop-{name}", now, icon=":material/stop:", disabled=word == "stopping"):
-            asked = "stop"
+            intent = "stop"
         if not live and press_button("Run", f"run-{name}", now, icon=":material/play_arrow:", disabled=blocked):
-            asked = "run"
+            intent = "run"
         if press_button("Edit", f"edit-{name}", type="tertiary"):
-            asked = "edit"
+            intent = "edit"
         if press_button("Search", f"search-{name}", type="tertiary",
                         help="Try many batch sizes, learning rates or other fields."):  # fmt: skip
-            asked = "search"
+            intent = "search"
         if press_button("Plan", f"plan-{name}", type="tertiary",
                         help="How fast would it train with more workers, and where do they stop helping?"):  # fmt: skip
-            asked = "plan"
+            intent = "plan"
         if press_button("Duplicate", f"duplicate-{name}", page, type="tertiary",
                         help="Opens the form of a new experiment with this config."):  # fmt: skip
-            asked = "duplicate"
+            intent = "duplicate"
         picked = st.menu_button("More", list(menu), key=f"more-{name}", type="tertiary", icon=":material/more_horiz:")
-    return menu[picked] if picked else asked
+    return menu[picked] if picked else intent
 
 
 def _card_summary(line: ExperimentSummary, repeats: int) -> None:
@@ -212,8 +212,8 @@ def _mean_rows(runs: Sequence[RunView], metric: str | None, stale: bool) -> list
         return []
 
     def over(name: str) -> html.Cell:
-        found = estimate(run.metrics.get(name) for run in runs)
-        return html.number(interval(found.mean, found.half) if found else "")
+        across_seeds = estimate(run.metrics.get(name) for run in runs)
+        return html.number(interval(across_seeds.mean, across_seeds.half) if across_seeds else "")
 
     own = [names.best(metric), names.final(metric)] if metric else []
     figures = [*own, *([names.STALENESS_MEAN] if stale else []), names.UPDATES, names.UPDATES_PER_SECOND]

@@ -46,18 +46,18 @@ def origin(workspace: Workspace, record: RunRecord) -> RunOrigin:
     """Reads the notebook, to see whether the cell is still there."""
     stem, cell = Path(record.notebook or "").stem, record.cell or ""
     choice = notebooks.pick(workspace, stem) if stem else None
-    known = False
+    cell_exists = False
     if choice is not None:
         stored, _ = notebooks.load(choice)
         cells = stored.notebook.cells if stored else ()
-        known = any(cell_.name == cell for cell_ in cells if not isinstance(cell_, Note))
+        cell_exists = any(cell_.name == cell for cell_ in cells if not isinstance(cell_, Note))
     trial = record.tags.get(names.TAG_TRIAL, "")
     parent = record.tags.get(names.TAG_PARENT, "")
     search = SearchFolder(workspace.studies / parent) if trial and "/" not in parent else None
     if search is not None and not search.name():
         search = None
     path = " › ".join(part for part in (choice.title if choice else stem, cell) if part)
-    return RunOrigin(choice, cell if known else "", search, trial, path)
+    return RunOrigin(choice, cell if cell_exists else "", search, trial, path)
 
 
 OF_A_RUN = ("seed_everything", "ckpt_path")
@@ -69,11 +69,11 @@ def cell_of(workspace: Workspace, record: RunRecord) -> ExperimentCell | None:
     """The experiment that it is a run of, as its notebook says now; None where that is gone or cannot be read."""
     if not (record.notebook and record.cell):
         return None
-    known = {path.name: path for path in workspace.notebooks()}
+    paths = {path.name: path for path in workspace.notebooks()}
     try:
         return (
-            notebooks.read(known[record.notebook]).notebook.experiment(record.cell)
-            if record.notebook in known
+            notebooks.read(paths[record.notebook]).notebook.experiment(record.cell)
+            if record.notebook in paths
             else None
         )
     except ConfigError:

@@ -148,9 +148,9 @@ def _curves(run_id: str, look: CurveLook) -> None:
         all_rates = runs.rates(view.record)
         rates = all_rates[:LINES]
         figures = resources.worker_figures(view)
-        asked = list(dict.fromkeys([*metrics, *rates]))
-        curves = resources.curves(view.record, [metric for metric in asked if metric not in figures.last])
-        curves += [figures.curve(run_id, metric) for metric in asked if metric in figures.last]
+        wanted = list(dict.fromkeys([*metrics, *rates]))
+        curves = resources.curves(view.record, [metric for metric in wanted if metric not in figures.last])
+        curves += [figures.curve(run_id, metric) for metric in wanted if metric in figures.last]
         own = [curve for curve in curves if curve.metric in metrics]
         if own and in_one:
             widgets.together(own, look, view.record.tags)
@@ -268,8 +268,8 @@ def _log(view: RunView) -> None:
         widgets.log_lines(*data.found_in(job.log, looked_for))
     else:
         widgets.log(job.tail() if job else "", failed)
-    for machine, part in (part_folders(job) if job else {}).items():
-        widgets.other_log(machine, part.tail())
+    for node, part in (part_folders(job) if job else {}).items():
+        widgets.other_log(node, part.tail())
 
 
 def config_text(view: RunView) -> str:

@@ -50,10 +50,10 @@ def head(view: RunView) -> None:
 
 def _rate(tags: Mapping[str, str]) -> str:
     """The one that is applied, and what was asked for where that is scaled."""
-    asked, scaled = tags.get(names.TAG_LR_ASKED), tags.get(names.TAG_LR_SCALED)
-    if not asked:
+    base, scaled = tags.get(names.TAG_LR_ASKED), tags.get(names.TAG_LR_SCALED)
+    if not base:
         return ""
-    return f"learning rate {float(scaled or asked):g}" + (f", scaled from {float(asked):g}" if scaled else "")
+    return f"learning rate {float(scaled or base):g}" + (f", scaled from {float(base):g}" if scaled else "")
 
 
 def _took(view: RunView) -> str:
@@ -91,9 +91,9 @@ def standing(view: RunView) -> None:
     elif view.state == "pruned":
         st.info(f"The search pruned this run. {sentence(view.pruned)}")
     elif view.state == "stopped":
-        kept = "Its records are below" if view.seconds is not None else "It had not started"
+        remark = "Its records are below" if view.seconds is not None else "It had not started"
         st.info(
-            f"This run was stopped. {kept}{'; Resume continues from its last checkpoint' if view.resumable else ''}."
+            f"This run was stopped. {remark}{'; Resume continues from its last checkpoint' if view.resumable else ''}."
         )
 
 
@@ -131,9 +131,9 @@ def figures(view: RunView) -> None:
         if metrics.get(name):
             pairs.append((f"kB {way} per update", metrics[name] / 1e3, 3))
             pairs.append((f"MB/s {way}", None if math.isnan(rate) else metrics[name] * rate / 1e6, 3))
-    shown = [(label, figure(value, digits)) for label, value, digits in pairs if value is not None]
-    if shown:
-        html.facts(shown)
+    labelled = [(label, figure(value, digits)) for label, value, digits in pairs if value is not None]
+    if labelled:
+        html.facts(labelled)
 
 
 def _several(each: float | None) -> float | None:
@@ -141,30 +141,30 @@ def _several(each: float | None) -> float | None:
     return None if each is None or round(each, 1) == 1 else each
 
 
-def curves(shown: Sequence[MetricCurve], look: CurveLook, live: bool, tags: Mapping[str, str]) -> None:
+def curves(metric_curves: Sequence[MetricCurve], look: CurveLook, live: bool, tags: Mapping[str, str]) -> None:
     """A chart for each metric, two in a row; also of one, while more may come."""
-    columns = st.columns(2, gap="medium") if live or len(shown) > 1 else [st.container()]
-    for i, curve in enumerate(shown):
+    columns = st.columns(2, gap="medium") if live or len(metric_curves) > 1 else [st.container()]
+    for i, curve in enumerate(metric_curves):
         series = [Series(curve.metric, *curve.on(look.axis), charts.PALETTE[0])]
         with columns[i % len(columns)]:
             title = curve.metric + sign(tags, curve.metric)
             _chart(series, look, title, f"curve-{curve.metric}", curve.metric, height=280)
-    _explain(shown, tags)
+    _explain(metric_curves, tags)
 
 
-def _explain(shown: Sequence[MetricCurve], tags: Mapping[str, str]) -> None:
-    if any(is_own(tags, curve.metric) for curve in shown):
+def _explain(metric_curves: Sequence[MetricCurve], tags: Mapping[str, str]) -> None:
+    if any(is_own(tags, curve.metric) for curve in metric_curves):
         st.caption(f"{SIGN} {WORDS}")
 
 
-def together(shown: Sequence[MetricCurve], look: CurveLook, tags: Mapping[str, str]) -> None:
+def together(metric_curves: Sequence[MetricCurve], look: CurveLook, tags: Mapping[str, str]) -> None:
     """All metrics in one chart, on one scale."""
     series = [
         Series(curve.metric + sign(tags, curve.metric), *curve.on(look.axis), charts.PALETTE[i % len(charts.PALETTE)])
-        for i, curve in enumerate(shown)
+        for i, curve in enumerate(metric_curves)
     ]
-    _chart(series, look, "", "curves-together", ", ".join(curve.metric for curve in shown), height=400)
-    _explain(shown, tags)
+    _chart(series, look, "", "curves-together", ", ".join(curve.metric for curve in metric_curves), height=400)
+    _explain(metric_curves, tags)
 
 
 def _chart(series: Sequence[Series], look: CurveLook, title: str, key: str, what: str, height: int) -> None:
@@ -198,8 +198,8 @@ def samples(picture: bytes | None) -> None:
 def stale(changes: Sequence[str]) -> None:
     """That the experiment is another one by now, and in what."""
     more = len(changes) - MOST_CHANGES
-    shown = "; ".join([*changes[:MOST_CHANGES], *([f"and {more} more"] if more > 0 else [])])
-    words = f"The experiment has changed since: {shown}." if changes else "The experiment has been rewritten since."
+    listed = "; ".join([*changes[:MOST_CHANGES], *([f"and {more} more"] if more > 0 else [])])
+    words = f"The experiment has changed since: {listed}." if changes else "The experiment has been rewritten since."
     html.draw(f'<div class="sb-summary">{html.chip("stale")} {escape(words)}</div>')
 
 
@@ -236,9 +236,9 @@ def log(text: str, failed: bool) -> None:
         code_block(rest or "nothing written yet")
 
 
-def other_log(machine: str, text: str) -> None:
+def other_log(node: str, text: str) -> None:
     """Of another machine of the run."""
-    with st.expander(f"Log of {machine}"):
+    with st.expander(f"Log of {node}"):
         code_block(text or "nothing written yet", height=LOG_HEIGHT)
 
 
@@ -248,8 +248,8 @@ def log_lines(lines: Sequence[tuple[int, str]], total: int) -> None:
     st.caption(f"{len(lines):,} of {plural(total, 'line')}{most}")
     if lines:
         wide = len(str(lines[-1][0]))
-        shown = "\n".join(f"{number:>{wide}}  {line}" for number, line in lines[-MOST_LINES:])
-        code_block(shown, height=LOG_HEIGHT)
+        text = "\n".join(f"{number:>{wide}}  {line}" for number, line in lines[-MOST_LINES:])
+        code_block(text, height=LOG_HEIGHT)
 
 
 def files(listed: Sequence[RunFile]) -> None:
@@ -280,8 +280,8 @@ def in_bytes(size: int) -> str:
     return f"{size / 1000**power:.3g} {('kB', 'MB', 'GB')[power - 1]}"
 
 
-def others(views: Sequence[RunView], shown: str, config_hash: str) -> None:
-    """The runs of one experiment; `shown` is the id of the one whose page this is, `config_hash` that of its config."""
+def others(views: Sequence[RunView], this_run: str, config_hash: str) -> None:
+    """The runs of one experiment. `this_run` is the id of the page's run, `config_hash` the hash of its config."""
     metric = names.main_metric(key for view in views for key in view.metrics)
     head = ["Run", "State", "Started", "Config", *([f"best {metric}"] if metric else []), "time"]
     rows = []
@@ -289,7 +289,7 @@ def others(views: Sequence[RunView], shown: str, config_hash: str) -> None:
         same = view.record.tags.get(names.TAG_CONFIG_HASH) == config_hash
         title = f"seed {view.record.tags.get(names.TAG_SEED, '?')}"
         row = [
-            html.text(f"{title} (this one)") if view.id == shown else html.link(title, RUNS.url(run=view.id)),
+            html.text(f"{title} (this one)") if view.id == this_run else html.link(title, RUNS.url(run=view.id)),
             html.Cell(html.chip(view.state)),
             html.text(ago(view.began) if view.began else "", "dim"),
             html.text("the same" if same else "another", "dim"),

@@ -23,11 +23,11 @@ MOST_BARS = 16
 
 def time_split(rows: Sequence[tuple[str, Mapping[str, float]]]) -> None:
     """A bar for all workers, and one for each: (name, part -> share)."""
-    known = [(name, dict(shares)) for name, shares in rows if shares]
-    if known:
+    splits = [(name, dict(shares)) for name, shares in rows if shares]
+    if splits:
         st.header("Where the time went")
-        html.draw(charts.time_split(known[: 1 + MOST_BARS]))
-        _rest(len(known) - 1, MOST_BARS)
+        html.draw(charts.time_split(splits[: 1 + MOST_BARS]))
+        _rest(len(splits) - 1, MOST_BARS)
 
 
 def throughput(curves: Sequence[MetricCurve], axis: Axis, x_title: str, simulated: bool) -> None:
@@ -74,14 +74,17 @@ def comings(record: PushRecord, ended: bool) -> None:
     if not changes:
         return
     st.header("Workers that joined and left" if ended else f"{len(record.there)} workers are taking part")
-    words = [f"worker {one.worker} {'joined' if one.joined else 'left'} {ago(one.at)}" for one in changes[-MOST_BARS:]]
+    words = [
+        f"worker {change.worker} {'joined' if change.joined else 'left'} {ago(change.at)}"
+        for change in changes[-MOST_BARS:]
+    ]
     st.caption(" · ".join(reversed(words)))
 
 
-def _rest(workers: int, shown: int) -> None:
+def _rest(workers: int, limit: int) -> None:
     """Where the others are."""
-    if workers > shown:
-        st.caption(f"The first {shown} of {workers:,} workers; all are in `pushes.json`, under Files.")
+    if workers > limit:
+        st.caption(f"The first {limit} of {workers:,} workers; all are in `pushes.json`, under Files.")
 
 
 def _table(
@@ -154,9 +157,9 @@ def _staleness_column(i: int, counts: Sequence[Sequence[int]], totals: Sequence[
         for worker, row in enumerate(counts)
         if row[i]
     )
-    shown = (f"{share:.0%}" if share >= 0.005 else "<1%") if labelled and totals[i] else ""
+    label = (f"{share:.0%}" if share >= 0.005 else "<1%") if labelled and totals[i] else ""
     return (
-        f'<div title="staleness {name}: {totals[i]:,} pushes, {share:.1%}"><b>{escape(shown)}</b>'
+        f'<div title="staleness {name}: {totals[i]:,} pushes, {share:.1%}"><b>{escape(label)}</b>'
         f'<div style="height:{0.82 * height:.1%}">{parts}</div><span>{name if labelled else ""}</span></div>'
     )
 
@@ -173,7 +176,7 @@ def usage_over_time(samples: Sequence[Usage]) -> None:
     st.header("CPU and memory")
     seconds = [sample.seconds for sample in samples]
     memory = [sample.memory_mb for sample in samples]
-    shown = [
+    panels = [
         ("CPU cores busy", [Series("CPU cores", seconds, [sample.cores for sample in samples], charts.PALETTE[0])]),
         ("memory of all processes, MB", [Series("memory", seconds, memory, charts.PALETTE[0])]),
     ]
@@ -181,12 +184,12 @@ def usage_over_time(samples: Sequence[Usage]) -> None:
     for title, field, times in (("GPU busy, %", "busy", 100.0), ("GPU memory, MB", "memory_mb", 1.0),
                                 ("GPU temperature, °C", "temperature_c", 1.0)):  # fmt: skip
         lines = [_gpu_line(samples, uuid, i, field, times) for i, uuid in enumerate(uuids)]
-        told = [line for line in lines if line.x]  # not every GPU tells everything
-        shown += [(title, told)] if told else []
+        with_values = [line for line in lines if line.x]  # not every GPU tells everything
+        panels += [(title, with_values)] if with_values else []
     by_worker = _usage_by_worker(samples)
-    shown += by_worker
+    panels += by_worker
     columns = st.columns(2, gap="medium")
-    for i, (title, lines) in enumerate(shown):
+    for i, (title, lines) in enumerate(panels):
         drawn = charts.lines(lines, x_title="seconds", title=title, dark=style.dark(), height=USAGE_HEIGHT)
         drawn.update_yaxes(rangemode="tozero")
         with columns[i % 2]:
@@ -202,22 +205,22 @@ def _usage_by_worker(samples: Sequence[Usage]) -> list[tuple[str, list[Series]]]
     """A line for each worker on each of its GPUs; no chart of what NVML tells of none."""
     numbers = {uuid: i for i, uuid in enumerate(dict.fromkeys(gpu.uuid for one in samples for gpu in one.gpus))}
     keys = sorted({(one.process, one.uuid) for sample in samples for one in sample.workers}, key=_in_order)
-    shown = []
+    panels = []
     for title, (field, times) in BY_WORKER.items():
         lines = list[Series]()
         for process, uuid in keys[: len(charts.PALETTE)]:
             points = [
-                (sample.seconds, times * told)
+                (sample.seconds, times * value)
                 for sample in samples
                 for one in sample.workers
-                if (one.process, one.uuid) == (process, uuid) and (told := getattr(one, field)) is not None
+                if (one.process, one.uuid) == (process, uuid) and (value := getattr(one, field)) is not None
             ]
             name = f"{process or 'the run'}, GPU {numbers.get(uuid, '?')}"
             lines.append(Series(name, [x for x, _ in points], [y for _, y in points], charts.PALETTE[len(lines)]))
         if told_lines := [line for line in lines if line.x]:
             more = f" (the first {len(lines)} of {len(keys)})" if len(keys) > len(lines) else ""
-            shown.append((f"{title}{more}", told_lines))
-    return shown
+            panels.append((f"{title}{more}", told_lines))
+    return panels
 
 
 def _in_order(key: tuple[str, str]) -> tuple[int, str]:
@@ -227,10 +230,10 @@ def _in_order(key: tuple[str, str]) -> tuple[int, str]:
 
 def _gpu_line(samples: Sequence[Usage], uuid: str, index: int, field: str, times: float) -> Series:
     points = [
-        (sample.seconds, times * told)
+        (sample.seconds, times * value)
         for sample in samples
         for gpu in sample.gpus
-        if gpu.uuid == uuid and (told := getattr(gpu, field)) is not None
+        if gpu.uuid == uuid and (value := getattr(gpu, field)) is not None
     ]
     colour = charts.PALETTE[index % len(charts.PALETTE)]
     return Series(f"GPU {index}", [x for x, _ in points], [y for _, y in points], colour)

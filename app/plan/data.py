@@ -52,17 +52,17 @@ server_link: {bandwidth: 10 Gbit/s}
 def from_fields(typed: Mapping[str, str]) -> Profile:
     """The profile of a system that was typed into a form, by the keys of FIELDS; ConfigError, naming key and remedy,
     for what is no profile."""
-    given = {key: text.strip() for key, text in typed.items()}
-    gradient: Any = given["gradient"]
-    if given["spread"]:
-        gradient = {"kind": "gamma", "mean": gradient, "cv": _number(given["spread"], "profile.gradient.cv", "0.1")}
-    link = {name: _plain(given[name]) for name in ("bandwidth", "latency") if given[name]}
+    values = {key: text.strip() for key, text in typed.items()}
+    gradient: Any = values["gradient"]
+    if values["spread"]:
+        gradient = {"kind": "gamma", "mean": gradient, "cv": _number(values["spread"], "profile.gradient.cv", "0.1")}
+    link = {name: _plain(values[name]) for name in ("bandwidth", "latency") if values[name]}
     return read_profile(
         {
             "gradient": _plain(gradient),
-            "batch_size": _number(given["batch"], "profile.batch_size", "32"),
-            "parameters": _plain(given["parameters"]),
-            "copy_bandwidth": _plain(given["copying"]),
+            "batch_size": _number(values["batch"], "profile.batch_size", "32"),
+            "parameters": _plain(values["parameters"]),
+            "copy_bandwidth": _plain(values["copying"]),
             "network": link,
         }
     )

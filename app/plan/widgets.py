@@ -42,17 +42,17 @@ class QuestionForm:
     target: float | None = None
 
 
-def ask_question(asked: Mapping[str, Sequence[str]], metrics: Sequence[str], *, trains: bool) -> QuestionForm:
+def ask_question(address: Mapping[str, Sequence[str]], metrics: Sequence[str], *, trains: bool) -> QuestionForm:
     """What is asked: for which workers, rules, shards and links; all of it stands in the address.
 
-    `asked` is what the address says, `trains`: there is a config, which may be trained to a target of one of these
-    `metrics`. ConfigError for what is no number, and for more than MOST_CURVES at once.
+    `address` holds the query parameters. `trains`: there is a config, which may be trained to a target of one of
+    `metrics`. ConfigError for a value that is not a number, and for more than MOST_CURVES at once.
     """
     columns = st.columns(2)
     rule_now, shards_now = ("the config's, beside others", "from the config") if trains else (", ".join(USUAL), "1")
     with columns[0]:
         rules = st.multiselect(
-            "Strategies", list(dict.fromkeys([*RULES, *asked.get("rules", ())])), [] if trains else list(USUAL),
+            "Strategies", list(dict.fromkeys([*RULES, *address.get("rules", ())])), [] if trains else list(USUAL),
             key="rules", bind="query-params", accept_new_options=True, placeholder=rule_now,
             help="ddp, fsdp, or the rule of a parameter server, with its first argument after a colon: bounded:2, "
                  "sync:1 (one backup worker).",
@@ -67,12 +67,12 @@ def ask_question(asked: Mapping[str, Sequence[str]], metrics: Sequence[str], *, 
             help="Any other link puts each worker on its own machine.",
         )  # fmt: skip
         shards = st.multiselect(
-            "Shards", list(dict.fromkeys([*SHARDS, *asked.get("shards", ())])), [] if trains else ["1"],
+            "Shards", list(dict.fromkeys([*SHARDS, *address.get("shards", ())])), [] if trains else ["1"],
             key="shards", bind="query-params", accept_new_options=True, placeholder=shards_now,
             help="Parts of the parameters, each with its own server.",
         )  # fmt: skip
         metric, target = _target(metrics) if trains else ("", None)
-    said = QuestionForm(
+    question = QuestionForm(
         [count for count in WORKERS if count <= int(most)],
         list(rules) or ([] if trains else list(USUAL)),
         list(numbers(",".join(shards) or "1", "--shards")) if shards or not trains else [],
@@ -80,10 +80,10 @@ def ask_question(asked: Mapping[str, Sequence[str]], metrics: Sequence[str], *, 
         metric,
         target,
     )
-    if (curves := (len(said.rules) or 1) * (len(said.shards) or 1) * len(said.networks)) > MOST_CURVES:
+    if (curves := (len(question.rules) or 1) * (len(question.shards) or 1) * len(question.networks)) > MOST_CURVES:
         remedy = f"Choose fewer rules, shards or links: at most {MOST_CURVES} combinations."
         raise ConfigError("plan", f"asks for {curves} curves", remedy)
-    return said
+    return question
 
 
 def _target(metrics: Sequence[str]) -> tuple[str, float | None]:
@@ -120,9 +120,9 @@ def system_fields() -> Profile:
 
 def system_text() -> Profile:
     """YAML, in the address too. ConfigError for what is no profile."""
-    said = st.text_area("Profile", data.TEMPLATE, height=230, key="profile", bind="query-params",
+    text = st.text_area("Profile", data.TEMPLATE, height=230, key="profile", bind="query-params",
                         label_visibility="collapsed")  # fmt: skip
-    return data.from_text(said)
+    return data.from_text(text)
 
 
 def system_facts(profile: Profile) -> None:
@@ -177,7 +177,7 @@ def findings_table(answer: Answer, file: str) -> None:
                        icon=":material/download:", type="tertiary")  # fmt: skip
 
 
-def target_table(found: TargetAnswer) -> None:
+def target_table(answer: TargetAnswer) -> None:
     """Both factors, and the time."""
     rows = [
         [
@@ -186,7 +186,7 @@ def target_table(found: TargetAnswer) -> None:
             html.number(figure(point.updates_per_s, 3)),
             html.number(roughly(point.seconds) if point.seconds is not None else ""),
         ]
-        for point in found.points
+        for point in answer.points
     ]
     html.draw(
         html.table(

@@ -188,8 +188,8 @@ def next_first(views: Sequence[RunView]) -> list[RunView]:
     """Those that have begun as they are, then those that wait, the one that starts next first."""
     waiting = {view.id: view for view in views if view.state == "waiting"}
     queued = in_order([view.job.queued() for view in waiting.values() if view.job])
-    known = [waiting.pop(request.id) for request in queued]
-    return [*(view for view in views if view.state != "waiting"), *known, *waiting.values()]
+    queued_views = [waiting.pop(request.id) for request in queued]
+    return [*(view for view in views if view.state != "waiting"), *queued_views, *waiting.values()]
 
 
 def page_number(text: str) -> int:
@@ -204,8 +204,8 @@ TRACEBACK = "Traceback (most recent call last)"
 
 def parted(log: str) -> tuple[str, str]:
     """A log, cut before the first traceback in it: what came before, and the rest; all is the rest where none is."""
-    at = log.rfind("\n", 0, max(0, log.find(TRACEBACK))) + 1
-    return log[:at], log[at:]
+    cut = log.rfind("\n", 0, max(0, log.find(TRACEBACK))) + 1
+    return log[:cut], log[cut:]
 
 
 NOT_CURVES = ("perf/", "ps/", "best/", "final/", "to_target/", "worker_", "system/")
@@ -230,10 +230,10 @@ def all_metrics(record: RunRecord) -> list[str]:
     return [*own, *sorted(measured)]
 
 
-def in_place(known: Sequence[str], metrics: Sequence[str], most: int) -> list[str]:
-    """The metrics whose charts are shown, `most` of them: those `known` where they stood, new ones after them."""
-    kept = [name for name in known if name in metrics]
-    return [*kept, *(name for name in metrics if name not in kept)][:most]
+def in_place(previous: Sequence[str], metrics: Sequence[str], most: int) -> list[str]:
+    """The metrics whose charts are shown, at most `most`: those of `previous` in their order, then new ones."""
+    remaining = [name for name in previous if name in metrics]
+    return [*remaining, *(name for name in metrics if name not in remaining)][:most]
 
 
 def shares(record: RunRecord, worker: int | None = None) -> dict[str, float]:
@@ -314,10 +314,10 @@ def stale_seeds(seeds: Iterable[SeedView]) -> list[int]:
 
 def stop_seeds(seeds: Iterable[SeedView]) -> int:
     """Ask all that have not ended to end; returns how many."""
-    asked = [seed.run.job for seed in seeds if seed.run and seed.run.job and not seed.run.ended]
-    for job in asked:
+    jobs = [seed.run.job for seed in seeds if seed.run and seed.run.job and not seed.run.ended]
+    for job in jobs:
         job_requests.stop(job)
-    return len(asked)
+    return len(jobs)
 
 
 def copy_of(workspace: Workspace, view: RunView) -> SavedDraft:
@@ -386,8 +386,8 @@ def delete_search(workspace: Workspace, reader: RunReader, search: SearchFolder,
     search_requests.delete(search)
     refused: list[str] = []
     if trials:
-        mine = reader.runs(where=tag_is(names.TAG_PARENT, search.id), limit=MOST_TRIALS)
-        _, refused = delete_runs(workspace, reader, [run.id for run in mine])
+        trial_runs = reader.runs(where=tag_is(names.TAG_PARENT, search.id), limit=MOST_TRIALS)
+        _, refused = delete_runs(workspace, reader, [run.id for run in trial_runs])
     try:
         reader.run(search.id)
     except KeyError:
@@ -492,15 +492,15 @@ def _is_clustered(workspace: Workspace) -> bool:
 
 def _cluster_state(workspace: Workspace, held: Mapping[str, list[tuple[str, str, Allocation]]]) -> list[NodeState]:
     """The machines of the cluster, as they were last heard of."""
-    told = RayExecutor(workspace).known()
+    cluster = RayExecutor(workspace).known()
     states = []
-    for machine in told.ready:
-        uuids = [gpu.uuid for gpu in machine.gpus]
+    for node in cluster.ready:
+        uuids = [gpu.uuid for gpu in node.gpus]
         holders = [
             DeviceHolder(run, name, sorted(lent.cores), [uuids.index(uuid) for uuid in lent.gpus if uuid in uuids])
-            for run, name, lent in held.get(machine.name, [])
+            for run, name, lent in held.get(node.name, [])
         ]
-        lent, lent_gpus = ({n for one in holders for n in getattr(one, kind)} for kind in ("cores", "gpus"))
-        free = [core for core in machine.cores if core not in lent]
-        states.append(NodeState(machine.name, holders, free, [i for i in range(len(uuids)) if i not in lent_gpus]))
-    return [*states, *(NodeState(name, [], [], [], words) for name, words in sorted(told.others.items()))]
+        lent, lent_gpus = ({n for holder in holders for n in getattr(holder, kind)} for kind in ("cores", "gpus"))
+        free = [core for core in node.cores if core not in lent]
+        states.append(NodeState(node.name, holders, free, [i for i in range(len(uuids)) if i not in lent_gpus]))
+    return [*states, *(NodeState(name, [], [], [], words) for name, words in sorted(cluster.others.items()))]

@@ -48,43 +48,43 @@ def show() -> None:
     with title:
         page_title("Runs")
     with filters, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="bottom"):
-        shown = widgets.filters(records, data.STATES, _asked(), resources.parameter_names(), resources.parameter)
-        _views(shown)
-    wanted = run_query.named(shown.named())
+        list_view = widgets.filters(records, data.STATES, _asked(), resources.parameter_names(), resources.parameter)
+        _views(list_view)
+    wanted = run_query.named(list_view.named())
     records = run_query.with_parameters(records, {name: resources.parameter(name) for name in wanted})
     show_broken(resources.broken_records())
     living = _living()
     _devices()
     st.fragment(_show_living, run_every=EVERY_S if living else None)([view.id for view in living])
-    passing = run_query.shown(records, shown.query)
+    passing = run_query.shown(records, list_view.query)
     if not passing:
-        _nothing(shown.query.narrows)
-    elif shown.group:
-        _groups(passing, shown)
+        _nothing(list_view.query.narrows)
+    elif list_view.group:
+        _groups(passing, list_view)
     else:
-        _table(passing, shown)
+        _table(passing, list_view)
 
 
 def _asked() -> dict[str, list[str]]:
     """What address and widgets name, of runs that there are or not."""
-    asked = {key: st.query_params.get_all(key) for key in st.query_params}
-    names = [*asked.get("by", []), *(state.widget("by") or [])]
+    address = {key: st.query_params.get_all(key) for key in st.query_params}
+    names = [*address.get("by", []), *(state.widget("by") or [])]
     for key in (*widgets.LISTS, *(f"{widgets.IS}{name}" for name in names)):
-        asked[key] = [*asked.get(key, []), *(state.widget(key) or [])]
-    asked["sort"] = [*asked.get("sort", []), *([state.widget("sort")] if state.widget("sort") else [])]
-    return asked
+        address[key] = [*address.get(key, []), *(state.widget(key) or [])]
+    address["sort"] = [*address.get("sort", []), *([state.widget("sort")] if state.widget("sort") else [])]
+    return address
 
 
-def _views(shown: ListView) -> None:
+def _views(list_view: ListView) -> None:
     """Views that have a name: to open, save and delete one."""
     workspace = resources.workspace()
     with st.popover("Views", icon=":material/bookmark:"):
         try:
-            kept = run_query.saved_views(workspace)
+            saved = run_query.saved_views(workspace)
         except ConfigError as error:
             st.error(str(error))
             return
-        for view in kept:
+        for view in saved:
             with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
                 address = f"{RUNS.url()}?{urlencode(widgets.known_keys(view.parameters), doseq=True)}"
                 html.draw(f'<table class="sb"><tr><td>{html.link(view.name, address).html}</td></tr></table>')
@@ -95,7 +95,7 @@ def _views(shown: ListView) -> None:
         name = st.text_input("Save this view as", key="view-name", max_chars=run_query.LONGEST_NAME)
         if st.button("Save", key="view-save", disabled=not (name or "").strip()):
             try:
-                run_query.save_view(workspace, name or "", shown.address())
+                run_query.save_view(workspace, name or "", list_view.address())
             except ConfigError as error:
                 st.error(str(error))
             else:
@@ -126,9 +126,9 @@ def _living() -> list[RunView]:
     return data.next_first([view for view in views if not view.ended])[:LIVE_SHOWN]
 
 
-def _show_living(known: list[str]) -> None:
-    living = _living() if known else []
-    if [view.id for view in living] != known:
+def _show_living(ids: list[str]) -> None:
+    living = _living() if ids else []
+    if [view.id for view in living] != ids:
         st.rerun()
     if not living:
         return
@@ -166,30 +166,30 @@ def _acts(view: RunView, job: JobFolder, waiting: list[str]) -> None:
         st.rerun(scope="fragment")
 
 
-def _groups(records: Sequence[RunRecord], shown: ListView) -> None:
+def _groups(records: Sequence[RunRecord], list_view: ListView) -> None:
     """A row for each group; a click on one shows its runs."""
-    groups = run_query.groups(records, shown.group, shown.columns)
+    groups = run_query.groups(records, list_view.group, list_view.columns)
     with st.container(key="groups"):
-        key = f"groups-{shown.group}-{_digest(records)}"
-        opened = table.group_table(groups, shown.group, shown.columns, key)
+        key = f"groups-{list_view.group}-{_digest(records)}"
+        opened = table.group_table(groups, list_view.group, list_view.columns, key)
     if opened is not None:
-        value = opened.value if shown.group == "state" else [opened.value]
-        state.remember(OPENED, {shown.group: value, "group": widgets.NO_GROUP})
+        value = opened.value if list_view.group == "state" else [opened.value]
+        state.remember(OPENED, {list_view.group: value, "group": widgets.NO_GROUP})
         st.rerun()
-    html.draw(f'<span class="sb-dim">{escape(_counted(records, shown))} Click a group to see its runs.</span>')
+    html.draw(f'<span class="sb-dim">{escape(_counted(records, list_view))} Click a group to see its runs.</span>')
 
 
-def _table(records: Sequence[RunRecord], shown: ListView) -> None:
-    number = _page_number(shown)
+def _table(records: Sequence[RunRecord], list_view: ListView) -> None:
+    number = _page_number(list_view)
     if (number - 1) * PER_PAGE >= len(records):
         number = 1  # beyond the last one
     workspace = resources.workspace()
     views = data.views(workspace, records[(number - 1) * PER_PAGE : number * PER_PAGE], resources.waiting_reasons)
     bar = st.container(horizontal=True, vertical_alignment="center", key="table-actions")
-    ticked = table.run_table(views, f"runs-{_digest([view.record for view in views])}", shown.columns)
+    ticked = table.run_table(views, f"runs-{_digest([view.record for view in views])}", list_view.columns)
     with bar:
-        _actions([view for view in views if view.id in ticked], _counted(records, shown))
-        st.download_button("CSV", partial(_csv, records, shown.columns), "runs.csv", "text/csv", key="runs-csv",
+        _actions([view for view in views if view.id in ticked], _counted(records, list_view))
+        st.download_button("CSV", partial(_csv, records, list_view.columns), "runs.csv", "text/csv", key="runs-csv",
                            on_click="ignore", type="tertiary", icon=":material/download:",
                            help="All runs of this list, on all its pages.")  # fmt: skip
     _pages(number, len(records))
@@ -199,11 +199,11 @@ def _csv(records: Sequence[RunRecord], columns: Sequence[str]) -> str:
     return table.as_csv(data.views(resources.workspace(), records, resources.waiting_reasons), columns)
 
 
-def _page_number(shown: ListView) -> int:
+def _page_number(list_view: ListView) -> int:
     """Which page is asked for; another question begins with its first one."""
-    if state.recall(ASKED, shown) != shown:
+    if state.recall(ASKED, list_view) != list_view:
         st.query_params.pop("page", None)
-    state.remember(ASKED, shown)
+    state.remember(ASKED, list_view)
     return data.page_number(st.query_params.get("page", "1"))
 
 
@@ -211,9 +211,9 @@ def _digest(records: Sequence[RunRecord]) -> str:
     return hashlib.sha256("".join(record.id for record in records).encode()).hexdigest()[:12]
 
 
-def _counted(records: Sequence[RunRecord], shown: ListView) -> str:
+def _counted(records: Sequence[RunRecord], list_view: ListView) -> str:
     """`12 runs: notebook first-steps.`"""
-    narrowed = shown.filter_words()
+    narrowed = list_view.filter_words()
     return f"{plural(len(records), 'run')}{f': {narrowed}' if narrowed else ''}."
 
 

@@ -31,7 +31,9 @@ def read_artifact(reader: RunReader, run_id: str, name: str) -> bytes | None:
     """A file of the run's root folder; 1 ms in a local store, a request or two at a server. None also of one with more
     than MOST_OWN_BYTES."""
     client = reader.client
-    sizes = {} if leads_out(reader, run_id) else {one.path: one.file_size or 0 for one in client.list_artifacts(run_id)}
+    sizes = (
+        {} if leads_out(reader, run_id) else {file.path: file.file_size or 0 for file in client.list_artifacts(run_id)}
+    )
     if sizes.get(name, MOST_OWN_BYTES + 1) > MOST_OWN_BYTES:
         return None
     with tempfile.TemporaryDirectory(prefix="scalebook-") as folder:
@@ -156,9 +158,9 @@ class CachingReader(RunReader):
 
     def curves(self, run_id: str, metrics: Sequence[str]) -> list[MetricCurve]:
         with self._lock:
-            kept = {metric: self._curves.get((run_id, metric)) for metric in metrics}
+            cached = {metric: self._curves.get((run_id, metric)) for metric in metrics}
             ended = run_id in self._ended
-        missing = [metric for metric, curve in kept.items() if curve is None]
+        missing = [metric for metric, curve in cached.items() if curve is None]
         read = {curve.metric: curve for curve in super().curves(run_id, missing)} if missing else {}
         if ended and read:  # as known before the reading: nothing can have been added since
             with self._lock:
@@ -166,7 +168,7 @@ class CachingReader(RunReader):
                     self._curves[run_id, metric] = curve
                 while len(self._curves) > CURVES_KEPT:
                     self._curves.popitem(last=False)
-        return [kept[metric] or read[metric] for metric in metrics]
+        return [cached[metric] or read[metric] for metric in metrics]
 
     def _note(self, records: Sequence[RunRecord]) -> None:
         with self._lock:
@@ -177,15 +179,15 @@ class NotebookRuns(RunReader):
     """The runs of one notebook but for trials, read at once and not again: for all cells of a page that is drawn.
 
     What is asked of its cells is answered from there; all else, and what a notebook of more than MOST_OF_NOTEBOOK runs
-    is asked, is passed on to `reader`. `known`: all runs of the store as they stand, where somebody has them.
+    is asked, is passed on to `reader`. `records`: all runs of the store, where the caller has them.
     """
 
-    def __init__(self, reader: RunReader, notebook: str, known: Sequence[RunRecord] | None = None) -> None:
+    def __init__(self, reader: RunReader, notebook: str, records: Sequence[RunRecord] | None = None) -> None:
         super().__init__(reader.tracking_uri)
         self.reader, self.notebook = reader, notebook
         self._all: list[RunRecord] | None = None
-        if known is not None:
-            self._all = [run for run in known if run.notebook == notebook and names.TAG_TRIAL not in run.tags][
+        if records is not None:
+            self._all = [run for run in records if run.notebook == notebook and names.TAG_TRIAL not in run.tags][
                 :MOST_OF_NOTEBOOK
             ]
 

@@ -111,15 +111,15 @@ def _tags_dialog(records: Sequence[RunRecord]) -> None:
         format_func=lambda tag: f"{tag} (of {present[tag]})",
     )  # fmt: skip
     st.caption("Saved to MLflow. Notes and other tags stay.")
-    shown = " ".join(record.id for record in records)
-    if press_button("Save", SAVE_ALL, shown, type="primary", disabled=not (added or removed)):
+    stamp = " ".join(record.id for record in records)
+    if press_button("Save", SAVE_ALL, stamp, type="primary", disabled=not (added or removed)):
         _save(SAVE_ALL, lambda: _retag_all(records, added, removed))
 
 
 def _remarks_dialog(record: RunRecord) -> None:
     present = run_query.tags(record)
-    known = sorted({*present, *_known_tags()})
-    tags = st.multiselect("Tags", known, present, key="remarks-tags", accept_new_options=True,
+    choices = sorted({*present, *_known_tags()})
+    tags = st.multiselect("Tags", choices, present, key="remarks-tags", accept_new_options=True,
                           placeholder="Type a word, or key=value")  # fmt: skip
     note = st.text_area("Note", run_query.note(record), key="remarks-note", max_chars=LONGEST_VALUE)
     st.caption("Saved to MLflow. The list of runs can be filtered by them.")
@@ -140,14 +140,14 @@ def _write_one(record: RunRecord, note: str, tags: Sequence[str]) -> str:
 def _save(key: str, write: Callable[[], str]) -> None:
     """Write, say what `write` returns, and close the dialog; a mistake is shown in it."""
     try:
-        said = write()
+        toast = write()
     except ConfigError as error:
         st.error(str(error))
         return
     finally:
         state.clicks().mark_handled(key, done=False)
     resources.look_at_all_runs_anew()
-    state.say(said)
+    state.say(toast)
     dialogs.close()
     st.rerun()
 
@@ -156,11 +156,11 @@ def turn(reader: RunReader, records: Iterable[RunRecord], metric: str, goal: Goa
     """Note a person's word on what is better of a metric, and the best value anew from the curve, of runs that have
     ended: what goes on records its own."""
     for record in records:
-        said = directions.told_by([record.tags], names.TAG_GOALS) | {metric: goal}
+        goals = directions.told_by([record.tags], names.TAG_GOALS) | {metric: goal}
         value = best(reader.curve(record.id, metric), goal == "min")
         if value is not None:
             reader.client.log_metric(record.id, names.best(metric), value, step=0)
-        reader.client.set_tag(record.id, names.TAG_GOALS, directions.told(said))
+        reader.client.set_tag(record.id, names.TAG_GOALS, directions.told(goals))
 
 
 def offer_turn(views: Sequence[RunView], key: str) -> None:
@@ -171,8 +171,8 @@ def offer_turn(views: Sequence[RunView], key: str) -> None:
         return
     if not views or not all(view.ended for view in views):
         return
-    told = directions.of_runs(main, None, [view.record.tags for view in views])
-    if goal := turn_better(main, told, key, said=True):
+    direction = directions.of_runs(main, None, [view.record.tags for view in views])
+    if goal := turn_better(main, direction, key, said=True):
         turn(resources.reader(), [view.record for view in views], main, goal)
         resources.look_at_all_runs_anew()
         state.clicks().mark_handled(key)

@@ -136,12 +136,12 @@ def shown(records: Iterable[RunRecord], query: RunQuery) -> list[RunRecord]:
     """Those that pass, in order. What has no value to be sorted by stands last, whichever way."""
     passing = [record for record in records if _passes(record, query)]
     keys = {record.id: _order(record, query.sort) for record in passing}
-    known = sorted(
+    ordered = sorted(
         (record for record in passing if keys[record.id] is not None),
         key=lambda record: cast(Any, keys[record.id]),  # all of them numbers, or all words
         reverse=query.down,
     )
-    return [*known, *(record for record in passing if keys[record.id] is None)]
+    return [*ordered, *(record for record in passing if keys[record.id] is None)]
 
 
 def _order(record: RunRecord, sort: str) -> float | str | tuple[bool, float | str] | None:
@@ -166,8 +166,8 @@ def infinite(metric: float | None) -> float | None:
 
 def number(record: RunRecord, column: str) -> float | None:
     """`value`, where that is a number."""
-    found = value(record, column)
-    return as_number(found) if isinstance(found, str) else found
+    recorded = value(record, column)
+    return as_number(recorded) if isinstance(recorded, str) else recorded
 
 
 def as_number(text: str) -> float | None:
@@ -182,12 +182,12 @@ def named(columns: Iterable[str]) -> list[str]:
     return [column.removeprefix(PARAMETER) for column in columns if column.startswith(PARAMETER)]
 
 
-def with_parameters(records: Iterable[RunRecord], known: Mapping[str, Mapping[str, str]]) -> list[RunRecord]:
+def with_parameters(records: Iterable[RunRecord], parameters: Mapping[str, Mapping[str, str]]) -> list[RunRecord]:
     """The runs with these parameters: name -> run's id -> value."""
-    if not known:
+    if not parameters:
         return list(records)
     return [
-        replace(record, params={name: values[record.id] for name, values in known.items() if record.id in values})
+        replace(record, params={name: values[record.id] for name, values in parameters.items() if record.id in values})
         for record in records
     ]
 
@@ -195,7 +195,7 @@ def with_parameters(records: Iterable[RunRecord], known: Mapping[str, Mapping[st
 def choices(values: Mapping[str, str]) -> list[str] | None:
     """The values of a parameter to choose from, by run; None where all are numbers, which have a range."""
     different = sorted(set(values.values()))
-    return None if all(as_number(one) is not None for one in different) else different[:MOST_VALUES]
+    return None if all(as_number(text) is not None for text in different) else different[:MOST_VALUES]
 
 
 def listed(record: RunRecord, *, trials: bool, tests: bool = False) -> bool:
@@ -250,17 +250,17 @@ def groups(records: Sequence[RunRecord], facet: str, columns: Sequence[str] = ()
     ]
 
 
-def _group(value: str, mine: Sequence[RunRecord], main: str | None, columns: Sequence[str]) -> RunGroup:
-    states = Counter(record.outcome for record in mine)
-    best = _values(mine, names.best(main)) if main else []
-    lower = main is None or directions.of_runs(main, None, [record.tags for record in mine]).lower
+def _group(value: str, records: Sequence[RunRecord], main: str | None, columns: Sequence[str]) -> RunGroup:
+    states = Counter(record.outcome for record in records)
+    best = _values(records, names.best(main)) if main else []
+    lower = main is None or directions.of_runs(main, None, [record.tags for record in records]).lower
     return RunGroup(
         value=value,
-        runs=len(mine),
+        runs=len(records),
         states=", ".join(f"{count} {word}" for word, count in states.most_common()),
         best=None if not best else min(best) if lower else max(best),
         mean=statistics.fmean(best) if best else None,
-        columns={name: statistics.fmean(values) if (values := _values(mine, name)) else None for name in columns},
+        columns={name: statistics.fmean(values) if (values := _values(records, name)) else None for name in columns},
     )
 
 
@@ -275,8 +275,8 @@ def note(record: RunRecord) -> str:
 
 def tags(record: RunRecord) -> list[str]:
     """What people have said of it: `good`, or `key=value` of a tag that has a value."""
-    given = ((key, value) for key, value in sorted(record.tags.items()) if not key.startswith(OURS))
-    return [f"{key}={value}" if value else key for key, value in given]
+    own_tags = ((key, value) for key, value in sorted(record.tags.items()) if not key.startswith(OURS))
+    return [f"{key}={value}" if value else key for key, value in own_tags]
 
 
 MOST_VIEWS: Final = 100
@@ -308,8 +308,8 @@ def views_file(workspace: Workspace) -> Path:
 
 def saved_views(workspace: Workspace) -> list[SavedView]:
     """All of the workspace, by name; without what cannot be one. Raises Broken where the file is none of ours."""
-    kept = records.load(views_file(workspace), SavedViews) or SavedViews()
-    views = {view.name: view for view in kept.views if not view_problem(view)}
+    saved = records.load(views_file(workspace), SavedViews) or SavedViews()
+    views = {view.name: view for view in saved.views if not view_problem(view)}
     return sorted(views.values(), key=lambda view: view.name.lower())[:MOST_VIEWS]
 
 
@@ -320,7 +320,7 @@ def save_view(workspace: Workspace, name: str, parameters: dict[str, list[str]])
         raise ConfigError("view", why, "Choose another name." if view.name == "" or len(view.name) > LONGEST_NAME
                           else "Leave something out.")  # fmt: skip
     with _LOCK:
-        others = [one for one in saved_views(workspace) if one.name != view.name]
+        others = [other for other in saved_views(workspace) if other.name != view.name]
         if len(others) >= MOST_VIEWS:
             raise ConfigError("view", f"would be one of more than {MOST_VIEWS}", "Delete one first.")
         _write_views(workspace, [*others, view])
@@ -328,7 +328,7 @@ def save_view(workspace: Workspace, name: str, parameters: dict[str, list[str]])
 
 def delete_view(workspace: Workspace, name: str) -> None:
     with _LOCK:
-        _write_views(workspace, [one for one in saved_views(workspace) if one.name != name])
+        _write_views(workspace, [other for other in saved_views(workspace) if other.name != name])
 
 
 def _write_views(workspace: Workspace, views: list[SavedView]) -> None:

@@ -62,10 +62,10 @@ def run_table(views: Sequence[RunView], key: str, columns: Sequence[str] = ()) -
 def as_csv(views: Sequence[RunView], columns: Sequence[str] = ()) -> str:
     """The same table as a file, with names in place of links, and the id of each run."""
     table, config = _table(views, _called(views), columns)
-    shown = table[_shown(table)]
-    shown = shown.map(lambda value: ", ".join(value) if isinstance(value, list) else value)
-    titles = {name: one["label"] for name, one in config.items()}
-    return str(shown.rename(columns=titles).assign(id=[view.id for view in views]).to_csv(index=False))
+    frame = table[_shown(table)]
+    frame = frame.map(lambda value: ", ".join(value) if isinstance(value, list) else value)
+    titles = {name: column["label"] for name, column in config.items()}
+    return str(frame.rename(columns=titles).assign(id=[view.id for view in views]).to_csv(index=False))
 
 
 def _called(views: Sequence[RunView]) -> Mapping[str, str]:
@@ -80,8 +80,8 @@ def _shown(table: pd.DataFrame) -> list[str]:
 
 def _one(values: Sequence[Any]) -> str:
     """What all say; "" where they differ."""
-    said = {str(value) for value in values if value}
-    return said.pop() if len(said) == 1 else ""
+    distinct = {str(value) for value in values if value}
+    return distinct.pop() if len(distinct) == 1 else ""
 
 
 def group_table(groups: Sequence[RunGroup], facet: str, columns: Sequence[str], key: str) -> RunGroup | None:
@@ -171,14 +171,14 @@ def _own_column(name: str, values: list[Any]) -> tuple[Any, list[Any]]:
 def _row(view: RunView, name: str, columns: Sequence[str]) -> dict[str, Any]:
     metrics = view.metrics
     metric = names.main_metric(metrics)
-    shown = replace(view.record, metrics=dict(metrics))
+    record = replace(view.record, metrics=dict(metrics))
     return {
         "name": name,
         "state": [view.state],
         "remark": view.reason
         or (f"{view.failure}: {view.cause}" if view.state == "failed" else run_query.purpose(view.record))
         or view.pruned,
-        **{_own(name): run_query.value(shown, name) for name in columns},
+        **{_own(name): run_query.value(record, name) for name in columns},
         "own": ", ".join(name for name in dict.fromkeys([metric or "", *columns]) if is_own(view.record.tags, name)),
         "metric": (metric or "").removeprefix("val/"),
         "best": metrics.get(names.best(metric)) if metric else None,
@@ -254,12 +254,12 @@ def number_column(
 
     `format`: as `st.column_config.NumberColumn` has it, where that holds all digits.
     """
-    known = [float(one) for one in values if one is not None]
-    if not all(map(_is_finite, known)):
-        texts = ["" if one is None else f"{one:.5g}" if _is_finite(one) else figure(one) for one in values]
+    numbers = [float(value) for value in values if value is not None]
+    if not all(map(_is_finite, numbers)):
+        texts = ["" if value is None else f"{value:.5g}" if _is_finite(value) else figure(value) for value in values]
         return text_column(title, texts, help=help), texts
-    chosen = format if format and _holds(format, known) else fitting(known)
-    width = _column_width(title, (number_shown(chosen, one) for one in known))
+    chosen = format if format and _holds(format, numbers) else fitting(numbers)
+    width = _column_width(title, (number_shown(chosen, value) for value in numbers))
     return st.column_config.NumberColumn(title, format=chosen, help=help, width=width), list(values)
 
 
@@ -272,11 +272,11 @@ def text_column(title: str, values: Sequence[str], *, help: str | None = None) -
     return st.column_config.TextColumn(title, help=help, alignment="right", width=_column_width(title, values))
 
 
-def fitting(known: Sequence[float]) -> str:
+def fitting(numbers: Sequence[float]) -> str:
     """Five digits; whole numbers whole; powers of ten where a figure would be long."""
-    if all(one.is_integer() and abs(one) < 1e15 for one in known):
+    if all(value.is_integer() and abs(value) < 1e15 for value in numbers):
         return "%d"
-    sizes = [abs(one) for one in known if one]
+    sizes = [abs(value) for value in numbers if value]
     return EXPONENT if sizes and (min(sizes) < SMALL or max(sizes) >= LARGE) else "%.5g"
 
 
@@ -288,15 +288,15 @@ def number_shown(format: str, value: float) -> str:
     return f"{Decimal(repr(rounded)):f}".removesuffix(".0") if 1e-6 <= abs(rounded) < 1e21 else f"{rounded:g}"
 
 
-def _holds(format: str, known: Sequence[float]) -> bool:
+def _holds(format: str, numbers: Sequence[float]) -> bool:
     """Whether it says enough of each value; of fixed places also whether that is not long."""
     if format.endswith("g"):
         return True
     places = int(format.strip("%.f") or 0)
-    return all(one == 0 or 10 ** min(0, 2 - places) <= abs(one) < LARGE for one in known)
+    return all(value == 0 or 10 ** min(0, 2 - places) <= abs(value) < LARGE for value in numbers)
 
 
 def _column_width(title: str, texts: Any) -> int:
-    longest = max((len(one) for one in texts), default=0)
+    longest = max((len(text) for text in texts), default=0)
     head = min(MOST_HEAD_PX, round(len(title) * 6.6) + ROOM_PX)
     return max(LEAST_PX, head, round(longest * DIGIT_PX) + ROOM_PX)

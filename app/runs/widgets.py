@@ -82,19 +82,19 @@ def devices(state: DeviceState) -> None:
         html.draw(html.table(["GPU", "busy", "memory, GB", "temperature, °C"], gpu_rows, numeric=range(1, 4)))
 
 
-def _elsewhere_rows(machines: Sequence[NodeState]) -> list[list[html.Cell]]:
+def _elsewhere_rows(nodes: Sequence[NodeState]) -> list[list[html.Cell]]:
     """The machines of the cluster: a row for each run there, and what is free."""
     rows = []
-    for machine in machines:
-        name = html.text(machine.name)
+    for node in nodes:
+        name = html.text(node.name)
         rows += [
             [name, _who(holder), html.text(_numbers(holder.cores)), html.text(_numbers(holder.gpus) or "–")]
-            for holder in machine.held
+            for holder in node.held
         ]
-        if machine.words:
-            rows.append([name, html.text(machine.words, "dim"), html.text("–"), html.text("–")])
+        if node.words:
+            rows.append([name, html.text(node.words, "dim"), html.text("–"), html.text("–")])
         else:
-            free = [html.text(_numbers(numbers) or "–") for numbers in (machine.free_cores, machine.free_gpus)]
+            free = [html.text(_numbers(numbers) or "–") for numbers in (node.free_cores, node.free_gpus)]
             rows.append([name, html.text("free", "dim"), *free])
     return rows
 
@@ -157,7 +157,7 @@ class ListView:
         """As the address says it, without what is so anyway."""
         query = self.query
         state = [ANY, *query.facets.get("state", [])][-1]
-        said: dict[str, list[str]] = {
+        parameters: dict[str, list[str]] = {
             "find": [query.find],
             "state": [state] if state != ANY else [],
             **{facet: list(query.facets.get(facet, [])) for facet in LABELS},
@@ -173,7 +173,7 @@ class ListView:
             "sort": [query.sort] if query.sort != "started" else [],
             "down": [] if query.down else ["false"],
         }
-        return {key: values for key, values in said.items() if any(values)}
+        return {key: values for key, values in parameters.items() if any(values)}
 
 
 def _end(value: float | None) -> list[str]:
@@ -189,14 +189,14 @@ def known_keys(address: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]
 def filters(
     records: Sequence[RunRecord],
     states: Sequence[str],
-    asked: Mapping[str, Sequence[str]],
+    address: Mapping[str, Sequence[str]],
     parameters: Sequence[str],
     values: Callable[[str], Mapping[str, str]],
 ) -> ListView:
     """The widgets that say which runs are listed, in which order and with which columns, all of it in the address.
 
-    `asked` is what the address says, which may be of runs that are not there any more. `parameters`: the names of all;
-    `values` of one of them, by run.
+    `address` holds the query parameters, which may name values that no run has any more. `parameters`: the names of
+    all parameters; `values` returns the values of one of them, by run.
     """
     metrics = run_query.metrics(records)
     names = [*metrics, *(f"{PARAMETER}{name}" for name in parameters)]
@@ -211,17 +211,17 @@ def filters(
         facets = {}
         for place, (facet, label) in zip(st.columns(2) * 3, {**LABELS, "tag": "Tags"}.items(), strict=True):
             with place:
-                facets[facet] = _several(label, facet, offered[facet], asked)
+                facets[facet] = _several(label, facet, offered[facet], address)
         tags = facets.pop("tag")
-        by = _several("Metric or parameter", "by", names, asked, "Metrics count by their last value.")
-        ranges, chosen = _of_each(by, asked, values)
+        by = _several("Metric or parameter", "by", names, address, "Metrics count by their last value.")
+        ranges, chosen = _of_each(by, address, values)
         trials = st.toggle("Show trials of searches", key="trials", bind="query-params")
         tests = st.toggle("Show measurements and tests", key="tests", bind="query-params",
                           help="Runs that Plan, learning-rate tests and largest-batch tests made.")  # fmt: skip
     with st.popover("Columns", icon=":material/view_column:"):
-        columns = _several("Metrics and parameters", "columns", names, asked)
+        columns = _several("Metrics and parameters", "columns", names, address)
         group = st.selectbox("Group by", [NO_GROUP, *FACETS], key="group", bind="query-params")
-        orders = list(dict.fromkeys([*run_query.ORDERS, *names, *asked.get("sort", ())]))
+        orders = list(dict.fromkeys([*run_query.ORDERS, *names, *address.get("sort", ())]))
         sort = st.selectbox(
             "Sort by", orders, key="sort", bind="query-params", help="Metrics sort by their last value."
         )
@@ -233,7 +233,7 @@ def filters(
 
 
 def _of_each(
-    names: Sequence[str], asked: Mapping[str, Sequence[str]], values: Callable[[str], Mapping[str, str]]
+    names: Sequence[str], address: Mapping[str, Sequence[str]], values: Callable[[str], Mapping[str, str]]
 ) -> tuple[dict[str, ValueRange], dict[str, Sequence[str]]]:
     """Of each metric or parameter the two ends of a range; the values of a parameter that is no number."""
     ranges: dict[str, ValueRange] = {}
@@ -242,7 +242,7 @@ def _of_each(
         parameter = name.removeprefix(PARAMETER)
         words = run_query.choices(values(parameter)) if name.startswith(PARAMETER) else None
         if words is not None:
-            chosen[name] = _several(parameter, f"{IS}{name}", words, asked)
+            chosen[name] = _several(parameter, f"{IS}{name}", words, address)
             continue
         with st.container(horizontal=True, vertical_alignment="bottom"):
             low = number_box(f"{plain_label(name)} from", None, f"{FROM}{name}", empty="any", in_address=True)
@@ -260,8 +260,8 @@ def plain_label(text: str) -> str:
 
 
 def _several(
-    label: str, key: str, offered: Sequence[str], asked: Mapping[str, Sequence[str]], words: str | None = None
+    label: str, key: str, offered: Sequence[str], address: Mapping[str, Sequence[str]], words: str | None = None
 ) -> list[str]:
-    values = list(dict.fromkeys([*offered, *asked.get(key, ())]))
+    values = list(dict.fromkeys([*offered, *address.get(key, ())]))
     placeholder = "none" if key == "columns" else "any"
     return st.multiselect(plain_label(label), values, key=key, bind="query-params", placeholder=placeholder, help=words)

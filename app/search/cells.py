@@ -53,8 +53,8 @@ def _card(stored: Stored, index: int, cell: SearchCell, search: SearchView | Non
         machines = machines_of(resources.workspace())
         problems = search_requests.lacking_gpus(read_search(cell.body, base, description), description, machines)
     stale = data.stale(search, cell.body, base, description) if search is not None and not problems else ""
-    told = [*problems, *data_path_problems(base or cell.body.get("config") or {}, description)]
-    intent = widgets.search_card(cell.name, cell.body, search, stale, _best(search), told, stored.stamp)
+    notices = [*problems, *data_path_problems(base or cell.body.get("config") or {}, description)]
+    intent = widgets.search_card(cell.name, cell.body, search, stale, _best(search), notices, stored.stamp)
     if turned(stored, cell, base or cell.body.get("config") or {}):
         st.rerun()
     if intent is None:

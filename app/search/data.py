@@ -52,7 +52,7 @@ def goal_of(body: Mapping[str, Any], name: str) -> Goal | None:
     """What the body says is better of one of its objectives."""
     written = body.get("objective")
     items = written if isinstance(written, list | tuple) else [written]
-    return next((told[1] for item in items if (told := directions.named(item)) and told[0] == name), None)
+    return next((pair[1] for item in items if (pair := directions.named(item)) and pair[0] == name), None)
 
 
 def without_goal(body: Mapping[str, Any]) -> list[str]:
@@ -65,7 +65,10 @@ def turned(body: Mapping[str, Any], name: str, goal: Goal) -> Body:
     written = body.get("objective")
     items = written if isinstance(written, list | tuple) else [written]
     names = objectives(body)
-    items = [directions.written(name, goal) if said == name else item for said, item in zip(names, items, strict=True)]
+    items = [
+        directions.written(name, goal) if objective == name else item
+        for objective, item in zip(names, items, strict=True)
+    ]
     return {**body, "objective": items[0] if len(items) == 1 else items}
 
 
@@ -204,8 +207,8 @@ def base_of(notebook: Notebook, body: Mapping[str, Any]) -> dict[str, Any] | Non
 
 def stale(search: SearchView, body: Mapping[str, Any], base: Mapping[str, Any] | None, description: Description) -> str:
     """As `launch.stale`."""
-    asked = search.folder.request()
-    return search_requests.stale(asked.identity, asked.modules, body, base, description)
+    request = search.folder.request()
+    return search_requests.stale(request.identity, request.modules, body, base, description)
 
 
 def run(workspace: Workspace, stored: Stored, cell: SearchCell, description: Description) -> SearchFolder:
@@ -284,14 +287,14 @@ def with_best(
     """
     config = resolve(spec, record.point, description)
     name = edit.unique_name(notebook, f"{search.name}-best")
-    at, repeats = None, max(1, spec.seeds)
+    position, repeats = None, max(1, spec.seeds)
     for index, cell in enumerate(notebook.cells):
         if isinstance(cell, SearchCell) and cell.name == search.request.cell:
-            at = index + 1
+            position = index + 1
             base = notebook.experiment(str(cell.body.get("experiment", "")))
             repeats = base.repeats if base else repeats
     reached = ", ".join(
         f"{objective.name} {trial_data.reached(record, spec, i)}" for i, objective in enumerate(spec.objectives)
     )
     remark = f"Begun from trial {record.number} of {search.name}: {reached} at {trial_data.words(record, spec)}"
-    return edit.put_experiment(notebook, name, config, repeats, at=at, remark=remark), name
+    return edit.put_experiment(notebook, name, config, repeats, at=position, remark=remark), name

@@ -82,7 +82,7 @@ def colour_axis(shades: Shades, title: str, dark: bool) -> dict[str, object]:
         "colorscale": colorscale(dark),
         "colorbar": {
             "title": {"text": title, "side": "right", "font": {"size": 12, "color": dim(dark)}},
-            "tickvals": [at for at, _ in ticks],
+            "tickvals": [position for position, _ in ticks],
             "ticktext": [label for _, label in ticks],
             "tickfont": {"size": 11.5, "color": dim(dark)},
             "thickness": 11,
@@ -114,9 +114,9 @@ def figure(dark: bool, height: int) -> go.Figure:
     return go.Figure(layout={"template": charts.template(dark), "height": height, "hovermode": "closest"})
 
 
-def marker(known: str, dark: bool, size: float | None = None) -> dict[str, object]:
+def marker(kind: str, dark: bool, size: float | None = None) -> dict[str, object]:
     """The marker of one kind of trial; thin crosses are drawn by their outline alone."""
-    look = LOOKS[known]
+    look = LOOKS[kind]
     colour = look.colour(dark)
     outline = {"width": 1.8, "color": colour} if look.symbol == "x-thin" else {"width": 0.7, "color": ground(dark)}
     if look.symbol.endswith("open"):

@@ -189,10 +189,10 @@ def _better(search: SearchView) -> None:
             st.caption(f"{name}: {direction.words}. {remedy}")
 
 
-def _title(known: SearchView) -> None:
+def _title(drawn: SearchView) -> None:
     """Name and state. The page is drawn anew when the state has changed."""
-    search = data.view(known.folder)
-    if search.state != known.state:
+    search = data.view(drawn.folder)
+    if search.state != drawn.state:
         st.rerun()
     widgets.title(search)
 
@@ -204,13 +204,13 @@ def _buttons(search: SearchView) -> None:
     try:
         spec = resources.search_spec(search.folder)
         start = trial_data.best(resources.search_records(search.folder), spec)
-        intent, given = widgets.buttons(search, url, spec, start.point if start else {}, version)
+        intent, value = widgets.buttons(search, url, spec, start.point if start else {}, version)
     except ConfigError:
-        intent, given = widgets.buttons(search, url, None, {}, version)
+        intent, value = widgets.buttons(search, url, None, {}, version)
     if intent is None:
         return
     try:
-        _act(intent, given, search)
+        _act(intent, value, search)
     except ConfigError as error:
         state.clicks().mark_handled(widgets.KEYS[intent], done=False)
         st.error(str(error), icon=":material/error:")
@@ -230,7 +230,7 @@ def _experiment_id(search: SearchView) -> str:
         return "0"  # the store has been emptied; MLflow then says so itself
 
 
-def _act(intent: Intent, given: widgets.Given, search: SearchView) -> None:
+def _act(intent: Intent, value: widgets.Given, search: SearchView) -> None:
     description = resources.description()
     if intent == "stop":
         search_requests.stop(search.folder)
@@ -238,18 +238,18 @@ def _act(intent: Intent, given: widgets.Given, search: SearchView) -> None:
     elif intent == "resume":
         search_requests.resume(search.folder, description)
         state.say(f"Resumed {search.name}.", ":material/resume:")
-    elif intent == "add trials" and isinstance(given, int):
-        search_requests.resume(search.folder, description, trials=max(search.trials, search.done) + given)
-        state.say(f"Added {given} trials.", ":material/add:")
-    elif intent == "add point" and isinstance(given, dict):
-        _give(search, given)
+    elif intent == "add trials" and isinstance(value, int):
+        search_requests.resume(search.folder, description, trials=max(search.trials, search.done) + value)
+        state.say(f"Added {value} trials.", ":material/add:")
+    elif intent == "add point" and isinstance(value, dict):
+        _give(search, value)
 
 
 def _give(search: SearchView, point: dict[str, Any]) -> None:
     """A study tries no point twice, so one that it knows is named instead. An ended search goes on for it."""
-    known = next((record.number for record in resources.search_records(search.folder) if record.point == point), None)
-    if known is not None:
-        state.say(f"Trial {known} already has this point.", ":material/info:")
+    trial = next((record.number for record in resources.search_records(search.folder) if record.point == point), None)
+    if trial is not None:
+        state.say(f"Trial {trial} already has this point.", ":material/info:")
         return
     search_requests.give(search.folder, [point])
     if not search.live:
@@ -274,7 +274,7 @@ def _use(search: SearchView, number: int) -> None:
         changed, name = data.with_best(notebook, search, record, spec, description)
         return changed
 
-    stored = write(notebooks.read(choice.path), put, said="")
+    stored = write(notebooks.read(choice.path), put, toast="")
     if stored is not None:
         state.say(f"Added {name} to the notebook: trial {number}, {trial_data.words(record, spec)}.")
         st.switch_page(NOTEBOOK.script, query_params=NOTEBOOK.cell(choice.name, name))

@@ -36,9 +36,9 @@ def progress(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool, heigh
     floor, edge = _ends(low, high, log)
     figure = looks.figure(dark, height)
     for name in KINDS:
-        mine = [record for record in ended if kind(record) == name]
-        if mine:
-            figure.add_trace(_marks(name, mine, spec, (floor, edge), dark))
+        subset = [record for record in ended if kind(record) == name]
+        if subset:
+            figure.add_trace(_marks(name, subset, spec, (floor, edge), dark))
     figure.add_trace(_best(ended, spec, (floor, edge), dark))
     last = max(record.number for record in ended)
     figure.update_xaxes(title_text="trial", range=[-0.012 * last - 0.5, 1.012 * last + 0.5])
@@ -57,27 +57,27 @@ def _ends(best: float, worst: float, log: bool) -> tuple[float, float]:
 
 
 def _marks(
-    name: str, mine: Sequence[TrialRecord], spec: SearchSpec, ends: tuple[float, float], dark: bool
+    name: str, records: Sequence[TrialRecord], spec: SearchSpec, ends: tuple[float, float], dark: bool
 ) -> go.Scatter:
     low, high = sorted(ends)
     edge = ends[1]
     heights = []
-    for record in mine:
-        known = (
+    for record in records:
+        result = (
             value(record)
             if name == "finished"
             else (record.curve[-1][1] if name == "pruned" and record.curve else None)
         )
-        heights.append(edge if known is None or not np.isfinite(known) else min(max(known, low), high))
-    small = len(mine) > 300
+        heights.append(edge if result is None or not np.isfinite(result) else min(max(result, low), high))
+    small = len(records) > 300
     return go.Scatter(
-        x=[record.number for record in mine],
+        x=[record.number for record in records],
         y=heights,
         mode="markers",
         name=looks.LOOKS[name].word,
         marker={**looks.marker(name, dark, 5 if small else 6.5), "opacity": 0.7},
-        text=[trial_data.hover(record, spec) for record in mine],
-        customdata=[record.number for record in mine],
+        text=[trial_data.hover(record, spec) for record in records],
+        customdata=[record.number for record in records],
         hovertemplate="%{text}<extra></extra>",
     )
 
@@ -88,10 +88,10 @@ def _best(ended: Sequence[TrialRecord], spec: SearchSpec, ends: tuple[float, flo
     x: list[int] = []
     y: list[float] = []
     for record in sorted(ended, key=lambda each: each.number):
-        known = value(record)
-        if known is not None and (not y or (known < y[-1] if lower else known > y[-1])):
+        result = value(record)
+        if result is not None and (not y or (result < y[-1] if lower else result > y[-1])):
             x.append(record.number)
-            y.append(known)
+            y.append(result)
     if x:
         x.append(max(record.number for record in ended))
         y.append(y[-1])
@@ -151,7 +151,7 @@ def pareto_reading(spec: SearchSpec) -> str:
 
 def pareto(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Figure | None:
     """The chart of quality against cost; None before the first trial with both figures."""
-    placed = [(at, record) for record in records if (at := _place(record, spec)) is not None]
+    placed = [(point, record) for record in records if (point := _place(record, spec)) is not None]
     if not placed:
         return None
     front = _front(placed, spec)
@@ -159,7 +159,7 @@ def pareto(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.F
     rest = [pair for pair in placed if pair[1].number not in numbers]
     figure = looks.figure(dark, PARETO_HEIGHT)
     figure.add_trace(_dots(rest, spec, dark, "dominated", looks.dim(dark), 6.5, 0.4))
-    x, y = [at[0] for at, _ in front], [at[1] for at, _ in front]
+    x, y = [point[0] for point, _ in front], [point[1] for point, _ in front]
     accent = "#0b6e75" if not dark else "#5cc3c6"
     figure.add_trace(
         go.Scatter(
@@ -169,8 +169,8 @@ def pareto(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.F
     )  # fmt: skip
     figure.add_trace(_dots(front, spec, dark, "front", accent, 10, 1.0))
     for update, name, values in (
-        (figure.update_xaxes, _names(spec)[0], [at[0] for at, _ in placed]),
-        (figure.update_yaxes, _names(spec)[1], [at[1] for at, _ in placed]),
+        (figure.update_xaxes, _names(spec)[0], [point[0] for point, _ in placed]),
+        (figure.update_yaxes, _names(spec)[1], [point[1] for point, _ in placed]),
     ):
         update(title_text=name, **_range(values))
     return figure
@@ -195,10 +195,10 @@ def _place(record: TrialRecord, spec: SearchSpec) -> tuple[float, float] | None:
 Placed = tuple[tuple[float, float], TrialRecord]
 
 
-def _front(known: Sequence[Placed], spec: SearchSpec) -> list[Placed]:
+def _front(placed: Sequence[Placed], spec: SearchSpec) -> list[Placed]:
     """The trials that none betters in both, from the cheapest to the dearest."""
     across, up = _lower(spec)
-    ranked = sorted(known, key=lambda pair: (pair[0][0] if across else -pair[0][0], pair[0][1] if up else -pair[0][1]))
+    ranked = sorted(placed, key=lambda pair: (pair[0][0] if across else -pair[0][0], pair[0][1] if up else -pair[0][1]))
     front: list[Placed] = []
     for pair in ranked:
         if not front or (pair[0][1] < front[-1][0][1] if up else pair[0][1] > front[-1][0][1]):
@@ -207,16 +207,16 @@ def _front(known: Sequence[Placed], spec: SearchSpec) -> list[Placed]:
 
 
 def _dots(
-    mine: Sequence[Placed], spec: SearchSpec, dark: bool, name: str, colour: str, size: float, opacity: float
+    placed: Sequence[Placed], spec: SearchSpec, dark: bool, name: str, colour: str, size: float, opacity: float
 ) -> go.Scatter:
     return go.Scatter(
-        x=[at[0] for at, _ in mine],
-        y=[at[1] for at, _ in mine],
+        x=[point[0] for point, _ in placed],
+        y=[point[1] for point, _ in placed],
         mode="markers",
         name=name,
         marker={"size": size, "color": colour, "opacity": opacity, "line": {"width": 0.7, "color": looks.ground(dark)}},
-        text=[trial_data.hover(record, spec) for _, record in mine],
-        customdata=[record.number for _, record in mine],
+        text=[trial_data.hover(record, spec) for _, record in placed],
+        customdata=[record.number for _, record in placed],
         hovertemplate="%{text}<extra></extra>",
     )
 
@@ -249,10 +249,10 @@ def parallel(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go
     """An axis for each dimension, a line for each finished or infeasible trial, coloured by its value; the latter end
     above or below the last axis. None before the first of them."""
     shades = range_of(records, spec)
-    known = [record for record in records if value(record) is not None or record.state == "infeasible"]
-    if not known or shades is None:
+    drawn = [record for record in records if value(record) is not None or record.state == "infeasible"]
+    if not drawn or shades is None:
         return None
-    worst_first = sorted(known, key=lambda record: -1.0 if (v := value(record)) is None else float(shades.of([v])[0]))
+    worst_first = sorted(drawn, key=lambda record: -1.0 if (v := value(record)) is None else float(shades.of([v])[0]))
     position = np.array(
         [MISSING if (v := value(record)) is None else float(shades.of([v])[0]) for record in worst_first],
         dtype=np.float32,
@@ -260,7 +260,7 @@ def parallel(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go
     colour = np.where(position == MISSING, BAD, position)
     axes = [_axis(dimension, worst_first, spec) for dimension in spec.space] + [_values(position, spec, shades.ticks())]
     figure = looks.figure(dark, PARALLEL_HEIGHT)
-    scale_to = [((at - BAD) / (1 - BAD), each) for at, each in looks.colorscale(dark)]
+    scale_to = [((stop - BAD) / (1 - BAD), each) for stop, each in looks.colorscale(dark)]
     bad, border = BAD_COLOURS[dark], scale_to[0][0] - 0.001
     figure.add_trace(
         go.Parcoords(
@@ -279,13 +279,13 @@ def parallel(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go
     return figure
 
 
-def _axis(dimension: Dimension, mine: Sequence[TrialRecord], spec: SearchSpec) -> dict[str, object]:
+def _axis(dimension: Dimension, records: Sequence[TrialRecord], spec: SearchSpec) -> dict[str, object]:
     name = spec.called(dimension.name.rsplit(".", 1)[-1])
     if can_be_axis(dimension):
         along = scale(dimension)
-        at = [
+        places = [
             along.position(record.point[dimension.name]) if dimension.name in record.point else MISSING
-            for record in mine
+            for record in records
         ]
         ticks = along.ticks()
     else:
@@ -294,15 +294,17 @@ def _axis(dimension: Dimension, mine: Sequence[TrialRecord], spec: SearchSpec) -
         ]
         step = (1 - 2 * ASIDE) / max(len(labels) - 1, 1)
         chosen = [
-            dimension.label(record.point[dimension.name]) if dimension.name in record.point else "" for record in mine
+            dimension.label(record.point[dimension.name]) if dimension.name in record.point else ""
+            for record in records
         ]
-        at = [
+        places = [
             ASIDE + labels.index(each) * step + _aside(record.number) if each in labels else MISSING
-            for record, each in zip(mine, chosen, strict=True)
+            for record, each in zip(records, chosen, strict=True)
         ]
         ticks = [(ASIDE + i * step, label) for i, label in enumerate(labels)]
     return {
-        "label": name, "values": np.array(at, dtype=np.float32), "range": [min([-0.03, *at]), max([1.03, *at])],
+        "label": name, "values": np.array(places, dtype=np.float32),
+        "range": [min([-0.03, *places]), max([1.03, *places])],
         "tickvals": [tick for tick, _ in ticks], "ticktext": [label for _, label in ticks],
     }  # fmt: skip
 

@@ -53,12 +53,12 @@ def best(records: Sequence[TrialRecord], spec: SearchSpec) -> TrialRecord | None
 
 def reached(record: TrialRecord, spec: SearchSpec, objective: int = 0) -> str:
     """`0.2103 ± 0.0012`, with a unit where the objective has one; "" for a trial without a value."""
-    known = value(record, objective)
-    if known is None:
+    result = value(record, objective)
+    if result is None:
         return ""
     unit = UNITS.get(amount(spec, spec.objectives[objective].name), "")
     half = record.spread if objective == 0 else None
-    return f"{interval(known, half)}{f' {unit}' if unit else ''}"
+    return f"{interval(result, half)}{f' {unit}' if unit else ''}"
 
 
 def own(record: TrialRecord, spec: SearchSpec, reader: RunReader) -> list[str]:
@@ -118,8 +118,8 @@ def notes(spec: SearchSpec, progress: SearchProgress | None) -> list[str]:
 def resolution(records: Sequence[TrialRecord], spec: SearchSpec) -> str:
     """Whether the seeds tell the best trial from the next, said aloud; "" where they do or nothing is known."""
     lower = spec.objectives[0].lower
-    known = [(reached_, record) for record in records if (reached_ := value(record)) is not None]
-    ranked = sorted(known, key=lambda pair: pair[0] if lower else -pair[0])
+    pairs = [(reached_, record) for record in records if (reached_ := value(record)) is not None]
+    ranked = sorted(pairs, key=lambda pair: pair[0] if lower else -pair[0])
     if len(ranked) < 2:
         return ""
     (first, best_record), (second, _) = ranked[:2]
@@ -153,14 +153,14 @@ def factors(records: Sequence[TrialRecord], spec: SearchSpec, description: Descr
     """By the number of a trial what its learning rate was multiplied with; without those where that is not known."""
     if spec.rate is None or per_batch(spec) is None or not spec.has("learning_rate"):
         return {}
-    known: dict[str, float | None] = {}
+    by_point: dict[str, float | None] = {}
     numbers: dict[int, float] = {}
     for record in records:
         rest = {name: value for name, value in record.point.items() if name != "learning_rate"}
         key = repr(sorted(rest.items()))  # the factor depends on all but the rate itself
-        if key not in known:
-            known[key] = _factor(record, spec, description)
-        if (factor := known[key]) is not None:
+        if key not in by_point:
+            by_point[key] = _factor(record, spec, description)
+        if (factor := by_point[key]) is not None:
             numbers[record.number] = factor
     return numbers
 
@@ -254,19 +254,19 @@ def importance(records: Sequence[TrialRecord], spec: SearchSpec) -> dict[str, fl
     lower = spec.objectives[0].lower
     study = optuna.create_study(direction="minimize" if lower else "maximize")
     distributions = {dimension.name: _distribution(finished, spec, dimension.name) for dimension in spec.space}
-    known = {name: distribution for name, distribution in distributions.items() if distribution is not None}
+    varying = {name: distribution for name, distribution in distributions.items() if distribution is not None}
     study.add_trials(
         [
             optuna.trial.create_trial(
-                params={name: _stored(spec, record, name) for name in known},
-                distributions=known,
+                params={name: _stored(spec, record, name) for name in varying},
+                distributions=varying,
                 value=value(record),
             )
             for record in finished
-            if all(name in record.point for name in known)
+            if all(name in record.point for name in varying)
         ]
     )
-    if len(study.trials) < FEWEST or not known:
+    if len(study.trials) < FEWEST or not varying:
         return None
     importances = PedAnovaImportanceEvaluator().evaluate(study)
     total = sum(importances.values())
@@ -278,8 +278,8 @@ def importance(records: Sequence[TrialRecord], spec: SearchSpec) -> dict[str, fl
 
 def _stored(spec: SearchSpec, record: TrialRecord, name: str) -> Any:
     dimension = spec.dimension(name)
-    given = record.point[name]
-    return dimension.label(given) if not dimension.ordered else given
+    raw = record.point[name]
+    return dimension.label(raw) if not dimension.ordered else raw
 
 
 def _distribution(records: Sequence[TrialRecord], spec: SearchSpec, name: str) -> "BaseDistribution | None":

@@ -58,8 +58,8 @@ def draw(
     named_parts = panels(records, spec, categories) or [("", [])]
     cells = FINE if len(named_parts) == 1 else COARSE
     parts = [
-        landscape(mine, spec, x, y, colour, objective=objective, title=title, cells=cells)
-        for title, mine in named_parts
+        landscape(group, spec, x, y, colour, objective=objective, title=title, cells=cells)
+        for title, group in named_parts
     ]
     best = _best(records, spec, objective)
     across, up = scale(spec.dimension(x)), scale(spec.dimension(y))
@@ -80,8 +80,10 @@ def draw(
 def _best(records: Sequence[TrialRecord], spec: SearchSpec, objective: int) -> int | None:
     """The number of the best trial by this objective."""
     sign = 1 if spec.objectives[objective].lower else -1
-    known = [(sign * reached, record.number) for record in records if (reached := value(record, objective)) is not None]
-    return min(known)[1] if known else None
+    values = [
+        (sign * reached, record.number) for record in records if (reached := value(record, objective)) is not None
+    ]
+    return min(values)[1] if values else None
 
 
 def _layout(
@@ -152,18 +154,18 @@ def _panel(part: Landscape, spec: SearchSpec, dark: bool, legend: set[str], best
     if "finished" in part.trials and "finished" not in legend:
         traces.append(_finished_key(dark, legend))
     traces += [_marks(part, name, spec, dark, legend) for name in KINDS if name in part.trials and name != "waiting"]
-    for at, record in zip(part.positions["finished"], part.trials.get("finished", []), strict=True):
+    for position, record in zip(part.positions["finished"], part.trials.get("finished", []), strict=True):
         if record.number == best:
-            traces.append(_star(float(at[0]), float(at[1]), legend))
+            traces.append(_star(float(position[0]), float(position[1]), legend))
     return traces
 
 
-def _field(shown: ShadeGrid, dark: bool) -> Trace:
+def _field(grid: ShadeGrid, dark: bool) -> Trace:
     return {
         "type": "contour",
-        "x": looks.numbers(shown.x),
-        "y": looks.numbers(shown.y),
-        "z": looks.numbers(shown.shade),
+        "x": looks.numbers(grid.x),
+        "y": looks.numbers(grid.y),
+        "z": looks.numbers(grid.shade),
         "coloraxis": "coloraxis",
         "contours": {"coloring": "heatmap", "start": 0.1, "end": 0.9, "size": 0.1},
         "line": {"width": 0.5, "color": "rgba(20,24,27,0.5)" if dark else "rgba(255,255,255,0.45)"},
@@ -174,14 +176,14 @@ def _field(shown: ShadeGrid, dark: bool) -> Trace:
     }
 
 
-def _refused(shown: ShadeGrid, dark: bool, legend: set[str]) -> list[Trace]:
+def _refused(grid: ShadeGrid, dark: bool, legend: set[str]) -> list[Trace]:
     """The tint where the trials near by could not run, with its key; nothing where all could."""
-    if not shown.refused.any():
+    if not grid.refused.any():
         return []
     colour = looks.LOOKS["diverged"].colour(dark)
     tint: Trace = {
-        "type": "heatmap", "x": looks.numbers(shown.x), "y": looks.numbers(shown.y),
-        "z": looks.numbers(np.where(shown.refused, 1.0, np.nan)), "colorscale": [[0, colour], [1, colour]],
+        "type": "heatmap", "x": looks.numbers(grid.x), "y": looks.numbers(grid.y),
+        "z": looks.numbers(np.where(grid.refused, 1.0, np.nan)), "colorscale": [[0, colour], [1, colour]],
         "showscale": False, "hoverinfo": "skip", "opacity": 0.2 if dark else 0.12,
     }  # fmt: skip
     marker = {"symbol": "square", "size": 11, "color": colour, "opacity": 0.35 if dark else 0.25}
@@ -191,7 +193,7 @@ def _refused(shown: ShadeGrid, dark: bool, legend: set[str]) -> list[Trace]:
 
 
 def _marks(part: Landscape, name: str, spec: SearchSpec, dark: bool, legend_names: set[str]) -> Trace:
-    places, mine = part.positions[name], part.trials[name]
+    places, trials = part.positions[name], part.trials[name]
     many = sum(len(each) for each in part.trials.values()) > MANY
     marker = looks.marker(name, dark, 6 if many else None)
     legend = _legend(name, looks.LOOKS[name].word, legend_names)
@@ -204,7 +206,7 @@ def _marks(part: Landscape, name: str, spec: SearchSpec, dark: bool, legend_name
     return {
         "type": "scatter", "mode": "markers", "marker": marker,
         "x": looks.numbers(places[:, 0]), "y": looks.numbers(places[:, 1]),
-        "text": [trial_data.hover(trial, spec) for trial in mine], "customdata": [trial.number for trial in mine],
+        "text": [trial_data.hover(trial, spec) for trial in trials], "customdata": [trial.number for trial in trials],
         "hovertemplate": "%{text}<extra></extra>", **legend,
     }  # fmt: skip
 

@@ -43,7 +43,7 @@ def search_card(
 
     `page` tells this state of the notebook from others.
     """
-    intent = _head(name, search, stale, any(one.severity == "error" for one in problems), page)
+    intent = _head(name, search, stale, any(problem.severity == "error" for problem in problems), page)
     html.draw(summary(body, f"of {body['experiment']}" if body.get("experiment") else ""))
     show_problems(problems)
     if search is not None:
@@ -93,8 +93,8 @@ def _main_button(name: str, search: SearchView | None, stale: str, blocked: bool
 def summary(body: Mapping[str, Any], what: str) -> str:
     """What is varied over what, `what` of, what a batch size means, the budget: one line."""
     parts = [what, scaling_words(body), *budget_words(body)]
-    shown = [f"<b>{escape(space_words(body))}</b>", *(escape(part) for part in parts if part)]
-    return f'<div class="sb-summary">{" · ".join(shown)}</div>'
+    pieces = [f"<b>{escape(space_words(body))}</b>", *(escape(part) for part in parts if part)]
+    return f'<div class="sb-summary">{" · ".join(pieces)}</div>'
 
 
 def progress(search: SearchView) -> None:
@@ -180,7 +180,7 @@ def buttons(
     """
     with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center"):
         intent: Intent | None = None
-        given: Given = None
+        value: Given = None
         now = f"{search.id}.{version}.{search.state}"
         if search.live and press_button(
             "Stop", KEYS["stop"], now, icon=":material/stop:", disabled=search.state == "stopping"
@@ -193,14 +193,14 @@ def buttons(
                 more = number_box("More trials", MORE_TRIALS, f"more-trials-{version}", whole=True)
                 wrong = check_value("trials", more, Field("trials", "int", required=True, minimum=1))
                 if _given("Add", KEYS["add trials"], now, [wrong] if wrong else []) and isinstance(more, int):
-                    intent, given = "add trials", more
+                    intent, value = "add trials", more
             with st.popover("Add a point", icon=":material/add_location:", key=f"point-{version}"):
                 point, refused = _point(spec, start, f"point-{version}")
                 if _given("Try next", KEYS["add point"], now, refused):
-                    intent, given = "add point", point
+                    intent, value = "add point", point
         if mlflow_url:
             st.link_button("Trials in MLflow", mlflow_url, icon=":material/open_in_new:")
-    return intent, given
+    return intent, value
 
 
 def _given(label: str, key: str, now: str, wrong: Sequence[Problem]) -> bool:
@@ -377,9 +377,9 @@ def _cells(row: TrialRow, spec: SearchSpec, factors: Mapping[int, float]) -> dic
         for dimension in spec.space
     }
     values = {f"value.{i}": value for i, value in enumerate(row.values)}
-    asked, factor = row.raw.get("learning_rate"), factors.get(row.number)
+    rate, factor = row.raw.get("learning_rate"), factors.get(row.number)
     if trial_data.per_batch(spec) is not None:
-        point[APPLIED] = asked * factor if isinstance(asked, int | float) and factor is not None else None
+        point[APPLIED] = rate * factor if isinstance(rate, int | float) and factor is not None else None
     return {
         "number": row.number, "state": [row.state], **point, **values, "spread": row.spread, "seconds": row.seconds,
         "why": row.why, "own": row.own,

@@ -68,8 +68,8 @@ class SearchField:
     @property
     def label(self) -> str:
         """Its entry in the list of fields, with the present value: `model.hidden  (now 64)`."""
-        shown = self.title if self.title == self.name else f"{self.title}, {self.name}"
-        return f"{shown}  (now {plain(self.present)})"
+        text = self.title if self.title == self.name else f"{self.title}, {self.name}"
+        return f"{text}  (now {plain(self.present)})"
 
     @property
     def kinds(self) -> list[Kind]:
@@ -213,8 +213,8 @@ def with_preset(
     if runs:
         amounts = [item for item in searches.objectives(preset) if item in AMOUNTS]
         preset["objective"] = [new["objective"], *amounts] if amounts else new["objective"]
-    kept: Body = {key: body[key] for key in ("experiment", "storage") if key in body}
-    return tidy({**new, **preset, **kept, "preset": name})
+    carried: Body = {key: body[key] for key in ("experiment", "storage") if key in body}
+    return tidy({**new, **preset, **carried, "preset": name})
 
 
 def tidy(body: Mapping[str, Any]) -> Body:
@@ -227,15 +227,15 @@ def metrics(config: Mapping[str, Any], description: Description, runs: Sequence[
     return offered([config], runs, description)
 
 
-def with_objectives(said: Sequence[str], better: Mapping[str, Direction], config: Mapping[str, Any]) -> Any:
-    """What to write for the objectives `said`: with what is better of each in `better` where a person says it, or where
-    name and config alone tell something else."""
+def with_objectives(names: Sequence[str], better: Mapping[str, Direction], config: Mapping[str, Any]) -> Any:
+    """The YAML of the objectives `names`. An objective gets its goal from `better` where a person chose it, or where
+    name and config alone give another one."""
     items = []
-    for name in said:
-        told = better.get(name)
+    for name in names:
+        direction = better.get(name)
         alone = directions.of_runs(name, None, (), [config])
-        plain = told is None or (told.source != "said" and told.lower == alone.lower)
-        goal: Goal | None = None if plain or told is None else "min" if told.lower else "max"
+        plain = direction is None or (direction.source != "said" and direction.lower == alone.lower)
+        goal: Goal | None = None if plain or direction is None else "min" if direction.lower else "max"
         items.append(directions.written(name, goal))
     return items[0] if len(items) == 1 else items
 
@@ -319,12 +319,12 @@ def suggested_name(body: Mapping[str, Any], notebook: Notebook) -> str:
 
 def put(notebook: Notebook, name: str, body: Body) -> Notebook:
     """The search cell as `body` says: changed in place, or new below its experiment and the searches that follow it."""
-    at = None
+    position = None
     for index, cell in enumerate(notebook.cells):
         named = not isinstance(cell, Note) and cell.name == body.get("experiment")
-        if named or (at == index and isinstance(cell, SearchCell)):
-            at = index + 1
-    return edit.put_search(notebook, name, body, at=at)
+        if named or (position == index and isinstance(cell, SearchCell)):
+            position = index + 1
+    return edit.put_search(notebook, name, body, at=position)
 
 
 def cell_text(notebook: Notebook, name: str, body: Body) -> str:

@@ -88,11 +88,15 @@ def _load(choice: NotebookChoice, cell: str, experiment: str, description: Descr
     state.remember(OPENED, stored)
     left = drafts.load(resources.workspace(), SavedSetup, choice.name, data.address(*source[1:]))
     if left is not None:
-        saved, at = left
-        return state.reset_search_draft(source, saved.body, saved.name, saved.step, at)
+        saved, left_at = left
+        return state.reset_search_draft(source, saved.body, saved.name, saved.step, left_at)
     if cell:
-        known = stored.notebook.search(cell)
-        return state.reset_search_draft(source, copy.deepcopy(known.body), known.name) if known is not None else None
+        search_cell = stored.notebook.search(cell)
+        return (
+            state.reset_search_draft(source, copy.deepcopy(search_cell.body), search_cell.name)
+            if search_cell is not None
+            else None
+        )
     if experiment and stored.notebook.experiment(experiment) is None:
         return None
     first = next((experiment.name for experiment in stored.notebook.experiments()), "")
@@ -160,11 +164,11 @@ def _form(choice: NotebookChoice, draft: SearchDraft, description: Description) 
         name = _name(draft, key)
         _experiment(choice, draft, key)
         fields = search_fields(_config(draft.base) or {}, description)
-        said = widgets.first_step(copy.deepcopy(draft.base), fields, key)
-        body = data.tidy(said.body)
-        if said.preset is not None:
-            _begin_with(said.preset, draft, body, description, _runs(choice, body))
-        elif said.changed:
+        first = widgets.first_step(copy.deepcopy(draft.base), fields, key)
+        body = data.tidy(first.body)
+        if first.preset is not None:
+            _begin_with(first.preset, draft, body, description, _runs(choice, body))
+        elif first.changed:
             _anew(draft, body, name)
     _keep(draft, body, name)
     if (step := widgets.turn(draft.step, key)) != draft.step:
@@ -184,9 +188,9 @@ def _runs(choice: NotebookChoice, body: Body) -> list[RunRecord]:
 
 def _name(draft: SearchDraft, key: str) -> str:
     suggested = data.suggested_name(draft.body, _opened().notebook)
-    said = st.text_input("Name", draft.name, key=f"{key}.name", placeholder=suggested, disabled=bool(draft.source[1]),
+    text = st.text_input("Name", draft.name, key=f"{key}.name", placeholder=suggested, disabled=bool(draft.source[1]),
                          help="Names the cell and the search. Empty: made from the choices below.")  # fmt: skip
-    return said.strip()
+    return text.strip()
 
 
 def _experiment(choice: NotebookChoice, draft: SearchDraft, key: str) -> None:
@@ -245,7 +249,7 @@ def _plan(choice: NotebookChoice, draft: SearchDraft, description: Description) 
     name = draft.name or data.suggested_name(body, opened.notebook)
     config, machine = _config(body), this_machine()
     if not body.get("space"):
-        widgets.plan_buttons(blocked=True, shown=str(draft.version))
+        widgets.plan_buttons(blocked=True, stamp=str(draft.version))
         st.caption("Choose the search space to see what the search would do.")
         return None
     problems = [*notebooks.name_problems(opened.notebook, name, draft.source[1]),
@@ -298,7 +302,7 @@ def _finish(intent: widgets.Intent, choice: NotebookChoice, draft: SearchDraft, 
         return data.put(notebook, name, body)
 
     key = widgets.KEYS[intent]
-    stored = write(_opened(), put, said="" if intent == "start" else f"Saved {name}.")
+    stored = write(_opened(), put, toast="" if intent == "start" else f"Saved {name}.")
     if stored is None:
         state.clicks().mark_handled(key, done=False)
         return  # the page says why

@@ -102,23 +102,23 @@ def _ends(field: SearchField, kind: Kind, written: Any, key: str) -> Any:
 def _list(field: SearchField, kind: Kind, written: Any, key: str) -> Any:
     """Choices to tick where the field has names for them, else a list in words: `16, 32, 64`."""
     label = f"Values of {field.name}"
-    known = field.field.choices if field.field.type in ("enum", "class") else []
+    choices = field.field.choices if field.field.type in ("enum", "class") else []
     if field.field.type == "bool":
-        known = [True, False]
-    if kind == "values" and known and isinstance(written, list) and all(value in known for value in written):
-        return st.multiselect(label, known, written, key=key, format_func=plain, label_visibility="collapsed",
+        choices = [True, False]
+    if kind == "values" and choices and isinstance(written, list) and all(value in choices for value in written):
+        return st.multiselect(label, choices, written, key=key, format_func=plain, label_visibility="collapsed",
                               placeholder="Choose some")  # fmt: skip
     return _free(label, written, key)
 
 
 def _free(label: str, written: Any, key: str) -> Any:
     """Several values with commas between them; what is no YAML comes back as text, which the validation refuses."""
-    shown = ", ".join(plain(value) for value in written) if isinstance(written, list) else plain(written)
-    said = st.text_input(label, shown, key=key, label_visibility="collapsed", placeholder="16, 32, 64")
+    text = ", ".join(plain(value) for value in written) if isinstance(written, list) else plain(written)
+    typed = st.text_input(label, text, key=key, label_visibility="collapsed", placeholder="16, 32, 64")
     try:
-        return yaml.load(f"[{said}]")
+        return yaml.load(f"[{typed}]")
     except ConfigError:
-        return said
+        return typed
 
 
 def _rule(row: Row, key: str) -> None:
@@ -214,31 +214,31 @@ def _cards(chosen: str, begun: bool, key: str) -> str | None:
         (OWN, OWN_TITLE, OWN_TEXT),
     ]
     for place, (name, title, text) in zip(st.columns(len(cards)), cards, strict=True):
-        mine = name == chosen and (begun or name != OWN)
-        state = "chosen" if mine else "free"
+        is_chosen = name == chosen and (begun or name != OWN)
+        state = "chosen" if is_chosen else "free"
         with place, st.container(border=True, height="stretch", key=f"{key}.preset-{state}-{name or 'own'}"):
             html.draw(f'<div class="sb-card"><b>{escape(title)}</b><span>{escape(text)}</span></div>')
-            if st.button("Chosen" if mine else "Choose", key=f"{key}.choose-{name or 'own'}", type="tertiary",
-                         disabled=mine, icon=":material/check:" if mine else None,
-                         help=None if mine else f"Begin with: {title}"):  # fmt: skip
+            if st.button("Chosen" if is_chosen else "Choose", key=f"{key}.choose-{name or 'own'}", type="tertiary",
+                         disabled=is_chosen, icon=":material/check:" if is_chosen else None,
+                         help=None if is_chosen else f"Begin with: {title}"):  # fmt: skip
                 pressed = name
     return pressed
 
 
 def _space(space: Mapping[str, Any], fields: Sequence[SearchField], key: str) -> tuple[Body, bool]:
     """The dimensions in rows, and a list of all fields to add one from; whether one came or went."""
-    known = {field.name: field for field in fields}
+    by_name = {field.name: field for field in fields}
     drawn: Body = {}
     changed = False
     if space:
         dimension_heads()
     for name, row in space.items():
-        field = known.get(name) or SearchField(name, name, None, Field(name, "json"))
-        said = dimension(field, mapping(row), f"{key}.{name}")
-        if said is None:
+        field = by_name.get(name) or SearchField(name, name, None, Field(name, "json"))
+        new_row = dimension(field, mapping(row), f"{key}.{name}")
+        if new_row is None:
             changed = True
         else:
-            drawn[name] = said
+            drawn[name] = new_row
     rest = [field for field in fields if field.name not in space]
     added = st.selectbox("Add a field", rest, None, format_func=lambda field: field.label, key=f"{key}.add",
                          placeholder="Any field of the config: type part of its name")  # fmt: skip
@@ -287,9 +287,9 @@ def second_step(body: Body, offered: OfferedMetrics, key: str, simulated: bool) 
     st.header("Budget")
     _budget(body, key)
     st.header("Machine")
-    said = body.get("exclusive")
-    wanted = st.toggle("Exclusive: makes times comparable", bool(said), key=f"{key}.exclusive")
-    body["exclusive"] = said if wanted and said else wanted
+    exclusive = body.get("exclusive")
+    wanted = st.toggle("Exclusive: makes times comparable", bool(exclusive), key=f"{key}.exclusive")
+    body["exclusive"] = exclusive if wanted and exclusive else wanted
     st.caption(SIMULATED_TEXT if simulated else EXCLUSIVE_TEXT)
     left, right = st.columns(2)
     with left:
@@ -302,14 +302,14 @@ def second_step(body: Body, offered: OfferedMetrics, key: str, simulated: bool) 
 def _objectives(body: Body, offered: OfferedMetrics, key: str) -> None:
     names = objectives(body)
     options = list(dict.fromkeys([*offered.metrics, *AMOUNTS, *names]))
-    told = {}
+    directions = {}
     left, middle, right = st.columns([2, 2, 1])
     with left:
         first = st.selectbox("Objective", options, options.index(names[0]) if names else 0, key=f"{key}.objective",
                              accept_new_options=True, placeholder="Choose one, or type its name",
                              help="The metric to optimize. Or type another name.") or ""  # fmt: skip
         if first and first not in AMOUNTS:
-            told[first] = choose_better(offered.better(first), goal_of(body, first), f"{key}.better.{first}")
+            directions[first] = choose_better(offered.better(first), goal_of(body, first), f"{key}.better.{first}")
     with middle:
         others = [NOTHING, *(name for name in options if name != first)]
         second = names[1] if len(names) > 1 and names[1] != first else NOTHING
@@ -318,8 +318,8 @@ def _objectives(body: Body, offered: OfferedMetrics, key: str) -> None:
                              help="With two objectives the search looks for the Pareto front: points that no other "
                                   "point beats in both.")  # fmt: skip
         if other != NOTHING and other not in AMOUNTS:
-            told[other] = choose_better(offered.better(other), goal_of(body, other), f"{key}.better2.{other}")
-    body["objective"] = with_objectives([first] if other == NOTHING else [first, other], told, offered.config)
+            directions[other] = choose_better(offered.better(other), goal_of(body, other), f"{key}.better2.{other}")
+    body["objective"] = with_objectives([first] if other == NOTHING else [first, other], directions, offered.config)
     with right:
         target = body.get("target")
         body["target"] = number_box("Target", target, f"{key}.target", empty="none", hint=HELP["target"])
@@ -328,16 +328,16 @@ def _objectives(body: Body, offered: OfferedMetrics, key: str) -> None:
 def _sampler(body: Body, key: str) -> None:
     sampler = body.get("sampler", "tpe")
     name = next(iter(sampler), "tpe") if isinstance(sampler, dict) else str(sampler)
-    said = _choice("Sampler", SAMPLERS, name, key, HELP["sampler"])
-    body["sampler"] = sampler if said == name else said  # with the seed that a cell may give it
+    method = _choice("Sampler", SAMPLERS, name, key, HELP["sampler"])
+    body["sampler"] = sampler if method == name else method  # with the seed that a cell may give it
 
 
 def _choice(label: str, entries: Mapping[str, MethodChoice], before: str, key: str, hint: str) -> str:
     words = list(entries)
-    said = str(st.selectbox(label, words, words.index(before) if before in words else 0, key=f"{key}.{label}",
+    chosen = str(st.selectbox(label, words, words.index(before) if before in words else 0, key=f"{key}.{label}",
                             format_func=lambda method: entries[method].title, help=hint))  # fmt: skip
-    st.caption(entries[said].text)
-    return said
+    st.caption(entries[chosen].text)
+    return chosen
 
 
 def _budget(body: Body, key: str) -> None:
@@ -360,8 +360,8 @@ def _budget(body: Body, key: str) -> None:
     with amount_column:
         if kind == SECONDS:
             before = body.get("seconds_per_trial") or USUAL_S
-            said = number_box("Seconds", before, f"{key}.seconds", whole=True, empty=f"{USUAL_S} (default)")
-            body["seconds_per_trial"] = USUAL_S if said is None else said
+            typed = number_box("Seconds", before, f"{key}.seconds", whole=True, empty=f"{USUAL_S} (default)")
+            body["seconds_per_trial"] = USUAL_S if typed is None else typed
         else:
             body["seconds_per_trial"] = None
 
@@ -369,8 +369,8 @@ def _budget(body: Body, key: str) -> None:
 def _number(body: Body, name: str, label: str, key: str, default: int | None, hint: str) -> None:
     """A whole number at `name`; the default where it is left empty."""
     empty = "no limit" if default is None else f"{default} (default)"
-    said = number_box(label, body.get(name, default), f"{key}.{name}", whole=True, hint=hint, empty=empty)
-    body[name] = default if said is None else said
+    typed = number_box(label, body.get(name, default), f"{key}.{name}", whole=True, hint=hint, empty=empty)
+    body[name] = default if typed is None else typed
 
 
 def steps(step: int, key: str) -> int:
@@ -391,15 +391,16 @@ Intent = Literal["start", "save"]
 KEYS: Final[dict[Intent, str]] = {"start": "search-start", "save": "search-save"}
 
 
-def plan_buttons(blocked: bool, shown: str) -> Intent | None:
-    """Start search and Save; a click that comes with a mistake is told to be none. `shown`: see `state.Clicks`."""
+def plan_buttons(blocked: bool, stamp: str) -> Intent | None:
+    """Start search and Save. A click while `blocked` has no effect, and a toast says why. `stamp` as in
+    `state.Clicks`."""
     with st.container(horizontal=True, vertical_alignment="center", key="search-buttons"):
         start = press_button(
-            "Start search", KEYS["start"], shown, type="primary", icon=":material/play_arrow:", disabled=blocked,
+            "Start search", KEYS["start"], stamp, type="primary", icon=":material/play_arrow:", disabled=blocked,
             help="Adds the search to the notebook, below its experiment, and starts it. Ctrl+Enter",
         )  # fmt: skip
         save = press_button(
-            "Save", KEYS["save"], shown, icon=":material/save:", disabled=blocked,
+            "Save", KEYS["save"], stamp, icon=":material/save:", disabled=blocked,
             help="Adds the search to the notebook; run it from there. Ctrl+S",
         )  # fmt: skip
     intent: Intent | None = "start" if start else "save" if save else None

@@ -131,11 +131,11 @@ class Child:
         """Whether it is this process that listens on the port; the kernel lets one do so at a time."""
         assert self.process is not None
         try:
-            mine = psutil.Process(self.process.pid).net_connections("tcp4")
+            connections = psutil.Process(self.process.pid).net_connections("tcp4")
         except psutil.NoSuchProcess:
             return False
         return any(
-            connection.status == psutil.CONN_LISTEN and connection.laddr.port == self.port for connection in mine
+            connection.status == psutil.CONN_LISTEN and connection.laddr.port == self.port for connection in connections
         )
 
     def terminate(self, grace_s: float = 5.0) -> None:

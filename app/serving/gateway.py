@@ -60,7 +60,7 @@ button {{ font: inherit; font-weight: 600; padding: .45rem 1.1rem; border: 0; bo
 <li>Or print it again, where FOLDER holds your notebooks:
 <pre>scalebook ui FOLDER --address</pre></li>
 <li><label for="token">Or enter the token alone, which is what follows <b>token=</b> in that address:</label>
-<form method="get">{asked}<input id="token" name="token" type="password" autocomplete="off" spellcheck="false" required>
+<form method="get">{extra}<input id="token" name="token" type="password" autocomplete="off" spellcheck="false" required>
 <button>Open</button></form></li>
 </ul>
 <p class="soft">This browser is then remembered, also after a restart of Scalebook. The token keeps other users
@@ -84,11 +84,11 @@ def refusal_page(address: str, wrong: bool, query: str = "") -> str:
         if wrong
         else "It needs an address with a token. There are three ways in:"
     )
-    asked = "".join(
+    extra = "".join(
         f'<input type="hidden" name="{html.escape(name)}" value="{html.escape(value)}">'
         for name, value in parse_qsl(query, keep_blank_values=True)
     )
-    return _REFUSAL.format(title=title, why=why, address=html.escape(address), asked=asked)
+    return _REFUSAL.format(title=title, why=why, address=html.escape(address), extra=extra)
 
 
 REMEMBERED_S = 30 * 24 * 3600
@@ -125,41 +125,45 @@ class Guard:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        asked = _GuardedRequest(scope)
-        if reason := self._foreign(asked):
+        request = _GuardedRequest(scope)
+        if reason := self._foreign(request):
             await _refuse(scope, send, reason)
-        elif asked.reading and asked.token is not None and (self._known(asked.token) or self._remembered(asked)):
-            await _respond(send, 303, [(b"location", asked.without_token()), *self._cookie()], b"")
-        elif self._may_enter(asked):
-            reserved = asked.wants_html and self._reserved()
+        elif (
+            request.reading and request.token is not None and (self._known(request.token) or self._remembered(request))
+        ):
+            await _respond(send, 303, [(b"location", request.without_token()), *self._cookie()], b"")
+        elif self._may_enter(request):
+            reserved = request.wants_html and self._reserved()
             await self._app(scope, receive, _with_manners(send, RESERVED if reserved else MANNERS))
-        elif asked.wants_html:
-            words = refusal_page(self._address, asked.token is not None, asked.query_without_token().decode("latin-1"))
+        elif request.wants_html:
+            words = refusal_page(
+                self._address, request.token is not None, request.query_without_token().decode("latin-1")
+            )
             await _refuse(scope, send, words, "text/html")
         else:
             await _refuse(scope, send, f"Scalebook: the token is missing or wrong. {WHERE_IT_IS}\n")
 
-    def _foreign(self, asked: "_GuardedRequest") -> str:
+    def _foreign(self, request: "_GuardedRequest") -> str:
         """Why this is not asked by a page of ours at an address of ours; "" if it is."""
-        if len(asked.hosts) != 1 or asked.hosts[0] not in self._ours:
-            name = ascii(", ".join(asked.hosts))[1:-1][:100]
+        if len(request.hosts) != 1 or request.hosts[0] not in self._ours:
+            name = ascii(", ".join(request.hosts))[1:-1][:100]
             return (
                 f"Scalebook does not answer to the name {name or '(none)'}. Open {self._address}; where a proxy or a "
                 "tunnel leads here: scalebook ui --allow-host NAME[:PORT], as the address bar shows it.\n"
             )
-        if any(origin.partition("://")[2] not in self._ours for origin in asked.origins):
+        if any(origin.partition("://")[2] not in self._ours for origin in request.origins):
             return "Scalebook answers only its own pages. This request came from a page of another origin.\n"
-        if asked.embedded:
+        if request.embedded:
             return "Scalebook's pages open in their own tab, never inside a page of another origin.\n"
         return ""
 
-    def _may_enter(self, asked: "_GuardedRequest") -> bool:
-        if self._access.token is None or (asked.path == self._health and asked.reading):
+    def _may_enter(self, request: "_GuardedRequest") -> bool:
+        if self._access.token is None or (request.path == self._health and request.reading):
             return True
-        return self._remembered(asked) or any(self._known(bearer) for bearer in asked.bearers)
+        return self._remembered(request) or any(self._known(bearer) for bearer in request.bearers)
 
-    def _remembered(self, asked: "_GuardedRequest") -> bool:
-        return any(self._known(cookie) for cookie in asked.cookies(self._access.cookie))
+    def _remembered(self, request: "_GuardedRequest") -> bool:
+        return any(self._known(cookie) for cookie in request.cookies(self._access.cookie))
 
     def _known(self, token: str) -> bool:
         """Compared in constant time."""
@@ -170,8 +174,8 @@ class Guard:
         """SameSite=Lax: also who follows a link, from a chat or from one of our servers to the other, is remembered."""
         if self._access.token is None:
             return []
-        kept = f"{self._access.cookie}={self._access.token}; Path=/; Max-Age={REMEMBERED_S}; HttpOnly; SameSite=Lax"
-        return [(b"set-cookie", kept.encode())]
+        cookie = f"{self._access.cookie}={self._access.token}; Path=/; Max-Age={REMEMBERED_S}; HttpOnly; SameSite=Lax"
+        return [(b"set-cookie", cookie.encode())]
 
 
 class _GuardedRequest:

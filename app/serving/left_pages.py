@@ -17,7 +17,7 @@ def leave_out() -> None:
 
 
 def _run_what_is_there(runner: ScriptRunner, rerun_data: RerunData) -> None:
-    here = runner._pages_manager.current_page_script_hash
-    if rerun_data.fragment_id_queue and rerun_data.page_script_hash != here:
+    current_page = runner._pages_manager.current_page_script_hash
+    if rerun_data.fragment_id_queue and rerun_data.page_script_hash != current_page:
         return
     _run_script(runner, rerun_data)

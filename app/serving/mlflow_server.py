@@ -74,14 +74,14 @@ def stay_within(workspace: Workspace) -> None:
     from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
 
     def repository(artifact_uri: str, *arguments: Any, **more: Any) -> LocalArtifactRepository:
-        found = LocalArtifactRepository(artifact_uri, *arguments, **more)
-        if not within(workspace, Path(found.artifact_dir)):
+        local = LocalArtifactRepository(artifact_uri, *arguments, **more)
+        if not within(workspace, Path(local.artifact_dir)):
             words = "The files of this run lie outside the folder of notebooks, or behind a link out of it"
             raise MlflowException(f"{words}, so they are not shown.", error_code=PERMISSION_DENIED)
-        return found
+        return local
 
-    known: dict[str, Any] = get_registered_artifact_repositories()
-    known |= {"": repository, "file": repository}
+    repositories: dict[str, Any] = get_registered_artifact_repositories()
+    repositories |= {"": repository, "file": repository}
 
 
 def main(argv: Sequence[str] | None = None) -> None:

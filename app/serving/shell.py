@@ -48,11 +48,11 @@ IMPORT = re.compile(r"""(?:from|import)\s*["'`]\./([\w.-]+\.js)["'`]""")
 
 def early_links(path: str, query: bytes) -> bytes:
     """The elements for the head of the page at this address; nothing for a path that is no page of ours."""
-    told = parse_qs(query.decode("latin-1"))
+    parameters = parse_qs(query.decode("latin-1"))
     views = {parameter: parts for (page, parameter), parts in NEEDED.items() if page == path}
     if not views:
         return b""
-    parameter = next((parameter for parameter in views if parameter in told), "")
+    parameter = next((parameter for parameter in views if parameter in parameters), "")
     named = b"".join(
         b'<link rel="modulepreload" crossorigin href="./static/js/%s">' % name.encode()
         for name in _files((*FRAME, *views[parameter]))
@@ -67,16 +67,16 @@ def _files(parts: Sequence[str]) -> list[str]:
     named = set(
         re.findall(r"static/js/([\w.-]+\.js)", (_streamlit_static() / "index.html").read_text(encoding="utf-8"))
     )
-    found: dict[str, None] = {}
-    _gather([path.name for part in parts if (path := library(part)) is not None], found)
-    return [name for name in found if name not in named]
+    needed: dict[str, None] = {}
+    _gather([path.name for part in parts if (path := library(part)) is not None], needed)
+    return [name for name in needed if name not in named]
 
 
-def _gather(names: Iterable[str], found: dict[str, None]) -> None:
+def _gather(names: Iterable[str], needed: dict[str, None]) -> None:
     for name in names:
-        if name not in found:
-            found[name] = None
-            _gather(IMPORT.findall((_streamlit_static() / "static" / "js" / name).read_text(encoding="utf-8")), found)
+        if name not in needed:
+            needed[name] = None
+            _gather(IMPORT.findall((_streamlit_static() / "static" / "js" / name).read_text(encoding="utf-8")), needed)
 
 
 @cache
@@ -146,7 +146,7 @@ class _BufferedPage:
     async def _whole(self) -> None:
         assert self._start is not None, "a body comes after its start"
         body = b"".join(self._parts).replace(TITLE, self._head, 1)
-        kept = [pair for pair in self._start["headers"] if pair[0].lower() != b"content-length"]
-        headers = [*kept, (b"content-length", str(len(body)).encode())]
+        others = [pair for pair in self._start["headers"] if pair[0].lower() != b"content-length"]
+        headers = [*others, (b"content-length", str(len(body)).encode())]
         await self._send({**self._start, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})

@@ -207,10 +207,10 @@ def pick(figure: go.Figure, key: str, alt: str) -> int | None:
     return None if number is None else int(number[0] if isinstance(number, list) else number)
 
 
-def _draw_once(figure: go.Figure, **told: str) -> None:
-    """Make that Plotly draws it once. Streamlit gives each figure to it twice, and it compares the two, but neither
-    data nor templates: so these are told from others by a number, and the template's layout becomes the figure's own.
-    What Streamlit would change in between, it is `told` at once."""
+def _draw_once(figure: go.Figure, **settings: str) -> None:
+    """Make Plotly draw the figure once. Streamlit passes each figure twice, and Plotly compares the two, but neither
+    data nor templates: so a revision number identifies the data, and the template's layout becomes the figure's own.
+    `settings` are what Streamlit would otherwise change in between."""
     if figure.layout.datarevision is None:
         layout = figure.layout.to_plotly_json()
         look = layout.pop("template", {}).get("layout", {})
@@ -220,7 +220,7 @@ def _draw_once(figure: go.Figure, **told: str) -> None:
         own = {name: _laid_upon(axes[name[:5]], layout[name]) for name in layout if name[:5] in axes}
         revision = sha256(figure.to_json().encode()).hexdigest()[:16]
         # all of it at once: what `update_layout` compares, name by name, takes ten times as long
-        figure.layout = _laid_upon(look, layout) | own | told | {"datarevision": revision}
+        figure.layout = _laid_upon(look, layout) | own | settings | {"datarevision": revision}
         figure.layout.template = None
 
 
@@ -245,12 +245,12 @@ def time_split(rows: Sequence[tuple[str, Mapping[str, float]]]) -> str:
 
 
 def _split_row(name: str, shares: Mapping[str, float]) -> str:
-    known = [(part, shares[part], colour) for part, colour in PARTS.items() if shares.get(part, 0.0) > 0]
+    positive = [(part, shares[part], colour) for part, colour in PARTS.items() if shares.get(part, 0.0) > 0]
     parts = "".join(
         f'<i style="width:{share:.2%};background:{colour}{DARK if part in LIGHT_PARTS else ""}" '
         f'title="{part} {share:.1%}">'
         f"{f'{share:.0%}' if share >= 0.07 else ''}</i>"
-        for part, share, colour in known
+        for part, share, colour in positive
     )
     return f"<span>{escape(name)}</span><div>{parts}</div>"
 

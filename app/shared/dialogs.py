@@ -20,12 +20,12 @@ MOST_MEANWHILE = 5
 """Other saves that one save is merged with, before it is left to the person."""
 
 
-def write(stored: Stored, change: Callable[[Notebook], Notebook], said: str = "Saved.") -> Stored | None:
+def write(stored: Stored, change: Callable[[Notebook], Notebook], toast: str = "Saved.") -> Stored | None:
     """Apply `change` to the notebook as it was seen, and save; None when it could not be, which is then on the page.
 
     A file edited meanwhile is never overwritten: an edit of another cell is merged, else `show_conflict` offers both.
     """
-    return attempt(lambda: _save(stored, change(stored.notebook)), said)
+    return attempt(lambda: _save(stored, change(stored.notebook)), toast)
 
 
 def _save(stored: Stored, mine: Notebook) -> Stored:
@@ -42,7 +42,7 @@ def _save(stored: Stored, mine: Notebook) -> Stored:
     return store.save(seen, mine_now)
 
 
-def attempt(act: Callable[[], Stored], said: str) -> Stored | None:
+def attempt(act: Callable[[], Stored], toast: str) -> Stored | None:
     """Any writing of a notebook, as `write`."""
     try:
         changed = act()
@@ -52,8 +52,8 @@ def attempt(act: Callable[[], Stored], said: str) -> Stored | None:
     except ConfigError as error:
         state.say(str(error), ":material/error:")
         return None
-    if said:
-        state.say(said)
+    if toast:
+        state.say(toast)
     return changed
 
 
@@ -93,9 +93,9 @@ def _conflict_dialog(conflict: EditedMeanwhile) -> None:
             _close_conflict(f"Your version is in {path.name}.")
 
 
-def _close_conflict(said: str) -> None:
+def _close_conflict(toast: str) -> None:
     state.take(CONFLICT, None)
-    state.say(said)
+    state.say(toast)
     st.rerun()
 
 

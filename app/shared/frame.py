@@ -41,9 +41,9 @@ def last_notebook(wanted: str | None) -> NotebookChoice | None:
 def keep_last_notebook(choice: NotebookChoice) -> None:
     """This one is open now."""
     state.remember(LAST, choice.name)
-    said = f"{_cookie()}={quote(choice.name, safe='')}; path=/; SameSite=Strict"
+    cookie = f"{_cookie()}={quote(choice.name, safe='')}; path=/; SameSite=Strict"
     with st.container(key="keep-notebook"):
-        st.html(f"<script>document.cookie = {json.dumps(said)};</script>", unsafe_allow_javascript=True)
+        st.html(f"<script>document.cookie = {json.dumps(cookie)};</script>", unsafe_allow_javascript=True)
 
 
 def _cookie() -> str:
@@ -169,8 +169,8 @@ def preload_charts() -> None:
     By itself, not by a fragment that ticks: a tick that is sent before Run has led to another page is answered after,
     for the former page, and Streamlit may end with a blank one ("Bad delta path index").
     """
-    found = library(CHARTS)
-    if found is not None:
-        load = f"setTimeout(() => import('/static/js/{found.name}'), {1000 * PRELOAD_AFTER_S:.0f})"
+    file = library(CHARTS)
+    if file is not None:
+        load = f"setTimeout(() => import('/static/js/{file.name}'), {1000 * PRELOAD_AFTER_S:.0f})"
         with st.container(key="preload"):
             st.html(f"<script>{load}</script>", unsafe_allow_javascript=True)

@@ -35,8 +35,8 @@ class NotebookChoice:
     @property
     def label(self) -> str:
         """No other notebook's."""
-        shown = f"{self.title} ({self.name}.md)" if self.twin else self.title
-        return f"⚠ {shown}" if self.problem else shown
+        text = f"{self.title} ({self.name}.md)" if self.twin else self.title
+        return f"⚠ {text}" if self.problem else text
 
 
 def heading(notebook: Notebook) -> str:

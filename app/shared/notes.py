@@ -49,21 +49,25 @@ def show(stored: Stored, index: int, note: Note) -> None:
     if picked == "Delete":
         dialogs.confirm_delete(stored, index, "note", _name(note.source), "")
     if picked:
-        write(stored, partial(notebooks.move, index=index, by=MENU[picked]), said="")
+        write(stored, partial(notebooks.move, index=index, by=MENU[picked]), toast="")
         st.rerun()
 
 
 def _results(stored: Stored, index: int, note: Note) -> None:
     """What is wrong with the results that are written in it, and a button that writes those of these runs."""
-    mine = [region for region in written_tables.regions(stored.notebook) if region.cell == index]
-    if not mine:
+    regions = [region for region in written_tables.regions(stored.notebook) if region.cell == index]
+    if not regions:
         return
     tables, key = resources.result_tables(stored), f"write-results-{notebooks.key(note, index)}"
-    found = [one for one in written_tables.problems(stored.notebook, tables) if one.cell == index]
-    for problem in found:
+    problems = [issue for issue in written_tables.problems(stored.notebook, tables) if issue.cell == index]
+    for problem in problems:
         st.caption(f"{problem.cell_name.capitalize()} {problem.problem.message}.")
-    known = any(tables[region.name].runs for region in mine if region.name in tables)
-    if found and known and press_button("Write results", key, stored.stamp, type="tertiary", icon=":material/table:"):
+    is_recorded = any(tables[region.name].runs for region in regions if region.name in tables)
+    if (
+        problems
+        and is_recorded
+        and press_button("Write results", key, stored.stamp, type="tertiary", icon=":material/table:")
+    ):
         done = write(stored, lambda notebook: written_tables.fill(notebook, tables), "Wrote the results of these runs.")
         state.clicks().mark_handled(key, done=done is not None)
         st.rerun()
@@ -94,16 +98,16 @@ def show_new(stored: Stored, index: int) -> None:
 def _show_left(stored: Stored, index: int, left: LeftDraft[NoteDraft]) -> None:
     """A draft of an earlier session, or of another tab: labelled, and never taken for one's own."""
     draft = left.draft
-    known = index < len(stored.notebook.cells) and stored.notebook.cells[index].source == draft.before
-    what = "the note below" if known else "a note that has changed since" if draft.before else "a new note"
-    asked = draft_label(left.written_s, what, key=f"{index}-{abs(hash(draft.before)) % 10**8}", text=draft.text)
-    if asked == "discard":
+    in_place = index < len(stored.notebook.cells) and stored.notebook.cells[index].source == draft.before
+    what = "the note below" if in_place else "a note that has changed since" if draft.before else "a new note"
+    choice = draft_label(left.written_s, what, key=f"{index}-{abs(hash(draft.before)) % 10**8}", text=draft.text)
+    if choice == "discard":
         _discard(draft)
         st.rerun()
-    if asked == "continue":
-        if not known:  # goes on as a new note
+    if choice == "continue":
+        if not in_place:  # goes on as a new note
             _discard(draft)
-        _open(stored, notebooks.key(stored.notebook.cells[index], index) if known else f"new-{index}", draft.text)
+        _open(stored, notebooks.key(stored.notebook.cells[index], index) if in_place else f"new-{index}", draft.text)
 
 
 def _discard(draft: NoteDraft) -> None:
@@ -209,8 +213,8 @@ def _finish(draft: NoteDraft, opened: Stored, new: bool) -> bool:
             return edit.insert_note(notebook, draft.index, f"{text}\n") if text.strip() else notebook
         return edit.replace_note(notebook, draft.index, text)
 
-    said = "Saved." if not new or text.strip() else ""
-    return write(opened, change, said) is not None or in_conflict()
+    toast = "Saved." if not new or text.strip() else ""
+    return write(opened, change, toast) is not None or in_conflict()
 
 
 def _forget(draft: NoteDraft) -> None:
@@ -227,7 +231,7 @@ def _close(draft: NoteDraft) -> None:
 def place(intent: str, stored: Stored, index: int) -> None:
     """Move cell `index`, or begin a note beside it, as `CELL_PLACES` offers; anything else is not its business."""
     if intent in ("up", "down"):
-        write(stored, partial(notebooks.move, index=index, by=-1 if intent == "up" else 1), said="")
+        write(stored, partial(notebooks.move, index=index, by=-1 if intent == "up" else 1), toast="")
     elif intent == "note above":
         add(stored, index)
     elif intent == "note below":

@@ -17,15 +17,15 @@ from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.tracking.directions import GOALS, Direction, Goal
 
 
-def press_button(label: str, key: str, shown: str = "", **looks: Any) -> bool:
-    """A button whose click is acted on once, whatever else happens meanwhile: whether one waits to be acted on. Who has
-    acted calls `state.clicks().settle(key)`, before a rerun.
+def press_button(label: str, key: str, stamp: str = "", **looks: Any) -> bool:
+    """Draw a button each of whose clicks is handled once; True while a click waits. After handling it the caller calls
+    `state.clicks().mark_handled(key)`, before a rerun.
 
-    `shown` as in `state.Clicks`; `looks` are those of `st.button`.
+    `stamp` as in `state.Clicks`; `looks` are arguments of `st.button`.
     """
     clicks = state.clicks()
-    st.button(label, key=key, on_click=clicks.note, args=(key, shown), **looks)
-    return clicks.waits(key, shown)
+    st.button(label, key=key, on_click=clicks.note, args=(key, stamp), **looks)
+    return clicks.waits(key, stamp)
 
 
 def call_page(*names: str) -> None:
@@ -62,7 +62,7 @@ def number_box(
     A box of text: the browser's own number boxes make 15 of `1,5` and drop `abc`. What was typed is read exactly, or
     left as the text that it is, for a validation to refuse.
     """
-    said = st.text_input(
+    text = st.text_input(
         label,
         number_text(value),
         key=key,
@@ -72,7 +72,7 @@ def number_box(
         label_visibility="collapsed" if hidden else "visible",
         bind="query-params" if in_address else None,
     )
-    return read_number(said, whole=whole)
+    return read_number(text, whole=whole)
 
 
 def read_number(text: str, *, whole: bool) -> int | float | str | None:
@@ -119,18 +119,18 @@ def code_block(
     """
     text = text.rstrip("\n")
     style = f' style="max-height:{height}px"' if height else ""
-    shown = yaml_html(text) if language == "yaml" else escape(text)
-    body = f'<pre tabindex="0"{style}><code>{shown}</code></pre>'
+    content = yaml_html(text) if language == "yaml" else escape(text)
+    body = f'<pre tabindex="0"{style}><code>{content}</code></pre>'
     html.draw(f'<div class="sb-code{" sb-wrapped" if wrap else ""}">{COPY}{body}</div>')
 
 
 def yaml_html(text: str) -> str:
     """Safe HTML."""
     parts, end = [], 0
-    for found in YAML.finditer(text):
-        parts.append(escape(text[end : found.start()], quote=False))
-        parts.append(f'<span class="token {found.lastgroup}">{escape(found.group(), quote=False)}</span>')
-        end = found.end()
+    for match in YAML.finditer(text):
+        parts.append(escape(text[end : match.start()], quote=False))
+        parts.append(f'<span class="token {match.lastgroup}">{escape(match.group(), quote=False)}</span>')
+        end = match.end()
     return "".join([*parts, escape(text[end:], quote=False)])
 
 
@@ -174,7 +174,7 @@ def cell_menu(name: str) -> CellIntent | None:
 BETTER_WORDS: Final[dict[Goal, str]] = {"min": "lower", "max": "higher"}
 
 
-def turn_better(metric: str, direction: Direction, key: str, shown: str = "", said: bool = False) -> Goal | None:
+def turn_better(metric: str, direction: Direction, key: str, stamp: str = "", said: bool = False) -> Goal | None:
     """What a person says is better, where the button was pressed; nothing is drawn where nobody has to guess.
 
     `said`: also where a person has said it, so that it can be turned back. Who has acted settles `key`.
@@ -184,22 +184,27 @@ def turn_better(metric: str, direction: Direction, key: str, shown: str = "", sa
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"direction-{key}"):
         st.caption(f"{metric}: {direction.words}", width="content")
         label = f"{BETTER_WORDS[direction.other].capitalize()} is better"
-        under = f"{shown} {direction.words}"  # turned back it is another click, not the same one again
+        under = f"{stamp} {direction.words}"  # turned back it is another click, not the same one again
         turned = press_button(label, key, under, type="tertiary", icon=":material/swap_vert:")
         return direction.other if turned else None
 
 
-def choose_better(known: Direction, said: Goal | None, key: str) -> Direction:
+def choose_better(inferred: Direction, chosen: Goal | None, key: str) -> Direction:
     """As a form has it: what is known, or what the form says. Where something else becomes known, by another choice
     in the form, it begins with that."""
-    before: Goal = said or ("min" if known.lower else "max")
+    before: Goal = chosen or ("min" if inferred.lower else "max")
     goal = st.segmented_control(
-        "Better", GOALS, default=before, required=True, key=f"{key}-{known.other}", format_func=BETTER_WORDS.__getitem__
+        "Better",
+        GOALS,
+        default=before,
+        required=True,
+        key=f"{key}-{inferred.other}",
+        format_func=BETTER_WORDS.__getitem__,
     )
-    if said is None and known.source != "said" and (goal == "min") == known.lower:
-        if known.guessed:
+    if chosen is None and inferred.source != "said" and (goal == "min") == inferred.lower:
+        if inferred.guessed:
             st.caption("A guess: neither config nor metric says so.")
-        return known
+        return inferred
     return Direction(goal == "min", "said")
 
 

@@ -123,11 +123,11 @@ def describe(workspace: Workspace) -> Description:
     modules, problems = import_modules(workspace)
     own: list[tuple[ModuleType, Source]] = [(module, "user") for module in modules]
     packages = [module.__name__ for module in modules]
-    known = network_classes(packages) if packages else {}
-    models, refused = _classes([(scalebook.training.zoo.models, "scalebook"), *own], LightningModule, packages, known)
-    data, more = _classes([(scalebook.training.zoo.data, "scalebook"), *own], LightningDataModule, packages, known)
+    by_path = network_classes(packages) if packages else {}
+    models, refused = _classes([(scalebook.training.zoo.models, "scalebook"), *own], LightningModule, packages, by_path)
+    data, more = _classes([(scalebook.training.zoo.data, "scalebook"), *own], LightningDataModule, packages, by_path)
     takes_one = any(field.group == "modules" for info in (*models, *data) for field in info.fields)
-    networks, yet_more = _networks(known, packages) if takes_one else ([], [])
+    networks, yet_more = _networks(by_path, packages) if takes_one else ([], [])
     return Description(
         models=models,
         data=data,
@@ -145,7 +145,7 @@ def describe(workspace: Workspace) -> Description:
 
 
 def _classes(
-    modules: Iterable[tuple[ModuleType, Source]], base: type, packages: Sequence[str], known: Mapping[str, type]
+    modules: Iterable[tuple[ModuleType, Source]], base: type, packages: Sequence[str], by_path: Mapping[str, type]
 ) -> tuple[list[ClassInfo], list[NotOffered]]:
     """The concrete subclasses of `base` that the modules define, by the path under which they offer them; and those
     that no config can name.
@@ -164,7 +164,7 @@ def _classes(
                 continue
             try:
                 facts = _model_facts(kind)
-                classes[kind] = describe_class(kind, path, source, packages=packages, modules=known, **facts)
+                classes[kind] = describe_class(kind, path, source, packages=packages, modules=by_path, **facts)
             except Exception as error:  # noqa: BLE001 - a class that cannot be read is reported, the others stay usable
                 refused.append(_unread(path, error))
     return _by_first_name([*classes.values()]), refused
@@ -227,14 +227,14 @@ def _below(base: type[Any]) -> Iterator[type[Any]]:
         yield from _below(kind)
 
 
-def _networks(known: Mapping[str, type], packages: Sequence[str]) -> tuple[list[ClassInfo], list[NotOffered]]:
+def _networks(by_path: Mapping[str, type], packages: Sequence[str]) -> tuple[list[ClassInfo], list[NotOffered]]:
     """What an argument `net: torch.nn.Module` may be."""
     classes: list[ClassInfo] = []
     refused: list[NotOffered] = []
-    for path, kind in known.items():
+    for path, kind in by_path.items():
         source: Source = "library" if path.startswith("torch.") else "user"
         try:
-            classes.append(describe_class(kind, path, source, packages=packages, modules=known))
+            classes.append(describe_class(kind, path, source, packages=packages, modules=by_path))
         except Exception as error:  # noqa: BLE001 - as above
             if source == "library":
                 refused.append(
@@ -249,9 +249,9 @@ def _model_facts(kind: type) -> dict[str, Any]:
     if not issubclass(kind, LightningModule):
         return {}
     metrics = getattr(kind, "metrics", None)
-    known = isinstance(metrics, tuple | list) and all(isinstance(name, str) for name in metrics)
+    declared = isinstance(metrics, tuple | list) and all(isinstance(name, str) for name in metrics)
     own = kind.configure_optimizers is not LightningModule.configure_optimizers
-    return {"own_optimizer": own, "metrics": list(metrics) if known and metrics else logged(kind) or [VAL_LOSS]}
+    return {"own_optimizer": own, "metrics": list(metrics) if declared and metrics else logged(kind) or [VAL_LOSS]}
 
 
 def _strategies(packages: Sequence[str]) -> list[ClassInfo]:
@@ -360,8 +360,8 @@ def _unknown(name: str, description: Description) -> ConfigError:
     """What to say of a class that is in none of the lists."""
     if (refused := description.refusal(name)) is not None:
         return ConfigError(name, refused.why, refused.remedy)
-    known = [info.name for group in GROUPS for info in getattr(description, group)]
-    remedy = suggestion(name, known)
+    class_names = [info.name for group in GROUPS for info in getattr(description, group)]
+    remedy = suggestion(name, class_names)
     waiting = [problem.partition(":")[0] for problem in description.problems if UNTRUSTED in problem]
     if within(name, waiting) or (waiting and "." not in name and not remedy.startswith("Did")):
         why = f"is not a known class; modules in {SETTINGS} wait for your trust: {', '.join(waiting)}"

@@ -85,11 +85,11 @@ def _list(workspace: Workspace, options: Any) -> int:
     reasons = waiting_reasons(workspace)
     jobs, broken = list(reversed(job_requests.all_jobs(workspace))), job_requests.broken_jobs(workspace)
     if options.json:
-        shown = {job.id for job in jobs}
+        listed = {job.id for job in jobs}
         lost = [
             error
             for error in broken
-            if error.path.parent.name not in shown and error.path.name == JobFolder.FILES[JobRequest]
+            if error.path.parent.name not in listed and error.path.name == JobFolder.FILES[JobRequest]
         ]
         facts = [{"id": error.path.parent.name, "state": "broken", "broken": str(error)} for error in lost]
         print(json.dumps([*facts, *(_facts(job, reasons) for job in jobs)], indent=1))
@@ -126,8 +126,8 @@ def _row(job: JobFolder, reasons: dict[str, str]) -> tuple[str, str, str, str, s
     elif state == "failed":
         words = "its process has died"
     name = one_line(job.request().title, LONGEST_KEY)
-    shown = "" if fraction is None else f"{bar(fraction, sys.stdout.encoding)} {fraction * 100:3.0f} %"
-    return (job.id[:8], state, shown, "" if left is None else roughly(left), name, one_line(words))
+    done = "" if fraction is None else f"{bar(fraction, sys.stdout.encoding)} {fraction * 100:3.0f} %"
+    return (job.id[:8], state, done, "" if left is None else roughly(left), name, one_line(words))
 
 
 def _log(workspace: Workspace, options: Any) -> int:

@@ -70,8 +70,10 @@ def translated(text: str) -> ConfigError:
     ]
     reasons = [line for line in reasons if "NoneType" not in line] or [text.strip().splitlines()[-1].strip()]
     value = re.search(r"Given value: (.+)", text)
-    given = f"is {value.group(1)[:60]}: " if value else ""
-    return ConfigError(".".join(keys) if len(keys) > 1 else key, f"{given}{reasons[-1]}", "Write a value of that kind.")
+    prefix = f"is {value.group(1)[:60]}: " if value else ""
+    return ConfigError(
+        ".".join(keys) if len(keys) > 1 else key, f"{prefix}{reasons[-1]}", "Write a value of that kind."
+    )
 
 
 REMEDY: Final = (
@@ -94,9 +96,9 @@ class PlainCheckpoints(TorchCheckpointIO):
 
     @override
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
-        kept = checkpoint.get(LightningModule.CHECKPOINT_HYPER_PARAMS_KEY)
-        if isinstance(kept, Mapping) and self.said:
-            plain = {name: self.said.get(name, value) for name, value in kept.items()}
+        hparams = checkpoint.get(LightningModule.CHECKPOINT_HYPER_PARAMS_KEY)
+        if isinstance(hparams, Mapping) and self.said:
+            plain = {name: self.said.get(name, value) for name, value in hparams.items()}
             checkpoint = {**checkpoint, LightningModule.CHECKPOINT_HYPER_PARAMS_KEY: plain}
         super().save_checkpoint(checkpoint, path, storage_options)
 
@@ -284,38 +286,38 @@ class TrainingCLI(LightningCLI):
     @override
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         count_gpus_apart()  # a strategy that is called by its name is made after the Trainer has counted
-        asked = self._get(self.config_init, "trainer", default={})
+        trainer_config = self._get(self.config_init, "trainer", default={})
         threads = self._get(self.config_init, "threads", default=1)
         if (precision := self._get(self.config_init, "float32_matmul_precision")) is not None:
             torch.set_float32_matmul_precision(precision)  # workers inherit it, and modules of the user's came before
         if self.job is None:
-            more: dict[str, Any] = {"logger": asked["logger"] or False, "enable_checkpointing": False}
+            more: dict[str, Any] = {"logger": trainer_config["logger"] or False, "enable_checkpointing": False}
             callbacks: list[Callback] = [Threads(threads)]
         else:
-            more, callbacks = self._recorded(self.job, asked, threads)
-        if asked["enable_progress_bar"] is None:
+            more, callbacks = self._recorded(self.job, trainer_config, threads)
+        if trainer_config["enable_progress_bar"] is None:
             more["enable_progress_bar"] = sys.stdout.isatty()
         if (share := self._get(self.config_init, "gpu_share", default=1.0)) < 1:
             callbacks.append(GpuShare(share))
         callbacks += scaled_rates(self._get(self.config_init, KEY), self._get(self.config, "data"))
-        plugins = _listed(asked["plugins"])
+        plugins = _listed(trainer_config["plugins"])
         if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
-            said = self._get(self.config, "model").get("init_args")
-            more["plugins"] = [*plugins, PlainCheckpoints(said.as_dict() if said else {})]
-        more["callbacks"] = [*_listed(asked["callbacks"]), *callbacks]
+            model_arguments = self._get(self.config, "model").get("init_args")
+            more["plugins"] = [*plugins, PlainCheckpoints(model_arguments.as_dict() if model_arguments else {})]
+        more["callbacks"] = [*_listed(trainer_config["callbacks"]), *callbacks]
         return super().instantiate_trainer(**{**more, **kwargs})
 
     def _recorded(
-        self, job: JobFolder, asked: Mapping[str, Any], threads: int
+        self, job: JobFolder, trainer_config: Mapping[str, Any], threads: int
     ) -> tuple[dict[str, Any], list[Callback]]:
         """Arguments for the Trainer of a run that is recorded, and its callbacks."""
         request = job.request()
-        clock = DataClock(_profiler(asked["profiler"], job))
+        clock = DataClock(_profiler(trainer_config["profiler"], job))
         files = [job.config, *sorted(path for path in (job.path / names.MODULES).rglob("*.py"))]
         tags = {names.TAG_MODULES: self.modules} if self.modules else {}
         ours = RunLogger(request.tracking_uri, job.id, job.path, files, tags)
         more: dict[str, Any] = {
-            "logger": [ours, *_loggers(asked["logger"])],
+            "logger": [ours, *_loggers(trainer_config["logger"])],
             "default_root_dir": str(job.path),
             "profiler": clock,
         }
@@ -323,22 +325,22 @@ class TrainingCLI(LightningCLI):
             job,
             clock,
             threads=threads,
-            lines=not (asked["enable_progress_bar"] or sys.stdout.isatty()),
-            checkpoints=asked["enable_checkpointing"] is not False,
+            lines=not (trainer_config["enable_progress_bar"] or sys.stdout.isatty()),
+            checkpoints=trainer_config["enable_checkpointing"] is not False,
             noise=self._get(self.config_init, "noise_scale", default=False),
         )
         return more, callbacks
 
 
-def _listed(asked: Any) -> list[Any]:
+def _listed(value: Any) -> list[Any]:
     """One, several or none, as a list."""
-    return asked if isinstance(asked, list) else [asked] if asked else []
+    return value if isinstance(value, list) else [value] if value else []
 
 
-def _loggers(asked: Any) -> list[Logger]:
-    if isinstance(asked, Logger):
-        return [asked]
-    return [logger for logger in asked if isinstance(logger, Logger)] if isinstance(asked, list) else []
+def _loggers(value: Any) -> list[Logger]:
+    if isinstance(value, Logger):
+        return [value]
+    return [logger for logger in value if isinstance(logger, Logger)] if isinstance(value, list) else []
 
 
 @contextmanager
@@ -363,10 +365,10 @@ def _worth_saying(record: logging.LogRecord) -> bool:
     return not any(words in record.getMessage() for words in CHATTER)
 
 
-def _profiler(asked: Any, job: JobFolder) -> Profiler | None:
+def _profiler(value: Any, job: JobFolder) -> Profiler | None:
     """One asked for by name leaves its files, if it has some, in the run's folder. ConfigError for another name."""
-    if not isinstance(asked, str):
-        return asked if isinstance(asked, Profiler) else None
-    if asked not in PROFILERS:
-        raise ConfigError("trainer.profiler", f"is {asked!r}", f"Write one of {', '.join(PROFILERS)}.")
-    return PROFILERS[asked](dirpath=str(job.path))
+    if not isinstance(value, str):
+        return value if isinstance(value, Profiler) else None
+    if value not in PROFILERS:
+        raise ConfigError("trainer.profiler", f"is {value!r}", f"Write one of {', '.join(PROFILERS)}.")
+    return PROFILERS[value](dirpath=str(job.path))

@@ -33,9 +33,13 @@ def parameters_of(model: nn.Module) -> list[ModelParameter]:
     tables = {id(layer.weight) for layer in layers if layer.sparse}
     return [
         ModelParameter(
-            name, list(one.shape), str(one.dtype).removeprefix("torch."), one.requires_grad, id(one) in tables
+            name,
+            list(parameter.shape),
+            str(parameter.dtype).removeprefix("torch."),
+            parameter.requires_grad,
+            id(parameter) in tables,
         )
-        for name, one in model.named_parameters()
+        for name, parameter in model.named_parameters()
     ]
 
 

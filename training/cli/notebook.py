@@ -183,13 +183,13 @@ def _print_problems(path: Path, problems: Sequence[CellProblem]) -> None:
 
 
 def _chosen(nb: Notebook, names: Sequence[str]) -> list[ExperimentCell]:
-    known = [cell.name for cell in nb.experiments()]
+    experiments = [cell.name for cell in nb.experiments()]
     for name in names:
         if nb.search(name) is not None:
             what = f"{name} is a search, which `notebook run` does not run"
             raise ConfigError("--cell", what, f"Use `scalebook search run FILE.md --cell {name}`.")
-        if name not in known and not any(getattr(cell, "name", None) == name for cell in nb.cells):
-            raise ConfigError("--cell", f"{name} is not an experiment of this notebook", suggestion(name, known))
+        if name not in experiments and not any(getattr(cell, "name", None) == name for cell in nb.cells):
+            raise ConfigError("--cell", f"{name} is not an experiment of this notebook", suggestion(name, experiments))
     cells = [cell for cell in nb.experiments() if not names or cell.name in names]
     if not cells and not names and nb.searches():
         raise ConfigError(

@@ -112,8 +112,8 @@ def _submit(wanted: NotebookSelection, workspace: Workspace, description: Descri
 
 
 def _due(wanted: NotebookSelection, cell: ExperimentCell, workspace: Workspace, description: Description) -> list[int]:
-    reader, asked = RunReader(workspace.tracking_uri()), cell.seeds(wanted.seeds)
-    by_seed = results(reader, wanted.path.name, cell, description, asked, wanted.notebook)
+    reader, seeds = RunReader(workspace.tracking_uri()), cell.seeds(wanted.seeds)
+    by_seed = results(reader, wanted.path.name, cell, description, seeds, wanted.notebook)
     return [result.seed for result in by_seed if result.due]
 
 
@@ -133,15 +133,15 @@ def _metric(wanted: NotebookSelection, job: JobFolder, description: Description)
 def _watch(workspace: Workspace, jobs: Sequence[JobFolder], board: RunLines) -> bool:
     """Until all have ended; False when nothing has moved for too long. A supervisor that died is replaced."""
     reasons: Mapping[str, str] = {}
-    asked = -REASONS_EVERY_S
+    reasons_at = -REASONS_EVERY_S
     seen: object = None
     moved = time.monotonic()
     keeper = SupervisorKeeper(workspace)
     while True:
         states: dict[str, State] = {job.id: job.state() for job in jobs}
         now = time.monotonic()
-        if now - asked >= REASONS_EVERY_S:
-            asked = now
+        if now - reasons_at >= REASONS_EVERY_S:
+            reasons_at = now
             reasons = waiting_reasons(workspace) if "waiting" in states.values() else {}
         board.draw(states, reasons)
         if all(state in ENDED for state in states.values()):

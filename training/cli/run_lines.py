@@ -41,10 +41,10 @@ class RunLines:
 
     def _redraw(self, states: Mapping[str, State], reasons: Mapping[str, str]) -> None:
         columns, rows = shutil.get_terminal_size()
-        shown = self._most_interesting(states, rows - 2)
-        lines = [visible(self.line(job, states[job.id], reasons.get(job.id, "")))[: columns - 1] for job in shown]
-        if len(shown) < len(self.jobs):
-            lines.append(f"... and {len(self.jobs) - len(shown)} more"[: columns - 1])
+        jobs = self._most_interesting(states, rows - 2)
+        lines = [visible(self.line(job, states[job.id], reasons.get(job.id, "")))[: columns - 1] for job in jobs]
+        if len(jobs) < len(self.jobs):
+            lines.append(f"... and {len(self.jobs) - len(jobs)} more"[: columns - 1])
         up = f"\x1b[{self._drawn}F" if self._drawn else ""
         draw(self.out, up + "".join(f"\x1b[2K{line}\n" for line in lines) + "\x1b[J")
         self.out.flush()
@@ -55,8 +55,8 @@ class RunLines:
         if len(self.jobs) <= most:
             return self.jobs
         rank = {"running": 0, "stopping": 0, "failed": 1, "waiting": 2}
-        kept = sorted(self.jobs, key=lambda job: rank.get(states[job.id], 3))[: max(1, most - 1)]
-        return [job for job in self.jobs if job in kept]
+        chosen = sorted(self.jobs, key=lambda job: rank.get(states[job.id], 3))[: max(1, most - 1)]
+        return [job for job in self.jobs if job in chosen]
 
     def _print_news(self, states: Mapping[str, State], reasons: Mapping[str, str]) -> None:
         now = time.monotonic()
@@ -84,8 +84,8 @@ class RunLines:
                 (metric for metric in (self.metrics.get(job.id, ""), names.TRAIN_LOSS) if metric in progress.metrics),
                 "",
             )
-            shown = f"{metric.removeprefix('val/')} {progress.metrics[metric]:.4g}" if metric else ""
-            words.append(shown.ljust(20))
+            text = f"{metric.removeprefix('val/')} {progress.metrics[metric]:.4g}" if metric else ""
+            words.append(text.ljust(20))
             words.append(f"{count(progress.updates)} updates in {duration(progress.seconds)}")
         result = job.result()
         if result is not None and result.failure:

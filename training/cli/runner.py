@@ -244,8 +244,8 @@ def _tell_mlflow(job: JobFolder, result: Result) -> bool:
             names.TAG_DEVICES: _devices(job),
             names.TAG_MACHINE: _machine(),
         }
-        known = [RunTag(name, value) for name, value in tags.items() if value]
-        client.log_batch(job.id, tags=known, synchronous=True)  # together: a disk is waited for at each call
+        run_tags = [RunTag(name, value) for name, value in tags.items() if value]
+        client.log_batch(job.id, tags=run_tags, synchronous=True)  # together: a disk is waited for at each call
         client.set_terminated(job.id, MLFLOW_STATUS[result.status], int(result.ended * 1000))
     except ConfigError as error:  # the store's database is of another version
         print(f"scalebook: {error}", file=sys.stderr)
@@ -308,8 +308,8 @@ def leave(client: "MlflowClient | Spool", job: JobFolder) -> None:
         if file.exists():
             client.log_artifact(job.id, str(file))
     points = [
-        Metric(name, value, at, step)
-        for metrics, step, at in SystemMetrics(job).news()
+        Metric(name, value, timestamp_ms, step)
+        for metrics, step, timestamp_ms in SystemMetrics(job).news()
         for name, value in metrics.items()
     ]
     for first in range(0, len(points), POINTS_A_CALL):

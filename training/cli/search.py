@@ -162,13 +162,17 @@ def _wanted(options: Any) -> tuple[Workspace, str, dict[str, Any], Mapping[str, 
 
 def _cell(options: Any) -> tuple[str, dict[str, Any], Mapping[str, Any] | None]:
     notebook = store.read(options.file).notebook
-    known = [search.name for search in notebook.searches()]
-    if options.cell is None and len(known) != 1:
-        remedy = f"Write --cell NAME, one of {', '.join(known)}." if known else "Write a cell ```yaml search=NAME."
-        raise ConfigError("--cell", f"is missing; the notebook has {len(known)} searches", remedy)
-    cell = notebook.search(options.cell or known[0])
+    searches = [search.name for search in notebook.searches()]
+    if options.cell is None and len(searches) != 1:
+        remedy = (
+            f"Write --cell NAME, one of {', '.join(searches)}." if searches else "Write a cell ```yaml search=NAME."
+        )
+        raise ConfigError("--cell", f"is missing; the notebook has {len(searches)} searches", remedy)
+    cell = notebook.search(options.cell or searches[0])
     if cell is None:
-        raise ConfigError("--cell", f"{options.cell} is not a search of this notebook", suggestion(options.cell, known))
+        raise ConfigError(
+            "--cell", f"{options.cell} is not a search of this notebook", suggestion(options.cell, searches)
+        )
     experiment = notebook.experiment(str(cell.body.get("experiment", "")))
     return cell.name, dict(cell.body), experiment.config if experiment else None
 
@@ -181,11 +185,11 @@ def _list(options: Any) -> int:
         return 0
     rows = [("ID", "STATE", "TRIALS", "BEST", "LEFT", "SEARCH")]
     for search in reversed(searches):
-        progress, asked = search.progress(), search.request()
+        progress, request = search.progress(), search.request()
         best = f"{progress.best:.4g}" if progress and progress.best is not None else ""
         left = roughly(progress.left_s) if progress and progress.left_s and search.state() == "running" else ""
         done = f"{progress.done}/{progress.trials}" if progress else ""
-        where = f"{asked.name} ({asked.notebook})" if asked.notebook else asked.name
+        where = f"{request.name} ({request.notebook})" if request.notebook else request.name
         rows.append((search.id[:8], search.standing(), done, best, left, one_line(where, LONGEST_KEY)))
     for line in aligned(rows):
         print(line[:WIDTH])
@@ -245,7 +249,7 @@ def follow(folder: SearchFolder, spec: SearchSpec, out: TextIO) -> int:
 def _watch(folder: SearchFolder, out: TextIO) -> bool:
     """False when nothing has moved for too long. A supervisor that died is replaced, and replaces the driver."""
     live = out.isatty()
-    said, seen, moved = 0.0, 0.0, time.monotonic()
+    printed_at, seen, moved = 0.0, 0.0, time.monotonic()
     keeper = SupervisorKeeper(folder.workspace)
     while folder.state() not in ENDED:
         now = time.monotonic()
@@ -257,8 +261,8 @@ def _watch(folder: SearchFolder, out: TextIO) -> bool:
             seen, moved = progress.time, now
             if live:
                 over(out, line(progress))
-            elif now - said > PLAIN_EVERY_S:
-                said = now
+            elif now - printed_at > PLAIN_EVERY_S:
+                printed_at = now
                 say(out, line(progress))
         if now - moved > SILENCE_S:
             return False
@@ -297,13 +301,13 @@ def _interrupted(folder: SearchFolder, out: TextIO) -> int:
 def results(folder: SearchFolder, spec: SearchSpec) -> str:
     """How many trials ended how, and the best of them as a table."""
     folder.require_trust(reading=True)
-    asked = folder.request()
-    records = read_trials(asked.storage, asked.study, spec)
+    request = folder.request()
+    records = read_trials(request.storage, request.study, spec)
     if folder.state() in ENDED:
         records = at_rest(records)
     counts = [(state, sum(1 for record in records if record.state == state)) for state in STATES]
     ended_how = ", ".join(f"{number} {state}" for state, number in counts if number)
-    return "\n".join([f"{asked.name}: {ended_how or 'no trial yet'}", *_table(records, spec), *_failures(records)])
+    return "\n".join([f"{request.name}: {ended_how or 'no trial yet'}", *_table(records, spec), *_failures(records)])
 
 
 def _table(records: Sequence[TrialRecord], spec: SearchSpec) -> list[str]:
@@ -311,12 +315,12 @@ def _table(records: Sequence[TrialRecord], spec: SearchSpec) -> list[str]:
     if not finished:
         return []
     if len(spec.objectives) > 1:
-        shown, title = pareto(records, spec)[:SHOWN], "the Pareto front"
+        ranked, title = pareto(records, spec)[:SHOWN], "the Pareto front"
     else:
         sign = 1 if spec.objectives[0].lower else -1
-        shown, title = sorted(finished, key=lambda record: sign * record.values[0])[:SHOWN], "the best"
+        ranked, title = sorted(finished, key=lambda record: sign * record.values[0])[:SHOWN], "the best"
     head = ("trial", *(objective.name for objective in spec.objectives), "seconds", "point")
-    rows = [head, *(_row(record, spec) for record in shown)]
+    rows = [head, *(_row(record, spec) for record in ranked)]
     lines = aligned(rows, range(len(head) - 1))
     winner = best(records, spec)
     return ["", f"{title} of {len(finished)}:", *lines, ""] if winner else lines
