@@ -29,7 +29,7 @@ TURN = "compare-better"
 
 
 def show(run_ids: Sequence[str]) -> None:
-    """The whole page for the runs in its address."""
+    """Draw the page for the runs in its address."""
     records = _known(run_ids)
     title, actions = st.columns([3, 2], vertical_alignment="bottom")
     with title:
@@ -82,7 +82,7 @@ def show(run_ids: Sequence[str]) -> None:
 
 
 def _without_curves(records: Sequence[RunRecord]) -> None:
-    """Looks again while a run may still log something."""
+    """Draw the empty page; look for metrics again while a run is active."""
     live = any(record.ended is None for record in records)
     more = "; this page refreshes every few seconds" if live else ", and have ended"
     html.empty("No curve yet", f"These runs have logged no metric yet{more}.")
@@ -96,7 +96,7 @@ def _look_again(run_ids: Sequence[str]) -> None:
 
 
 def _save(records: Sequence[RunRecord], cell: ComparisonCell, metrics: list[str]) -> None:
-    """The button that makes a cell of a notebook from what the page shows."""
+    """The button that saves what the page shows as a comparison cell of a notebook."""
     if press_button("Save in a notebook", SAVE, type="primary", icon=":material/save:"):
         state.clicks().mark_handled(SAVE, done=False)
         possible = data.of_runs(resources.workspace(), records, cell, metrics, resources.description())
@@ -107,7 +107,7 @@ def _save(records: Sequence[RunRecord], cell: ComparisonCell, metrics: list[str]
 
 
 def _known(run_ids: Sequence[str]) -> list[RunRecord]:
-    """The runs that the store has; the others are named."""
+    """The runs that the store has, with a warning that names the others."""
     records, unknown = [], []
     for run_id in dict.fromkeys(run_ids):
         try:
@@ -120,7 +120,7 @@ def _known(run_ids: Sequence[str]) -> list[RunRecord]:
 
 
 def _choice(records: Sequence[RunRecord]) -> None:
-    """Which runs: those in the address, and the newest to choose from."""
+    """The choice of runs: those in the address are chosen, the newest are offered."""
     offered = {record.id: record for record in [*records, *resources.all_runs()[:OFFERED]]}
     current = [record.id for record in records]
     called = labels(list(offered.values()), lambda record: record.title)
@@ -136,13 +136,13 @@ def _choice(records: Sequence[RunRecord]) -> None:
 
 
 def _said(metric: str) -> Goal | None:
-    """What the address says is better of it."""
+    """The goal that the address gives for the metric."""
     goal, _, name = st.query_params.get("better", "").partition(":")
     return next((candidate for candidate in GOALS if candidate == goal and name == metric), None)
 
 
 def _configs(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
-    """What each run's config says, of those whose config can be read."""
+    """The meaning of each run's config, by run; without configs that cannot be read."""
     by_run = {}
     for record in records:
         try:
@@ -157,7 +157,7 @@ def _configs(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
 def _body(
     records: Sequence[RunRecord], metrics: Sequence[str], target: float | None, look: CurveLook, grouped: bool
 ) -> None:
-    """A chart of each metric; the table is of the first, and the target is one of it."""
+    """A chart for each metric; table and target are those of the first metric."""
     ids, configs = [record.id for record in records], _configs(records)
     by_metric = [
         compare_runs(

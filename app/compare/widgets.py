@@ -1,4 +1,4 @@
-"""What comparisons and claims consist of on a page: charts, tables, results, and their forms."""
+"""The parts of comparisons and claims on a page: charts, tables, results and forms."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -35,14 +35,14 @@ from scalebook.training.tracking.own_metrics import SIGN, WORDS
 
 
 def colours(comparison: Comparison) -> dict[str, str]:
-    """A colour for each row, in their order."""
+    """The colour of each row, by experiment."""
     return {row.experiment: charts.PALETTE[i % len(charts.PALETTE)] for i, row in enumerate(comparison.rows)}
 
 
 def comparison_curves(
     comparison: Comparison, axis: Axis, log_y: bool, key: str, height: int = 400, smoothing: float = 0.0
 ) -> None:
-    """One line a row; for several seeds their mean with its interval, the seeds faint behind it."""
+    """Draw one line for each row: with several seeds their mean and its interval, and each seed faint behind it."""
     lines: list[Series] = []
     by_run = {curve.run_id: curve for curve in comparison.curves}
     for name, colour in colours(comparison).items():
@@ -70,7 +70,7 @@ def comparison_curves(
 
 
 def comparison_table(comparison: Comparison) -> None:
-    """What each reached, how fast, at what cost; the best value in bold. A name leads to its runs."""
+    """Draw the table of values, speed and cost, the best value in bold. Each name links to its runs."""
     head = [
         "Experiment",
         "Strategy",
@@ -96,7 +96,7 @@ def comparison_table(comparison: Comparison) -> None:
 
 
 def _last(comparison: Comparison) -> str:
-    """The head of the last values."""
+    """The column title of the last values."""
     return "latest" if any(row.outcome in ("running", "waiting") for row in comparison.rows) else "final"
 
 
@@ -139,13 +139,13 @@ def shown(value: Estimate | None, digits: int = 4) -> str:
 
 
 def rate(row: ExperimentRow, value: Estimate | None) -> str:
-    """So many a second: `65.0`, of virtual workers `65.0 virtual`."""
+    """A rate per second: `65.0`, with simulated workers `65.0 virtual`."""
     words = shown(value, 3)
     return f"{words} virtual" if words and row.is_simulated else words
 
 
 def to_target(reached: Mapping[Axis, Reached], axis: Axis) -> str:
-    """The mean amount, or how many of the runs reached the target where some did not: their mean would flatter."""
+    """The mean amount. If some runs missed the target, how many reached it instead: their mean would be too good."""
     share = reached.get(axis)
     if share is None or share.runs == 0:
         return ""
@@ -155,19 +155,19 @@ def to_target(reached: Mapping[Axis, Reached], axis: Axis) -> str:
 
 
 def ranked(comparison: Comparison) -> list[tuple[Estimate, ExperimentRow]]:
-    """Rows that have a value, the best mean first."""
+    """The rows that have a value, the best mean first."""
     pairs = [(row.best, row) for row in comparison.rows if row.best is not None]
     return sorted(pairs, key=lambda pair: pair[0].mean, reverse=not comparison.lower_is_better)
 
 
 def winner(comparison: Comparison) -> ExperimentRow | None:
-    """The row with the best mean, where there are at least two to compare."""
+    """The row with the best mean; None with fewer than two to compare."""
     ranking = ranked(comparison)
     return ranking[0][1] if len(ranking) > 1 else None
 
 
 def resolution(comparison: Comparison) -> str:
-    """A sentence on whether the seeds tell the best row from the next; "" where there is nothing to tell apart."""
+    """A sentence if the seeds cannot distinguish the best row from the next, else ""."""
     ranking = ranked(comparison)
     if len(ranking) < 2:
         return ""
@@ -181,13 +181,13 @@ def resolution(comparison: Comparison) -> str:
 
 
 def why(comparison: Comparison) -> None:
-    """A sentence for each row whose recorded figures differ notably from the others'."""
+    """Draw a sentence for each row whose figures differ clearly from the others'."""
     for name, sentence in sentences(comparison.rows):
         st.caption(f"**{name}**: {sentence}")
 
 
 def measured(rows: Sequence[ExperimentRow]) -> None:
-    """Where the time went, a bar a row; below them every figure that was measured about the runs, a column a row."""
+    """Draw where the time went, one bar for each row; below, all measured figures, one column for each row."""
     measured_rows = [row for row in rows if row.measured]
     if not measured_rows:
         return
@@ -211,7 +211,7 @@ def measured(rows: Sequence[ExperimentRow]) -> None:
 
 
 def differences(differing: Sequence[tuple[str, Mapping[str, object]]], names: Sequence[str]) -> None:
-    """Only the keys whose values differ, one a row."""
+    """Draw the config keys whose values differ, one in each row."""
     if not differing:
         st.caption("Their configs do not differ.")
         return
@@ -227,7 +227,7 @@ NOT_A_NUMBER = Problem("Target", "is not a number", "Write one, such as 0.95, or
 
 
 def comparison_form(plan: ComparisonPlan) -> tuple[ComparisonCell, list[Problem]]:
-    """The form of a comparison. What the form says now, and what is wrong with it."""
+    """Draw the form of a comparison; returns the comparison as the form has it, and its problems."""
     cell, key = plan.cell, f"comparison-form-{plan.stored.path.name}-{plan.left_at or 0:.0f}"
     there = {cell.name for cell in plan.stored.notebook.experiments()}
     name = st.text_input("Name", cell.name, key=f"{key}-name")
@@ -274,7 +274,7 @@ def comparison_buttons(wrong: list[Problem], stamp: str) -> Literal["save", "can
 
 
 def claim_title(judgement: Judgement) -> str:
-    """Name and verdict, and that by what was locked where the claim has changed since."""
+    """The claim's name and verdict; if it changed since its lock, also the verdict on the locked claim."""
     locked, word = judgement.locked, judgement.verdict
     chips = html.chip(word.replace(" ", "-"), word)
     if locked is not None:
@@ -283,7 +283,7 @@ def claim_title(judgement: Judgement) -> str:
 
 
 def claim_body(judgement: Judgement) -> None:
-    """The claim in words, a row for each side, and what the figures do not say."""
+    """Draw the claim in words, a row for each side, and remarks on the figures."""
     html.draw(f'<div class="sb-claim">{escape(judgement.statement)}</div>')
     numeric = claim_table.numeric(judgement)
     rows = [
@@ -306,15 +306,15 @@ PART_HINT = " For a part of a search, type `workers: 4` and choose the search be
 RATIO = "Ratio to the baseline: at most 0.8 means at least 20 % less."
 OWN = "A bound on the figure itself."
 TARGET = OF_CELLS["claim"]["target"]
-RATIOS = "Whether something costs one model more than another: each ratio may have its own metric, target and search."
+RATIOS = "Compares a cost in two settings, such as two models. Each ratio has its own metric, target and search."
 SIDE_WORDS = {OF: "Experiment", "against": "Baseline"}
 
 
 def claim_form(
     plan: ClaimPlan, check: Callable[[Mapping[str, Any], str], list[Problem]]
 ) -> tuple[str, dict[str, Any], bool]:
-    """The form of a claim; each field says what is wrong with it. The name, the values by key, and whether they can be
-    saved. `check` says what is wrong, by key."""
+    """Draw the form of a claim, each problem below its field; returns the name, the values by key, and whether they can
+    be saved. `check` returns the problems of a claim."""
     key, slots, written = f"claim-{plan.stored.path.name}-{plan.editing}", {}, plan.written
     left, right = st.columns([3, 2], vertical_alignment="bottom")
     with left:
@@ -349,7 +349,7 @@ def _sides(plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], wrong: l
 
 
 def _ratios(plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], wrong: list[Problem]) -> dict[str, Any]:
-    """Two ratios, each with a box of its own."""
+    """Draw the two ratios, each in its own box."""
     by_field: dict[str, Mapping[str, Any]] = {}
     for place, field in zip(st.columns(2), ("runs", "against"), strict=True):
         before = plan.ratio(field)
@@ -389,7 +389,7 @@ def _read(text: str, key: str, wrong: list[Problem]) -> Any:
 def _metric(
     plan: ClaimPlan, before: Mapping[str, Any], key: str, sides: Sequence[Any], search: str, curve: bool = True
 ) -> Any:
-    """As YAML, with what is better of it where a person says so. `curve`: whether the figure depends on that."""
+    """The metric as YAML, with its goal if a person chose one. `curve`: whether the figure depends on the goal."""
     metric = data.metric_of(before)
     metrics = list(dict.fromkeys([*plan.metrics, metric]))
     chosen = st.selectbox(FIELDS["metric"], metrics, metrics.index(metric), key=key, accept_new_options=True,
@@ -406,7 +406,8 @@ def _figure(
     plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], sides: Sequence[Any], of_ratios: bool,
     search: str,
 ) -> dict[str, Any]:  # fmt: skip
-    """With bounds; of two ratios each has a metric and a target of its own. `sides`: the baseline last, or None."""
+    """Draw the figure and its bounds; metric and target too, unless `of_ratios`: each ratio has its own. `sides`: the
+    baseline, or None, is the last."""
     written, options = plan.written, list(FIGURES)
     left, right = st.columns(2)
     with left:
@@ -437,7 +438,7 @@ def _figure(
 def _search(
     searches: Sequence[str], written: Mapping[str, Any], key: str, slots: dict[str, DeltaGenerator], prefix: str = ""
 ) -> dict[str, Any]:
-    """Only where the notebook has one."""
+    """Draw the choice of the search that parts belong to."""
     options = list(dict.fromkeys([NOTHING, *searches, written.get("search", NOTHING)]))
     search = st.selectbox(FIELDS["search"], options, options.index(written.get("search", NOTHING)),
                           key=f"{key}-search", format_func=lambda name: name or "none",
@@ -447,7 +448,7 @@ def _search(
 
 
 def _tell(problems: Sequence[Problem], slots: Mapping[str, DeltaGenerator]) -> None:
-    """Each below its field: mistakes in red, what only has no effect yet in grey."""
+    """Show each problem below its field: errors in red, warnings in grey."""
     lines: dict[str, list[str]] = {}
     for problem in sorted(problems, key=lambda problem: problem.severity):  # errors first
         field = next((key for key in _above(problem.key) if key in slots), "name")
@@ -459,7 +460,7 @@ def _tell(problems: Sequence[Problem], slots: Mapping[str, DeltaGenerator]) -> N
 
 
 def _above(key: str) -> list[str]:
-    """The key, and those that it is part of; the form has one entry for the list of `runs`."""
+    """The key, then its parents; the form has one entry for the list `runs`."""
     parts = key.replace("runs.0.", "runs.").split(".")
     return [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
 

@@ -1,4 +1,4 @@
-"""Fields of the form: one of a described class, one that names a class, and sections of fields that go together."""
+"""Fields of the form: plain fields, fields that name a class, and sections of several fields."""
 
 import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -29,16 +29,16 @@ UNITS = {"s": "s", "ms": "ms", "mb": "MB", "gb": "GB"}
 
 
 def draw_field(config: form.Config, path: str, field: Field, key: str, label: str | None = None) -> Any:
-    """The widget for `field`, starting from what the config says at `path`; writes what it says now, and returns it."""
+    """Draw the widget of `field` with the config's value at `path`; write its value into the config, and return it."""
     value = value_box(field, form.value_of(config, path, field), key, label)
     form.assign(config, path, field, value)
     return value
 
 
 def value_box(field: Field, value: Any, key: str, label: str | None = None) -> Any:
-    """The same, starting from `value`, for who writes it down himself.
+    """Draw the widget of `field` with `value`, and return its value.
 
-    What the field's type cannot hold (a config by hand may say anything) is shown as text, so that it can be mended.
+    A value that the field's type cannot hold (a config written by hand may have any) is shown as text, to be mended.
     """
     label = label or field_words(field.name)
     hint = help_of(field)
@@ -66,7 +66,7 @@ def field_words(name: str) -> str:
 
 
 def help_of(field: Field) -> str:
-    """The docstring's words, then the key, the bounds and the default: a tooltip of two short lines."""
+    """The tooltip in two lines: the field's docstring; its key, bounds and default."""
     facts = [f"`{field.name}`"]
     if field.minimum is not None:
         facts.append(f"{'above' if field.exclusive_minimum else 'at least'} {field.minimum:g}")
@@ -101,13 +101,13 @@ def _enum(field: Field, value: Any, label: str, key: str, hint: str) -> Any:
 
 
 def _number_field(field: Field, value: Any, label: str, key: str, hint: str) -> int | float | str | None:
-    """As typed: what is no number is the text itself, which the validation refuses."""
+    """The number; or the text that is not one, which the validation refuses."""
     empty = "none" if field.nullable else ("" if field.default is None else f"{number_text(field.default)} (default)")
     return number_box(label, value, key, whole=field.type == "int", hint=hint, empty=empty)
 
 
 def free_text(label: str, value: Any, key: str, hint: str) -> Any:
-    """Any YAML on one line. What is no YAML comes back as the text, which the validation then refuses at this field."""
+    """Draw a box for YAML on one line. Text that is not YAML is returned as it is, and refused by the validation."""
     text = st.text_input(label, _one_line(value), key=key, help=hint, placeholder="none")
     try:
         return yaml.load(text) if text.strip() else None
@@ -120,7 +120,7 @@ def _one_line(value: Any) -> str:
 
 
 DrawField = Callable[[str, Field], Any]
-"""Draws the field at a dotted path, writes what it says into the config, and returns it."""
+"""Draws the field at a dotted path, writes its value into the config, and returns it."""
 
 
 def class_field(
@@ -132,12 +132,12 @@ def class_field(
     inner: DrawField,
     labels: Mapping[str, str] = MappingProxyType({}),
 ) -> Any:
-    """Draw a field whose value is one of several classes and, by `inner`, the settings of the class it names; writes
-    the shortest words for it at `path`.
+    """Draw a field whose value names a class and, with `inner`, the arguments of that class; write the shortest form
+    of the value at `path`.
 
-    `labels`: by class path, what stands for a class in the list of choices instead of its name.
+    `labels`: what the list of choices shows for a class instead of its name, by class path.
 
-    A value that names none of the classes is shown as text, so that it can be mended.
+    A value that names none of the classes is shown as text, to be mended.
     """
     value = form.value_of(config, path, field)
     if value is not None and chosen(value, field) is None:
@@ -177,13 +177,13 @@ def _class_choice(field: Field, value: Any, key: str, label: str | None, labels:
 
 
 def own_first(entries: Sequence[ClassInfo]) -> list[ClassInfo]:
-    """The person's classes before ours, each in their order."""
+    """The user's classes first, then Scalebook's, each in their order."""
     return sorted(entries, key=lambda info: info.source != "user")
 
 
 def label_of(info: ClassInfo) -> str:
-    """The class in a list of choices: `PixelCNN`, `Mine (yours)`; with its module, `Digits (yours, my_lab.data)`, where
-    two classes have one name."""
+    """The class in a list of choices: `PixelCNN`, `Mine (yours)`; with its module if two classes share a name,
+    `Digits (yours, my_lab.data)`."""
     name = "single" if info.config_value == "auto" else info.config_value or info.name
     words = STRATEGY_NAMES.get(name, info.name)
     module, _, alone = words.rpartition(".")
@@ -192,7 +192,7 @@ def label_of(info: ClassInfo) -> str:
 
 
 def written(value: Any) -> str:
-    """The text in a choice while its value is none of the options: the name of the unknown class."""
+    """The placeholder of a choice without a selection: the name of the unknown class in the config."""
     return one_line(named(value).name or "", 60) or "Choose one"
 
 
@@ -205,15 +205,15 @@ def _class_line(info: ClassInfo) -> str:
 
 
 DrawLabelled = Callable[[str, Field, str], Any]
-"""Draws the field at a dotted path under a label, writes what it says into the config, and returns it."""
+"""Draws the field at a dotted path with a label, writes its value into the config, and returns it."""
 RULE, PER, WARMUP = (replace(FIELDS[0], default="none"), *FIELDS[1:])
-"""Here a config without the key means `none`."""
+"""In the form, a config without the key means `none`."""
 AS_TEXT: Final = Field(KEY, "json", "A mapping with rule, per and warmup_epochs.", nullable=True)
 
 
 def rate_fields(config: form.Config, description: Description, field: DrawLabelled) -> None:
-    """The section on learning rate and batch: how one follows the other, and whether the noise scale is measured. A
-    config in which no scaling is chosen gets no `lr_scaling` key."""
+    """Draw the section on learning rate and batch: how the rate scales with the batch, and whether to measure the noise
+    scale. Without scaling the config gets no `lr_scaling` key."""
     left, middle, right = st.columns([2, 1, 1])
     with left:
         scales = _rate_rule(config, field)
@@ -228,7 +228,8 @@ def rate_fields(config: form.Config, description: Description, field: DrawLabell
 
 
 def _rate_rule(config: form.Config, field: DrawLabelled) -> bool:
-    """The choice of a rule; whether there is anything more to say. What is no mapping is shown as text."""
+    """Draw the choice of the rule; returns whether the rule has more fields. A value that is not a mapping is shown as
+    text."""
     written = config.get(KEY)
     if written is not None and not isinstance(written, dict):
         field(KEY, AS_TEXT, "Scaling with batch size")
@@ -256,10 +257,10 @@ def machine_fields(
     field: Callable[[str, Field, str], Any],
     slot: Callable[[str], None],
 ) -> None:
-    """On how many machines a run is, and whether these may join and leave while it trains, written into the config:
-    machines, and the fewest workers where `strategy` can have a range. Neither for one process.
+    """Draw the number of nodes and, if `strategy` lets nodes join and leave during training, the fewest workers; write
+    both into the config. Draws nothing for a single process.
 
-    `key` makes a widget's key of a name, `field` draws a described one at a dotted path, `slot` leaves a place for the
+    `key` makes a widget's key from a name, `field` draws the field at a dotted path, `slot` leaves a place for the
     problems of a dotted path.
     """
     if strategy is not None and strategy.config_value == "auto" and form.get(config, "trainer.num_nodes", 1) == 1:
@@ -268,7 +269,7 @@ def machine_fields(
     nodes = next((argument for argument in description.trainer if argument.name == "num_nodes"), None)
     with left:
         if nodes is not None:
-            field(f"trainer.{nodes.name}", nodes, "Machines")
+            field(f"trainer.{nodes.name}", nodes, "Nodes")
     if strategy is None or not form.may_range(config, strategy):
         return
     with right:
@@ -280,15 +281,15 @@ def machine_fields(
 
 
 LookAtModel = Callable[[form.Config, Description], object]
-"""Has the model of a config looked at, behind the page; asked again and again until it is known."""
+"""Reads the model of a config in the background; called repeatedly until the model is known."""
 EVERY_S = 1.0
 PENDING = "Bytes of each codec: reading the model, a few seconds."
 LOOKING = "Checking this against the model, a few seconds."
 
 
 def codec_labels(config: form.Config, description: Description, field: Field) -> dict[str, str]:
-    """Of each codec that the field offers, by class path: `topk 0.01 · 27 kB, 1/100`, with its usual settings.
-    Empty for another field, and where the model is not known."""
+    """The label of each codec with default settings, by class path: `topk 0.01 · 27 kB, 1/100`. Empty for another
+    field, and while the model is not known."""
     model = known(config, description) if field.name in DIRECTIONS else None
     if model is None or not model.parameters:
         return {}
@@ -303,10 +304,10 @@ def codec_labels(config: form.Config, description: Description, field: Field) ->
 
 
 def codec_bytes(config: form.Config, description: Description, drawn: Collection[str], look: LookAtModel) -> None:
-    """What codecs cost in bytes for the model in the form, before anything runs: a line below the strategy's fields.
+    """Draw a line below the strategy's fields: how many bytes the codecs send for the form's model.
 
-    The model is looked at, behind the page, once a list of codecs is among the fields `drawn`, or something is chosen
-    that does not go with every model.
+    `look` reads the model in the background once a list of codecs is among the fields `drawn`, or a choice does not
+    fit every model.
     """
     codecs = codecs_of(config, description)
     model = known(config, description)
@@ -340,7 +341,7 @@ def byte_words(codecs: Mapping[str, Codec], model: ModelParameters, workers: int
 
 
 def exchanged(codec: Codec, model: ModelParameters, workers: int) -> tuple[int, int]:
-    """Bytes that a worker of DDP hands in and takes out for an update."""
+    """Bytes that a DDP worker sends and receives in one update."""
     if in_halves(codec):
         return 2 * numel(model.shapes), 2 * numel(model.shapes)
     frame = codec.nbytes(model.shapes, model.width)
@@ -348,7 +349,7 @@ def exchanged(codec: Codec, model: ModelParameters, workers: int) -> tuple[int, 
 
 
 def _of(nbytes: int, plain: int) -> str:
-    """With the ratio to fp32 where it is another."""
+    """The bytes, with their ratio to fp32 unless they are equal."""
     if nbytes == plain:
         return f"{shown(nbytes, 'B')}, uncompressed"
     return f"{shown(nbytes, 'B')} ({_share(nbytes, plain)} of {shown(plain, 'B')})"

@@ -1,4 +1,4 @@
-"""The form of an experiment, and what stands beside it: batch sizes, the YAML, the command."""
+"""The form of an experiment, and the parts beside it: batch sizes, YAML, command."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ SWITCH_HELP: Final = (
 )
 MEANING: Final = (
     "One process simulates all workers, each with the parameters that it would hold. Seconds are those "
-    "of the clock that you declare: 100 workers take as long as 100 machines would."
+    "of the clock that you declare: 100 workers take as long as 100 nodes would."
 )
 OFFER: Final = "Try more workers than this machine has: one process simulates them all."
 TIMES: Final = (
@@ -53,11 +53,11 @@ def simulated_workers(
     slot: Callable[[str], None],
     clock_sources: Callable[[], Sequence[ClockSource]],
 ) -> list[str]:
-    """Draw the switch for workers that one process plays, and how long each of them computes, and write both into the
-    config; returns the strategy's arguments that have no place beside it.
+    """Draw the switch for simulated workers and their time per gradient, and write both into the config; returns the
+    strategy's arguments that the form does not show as fields of their own.
 
-    `last`: what the page said before. `key` makes a widget's key of a name; `slot` leaves a place for the problems of a
-    dotted path. `clock_sources`: where times can come from.
+    `last`: the config of the page's previous run. `key` makes a widget's key from a name; `slot` leaves a place for the
+    problems of a dotted path. `clock_sources` returns the sources of times.
     """
     left, right = st.columns([2, 1], vertical_alignment="bottom")
     workers, before, clock = form.workers_of(config, description), form.is_simulated(config), form.CLOCK
@@ -85,7 +85,8 @@ def simulated_workers(
 
 
 def _clock_source(config: form.Config, key: str, sources: Sequence[ClockSource], *, is_new: bool) -> ClockSource:
-    """Where the times come from, which is written into the config. A new clock begins with what Plan has measured."""
+    """Draw the choice of a source of times, and write it into the config. A new clock starts with a measurement by
+    Plan, if there is one."""
     is_number = not isinstance(form.get(config, f"{form.CLOCK}.gradient_s"), dict)
     before = data.chosen_source(config, sources) or (NUMBER if is_number else WRITTEN)
     options = list(dict.fromkeys([NUMBER.label, before.label, *(source.label for source in sources)]))
@@ -98,7 +99,7 @@ def _clock_source(config: form.Config, key: str, sources: Sequence[ClockSource],
 
 
 def without_switch(argument: Field) -> Field:
-    """Without the choice that the switch makes."""
+    """The field without the choice that the switch stands for."""
     return replace(argument, choices=[choice for choice in argument.choices if choice != VIRTUAL])
 
 
@@ -110,36 +111,36 @@ NO_SCHEDULE = "constant"
 
 @dataclass
 class ConfigForm:
-    """The form of an experiment, in one drawing.
+    """The form of an experiment in one run of the page.
 
-    `config` is changed field by field. Problems belong beside their field, but are known only when all fields have been
-    read: each leaves a slot behind, by dotted path, which `show_problems` fills.
+    `config` is changed field by field. Problems are shown beside their field, but known only after all fields are read:
+    so each field leaves a slot, by dotted path, and `show_problems` fills it.
     """
 
     description: Description
     config: form.Config
     last: form.Config
-    """What the page said in its run before this one."""
+    """The config of the page's previous run."""
     version: int
     gpus: str = ""
-    """Which the machines have, in words; "" where they have none."""
+    """A sentence on the machines' GPUs, "" without GPUs."""
     look: fields.LookAtModel = field(kw_only=True)
     clocks: Callable[[], Sequence[ClockSource]] = tuple
-    """Where the times of virtual workers can come from."""
+    """Returns the sources of times of simulated workers."""
     slots: dict[str, DeltaGenerator] = field(default_factory=dict)
     refused: list[Problem] = field(default_factory=list)
-    """What is wrong with fields that the description does not know: workers, budget, seeds."""
+    """Problems of the fields that are in no description: workers, budget, seeds."""
 
     def key(self, path: str) -> str:
         return f"compose.{self.version}.{path}"
 
     def draw(self, name: str, repeats: int, suggest: Callable[[form.Config], str]) -> tuple[str, int]:
-        """All sections; returns the cell's name, "" to take the one that `suggest` makes, and its number of seeds.
+        """Draw all sections; returns the cell's name ("": take that of `suggest`) and its number of seeds.
 
-        The name is drawn last, in its place above: what it suggests follows from all choices below.
+        The name is drawn last, in a container on top, because its suggestion depends on all choices below.
 
-        A section whose fields come and go is in a container, so that those below keep their place on the page: the
-        browser makes what moves anew, and forgets what is being typed into it.
+        A section whose fields come and go has a container, so that those below keep their place: the browser rebuilds
+        a field that moves, and loses what is being typed into it.
         """
         above = st.container()
         st.header("Model and data")
@@ -179,7 +180,7 @@ class ConfigForm:
         return text.strip()
 
     def _class(self, path: str, group: Group, label: str) -> ClassInfo | None:
-        """A choice of class, and its plain fields below; the advanced ones in a fold."""
+        """Draw the choice of a class, then its plain fields; the advanced ones behind a title."""
         info = self._choice(path, group, label, getattr(self.description, group))
         if info is not None and info.config_value is None:
             skip = {"data": ("batch_size",), "trainer.strategy": form.HANDLED_STRATEGY_ARGS}.get(path, ())
@@ -216,8 +217,8 @@ class ConfigForm:
             self._fold(f"More of {info.name}", path, [(f"{path}.{argument.name}", argument) for argument in advanced])
 
     def _fold(self, title: str, key: str, wanted: Sequence[tuple[str, Field]], columns: int = 1) -> None:
-        """Fields behind a title. While it is closed they are not drawn, which halves the time of the page; they keep
-        what they said last."""
+        """Draw fields behind a title. Closed, they are not drawn, which halves the page's time, and keep their last
+        values."""
         for path, argument in wanted:
             self._carry(path, argument)
         fold = st.expander(title, key=self.key(f"fold.{key}"), on_change="rerun")
@@ -229,7 +230,7 @@ class ConfigForm:
                         self._field(path, argument)
 
     def _carry(self, path: str, field: Field) -> None:
-        """While a field is folded away, keep what was typed into it, unless that was for another class."""
+        """Copy the last value of a hidden field, unless it belongs to another class."""
         owner = path.rsplit(".init_args", 1)[0]
         if owner == path or form.get(self.last, f"{owner}.class_path") == form.get(self.config, f"{owner}.class_path"):
             form.assign(self.config, path, field, form.value_of(self.last, path, field))
@@ -271,7 +272,7 @@ class ConfigForm:
             fields.codec_bytes(self.config, self.description, drawn=self.slots, look=self.look)
 
     def _strategy_args(self, info: ClassInfo) -> None:
-        """The strategy's arguments: those about what it does side by side, those about how it does it folded."""
+        """Draw the strategy's arguments: the main ones side by side, the others behind a title."""
         above = "trainer.strategy.init_args"
         form.open_arguments(self.config, "trainer.strategy", info)
         visible = [field for field in info.fields if field.name in form.SHOWN_STRATEGY_ARGS]
@@ -366,7 +367,7 @@ class ConfigForm:
 
     def _read(self, path: str, value: Any, most: int | None = None, *, kind: FieldType = "int",
               minimum: float = 1) -> Any:  # fmt: skip
-        """What was typed into a box of a field that the description does not know, with what is wrong with it."""
+        """Check the value of a field that is in no description; returns it, and notes its problem."""
         problem = check_value(path, value, Field(path, kind, required=True, minimum=minimum, maximum=most))
         if problem is not None:
             self.refused.append(problem)
@@ -397,7 +398,7 @@ class ConfigForm:
         return homeless
 
     def _home(self, path: str) -> DeltaGenerator | None:
-        """The slot of the field itself, or of the nearest thing around it."""
+        """The slot of the field, or of its nearest parent."""
         while path and path not in self.slots:
             path = path.rpartition(".")[0]
         return self.slots.get(path)
@@ -409,7 +410,7 @@ MOST_SAID: Final = 3
 
 
 def buttons(wrong: Sequence[Problem], waiting: int, stamp: str, crowd: str) -> Intent | None:
-    """Run and Save, off while anything is `wrong`, which is said below; `waiting` is the number of runs to submit.
+    """Draw Run and Save, disabled while `wrong` has problems, which are listed below. `waiting`: runs to submit.
 
     `stamp` as in `state.Clicks`. Run is disabled, too, until the user confirms the warning `crowd`.
     """
@@ -441,7 +442,7 @@ def buttons(wrong: Sequence[Problem], waiting: int, stamp: str, crowd: str) -> I
 
 
 def sizes(load: Workload) -> None:
-    """Batch per worker, global and effective, always; a dash where the data has no batch size."""
+    """Draw batch per worker, global and effective; a dash if the data has no batch size."""
 
     def shown(value: int | None) -> str:
         return "–" if value is None else f"{value:,}"
@@ -457,14 +458,14 @@ def sizes(load: Workload) -> None:
 
 
 def _rate(load: Workload) -> tuple[str, str]:
-    """The one that optimizers step with."""
+    """The learning rate that optimizers step with, and its label."""
     if load.learning_rate_scaled is not None:
         return "scaled learning rate", f"{load.learning_rate_scaled:g}"
     return "learning rate", "–" if load.learning_rate is None else f"{load.learning_rate:g}"
 
 
 def meaning(load: Workload) -> str:
-    """Why the effective batch is what it is, in one sentence."""
+    """One sentence that explains the effective batch."""
     if load.batch_per_worker is None:
         return "This data has no batch_size."
     gathered = f", each over {load.accumulate} batches" if load.accumulate > 1 else ""
@@ -480,7 +481,7 @@ def meaning(load: Workload) -> str:
 
 
 def text(yaml_text: str, commands: str, file_name: str) -> None:
-    """The YAML as it would be saved, and how to run it without a browser."""
+    """Draw the YAML as it would be saved, and the commands that run it without a browser."""
     html.draw('<div class="sb-eyebrow">YAML</div>')
     code_block(yaml_text, "yaml")
     html.draw('<div class="sb-eyebrow">Run from the command line</div>')
