@@ -1,4 +1,4 @@
-"""What the notebook's page consists of: its first row, and the card of an experiment."""
+"""Parts of the notebook's page: its first row, and the card of an experiment."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ DELETED: dict[str, HeadIntent] = {"Deleted notebooks": "deleted"}
 
 @dataclass(frozen=True)
 class NotebookHead:
-    """What was asked for in the notebook's head."""
+    """What the first row of the page asks for: the picked notebook, and the clicked button."""
 
     picked: str | None
     intent: HeadIntent | None
@@ -47,12 +47,12 @@ def notebook_head(
     whole: bool = False,
     deleted: bool = False,
 ) -> NotebookHead:
-    """The notebook's first row: picker, Undo and History, Export, a menu, New notebook, New experiment; in an empty
-    folder the menu alone.
+    """Draw the first row: picker, Undo, History, Export, a menu, New notebook, New experiment; in an empty folder the
+    menu alone.
 
-    `undo` tells the state that Undo would go back from; None where it has nothing to go back to. `export` makes the
-    HTML that is downloaded, when it is asked for; None where the notebook cannot be read. `whole`: it can be renamed,
-    duplicated and deleted now; `deleted`: some can be brought back.
+    `undo` is the stamp of the state that Undo starts from, None without an earlier state. `export` makes the HTML when
+    Export is clicked; None if the notebook cannot be read. `whole`: the notebook can be renamed, duplicated and
+    deleted now; `deleted`: there are deleted notebooks to restore.
     """
     intent: HeadIntent | None = None
     picked = chosen.name if chosen else None
@@ -116,12 +116,11 @@ def experiment_card(
     crowd: str,
     real_server: bool,
 ) -> CardIntent | None:
-    """The card of an experiment: its line, its runs by seed, its buttons; returns what was asked for.
+    """Draw the card of an experiment: its line, its runs by seed, its buttons; returns the clicked one.
 
-    `page` tells this state of the notebook from others.
+    `page` identifies this state of the notebook.
 
-    Run is off until what `crowd` says has been confirmed. `real_server`: its workers push to a parameter server, and
-    are no virtual ones.
+    Run is disabled until the user confirms the warning `crowd`. `real_server`: real workers push to a parameter server.
     """
     head = st.container()
     wrong = any(problem.severity == "error" for problem in problems)
@@ -191,7 +190,7 @@ def _card_summary(line: ExperimentSummary, repeats: int) -> None:
 
 
 def results(seeds: Sequence[SeedView]) -> str:
-    """A table with a row for each seed that has a run."""
+    """The HTML of a table with a row for each seed that has a run."""
     metrics_by_seed = [seed.run.metrics for seed in seeds if seed.run]
     last = "final" if all(seed.run.ended for seed in seeds if seed.run) else "latest"
     metric = names.main_metric(key for metrics in metrics_by_seed for key in metrics)
@@ -207,7 +206,7 @@ def results(seeds: Sequence[SeedView]) -> str:
 
 
 def _mean_rows(runs: Sequence[RunView], metric: str | None, stale: bool) -> list[list[html.Cell]]:
-    """Of several seeds that have finished with the config as it stands: the mean, ± half of its 95 % interval."""
+    """One row with the means of `runs`, ± half of their 95 % intervals; none with fewer than two runs."""
     if len(runs) < 2:
         return []
 

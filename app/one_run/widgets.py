@@ -1,6 +1,4 @@
-"""What the page of one run consists of, in its order: how it stands, what went wrong, its curves, what is kept of
-it.
-"""
+"""The parts of the page of one run, in its order: state, failure, curves, records."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +26,7 @@ MOST_CHANGES = 12
 
 
 def head(view: RunView) -> None:
-    """Title, state, and the line that says what it is."""
+    """Draw the title, the state, and a line on model, strategy, batch and rate."""
     record = view.record
     chips = html.chip(view.state) + (html.chip("virtual", "virtual workers") if view.is_simulated else "")
     if purpose := run_query.purpose(record):
@@ -49,7 +47,7 @@ def head(view: RunView) -> None:
 
 
 def _rate(tags: Mapping[str, str]) -> str:
-    """The one that is applied, and what was asked for where that is scaled."""
+    """The applied learning rate, and the configured one if it was scaled."""
     base, scaled = tags.get(names.TAG_LR_ASKED), tags.get(names.TAG_LR_SCALED)
     if not base:
         return ""
@@ -63,7 +61,7 @@ def _took(view: RunView) -> str:
 
 
 def buttons(view: RunView, mlflow_url: str | None) -> Intent | None:
-    """What can be done with it in its state."""
+    """Draw the buttons that the run's state allows; returns the clicked one."""
     intent: Intent | None = None
     with st.container(horizontal=True, horizontal_alignment="right"):
         if not view.ended and view.job and st.button("Stop", icon=":material/stop:", disabled=view.state == "stopping"):
@@ -84,7 +82,7 @@ def buttons(view: RunView, mlflow_url: str | None) -> Intent | None:
 
 
 def standing(view: RunView) -> None:
-    """The bar of a living run, the cause and the remedy of a failed one."""
+    """Draw the progress of an active run, or why a run ended early."""
     progress_bar(view)
     if view.state == "failed":
         _failure(view)
@@ -98,7 +96,7 @@ def standing(view: RunView) -> None:
 
 
 def _failure(view: RunView) -> None:
-    """Class, cause and remedy; of a person's own code the lines that raised it."""
+    """Draw class, cause and remedy of the failure; if the user's own code raised it, its lines too."""
     words = f"**{sentence(view.failure)}** {sentence(view.cause)}"
     if view.frame:
         words = f"**{view.failure[:1].upper()}{view.failure[1:]}:** {sentence(view.cause)}"
@@ -137,12 +135,12 @@ def figures(view: RunView) -> None:
 
 
 def _several(each: float | None) -> float | None:
-    """Nothing where an update is one gradient, but for those under way at the end."""
+    """None if each update has one gradient (a few in flight at the end do not count)."""
     return None if each is None or round(each, 1) == 1 else each
 
 
 def curves(metric_curves: Sequence[MetricCurve], look: CurveLook, live: bool, tags: Mapping[str, str]) -> None:
-    """A chart for each metric, two in a row; also of one, while more may come."""
+    """Draw a chart for each metric, two in a row, also for a single metric while more may come."""
     columns = st.columns(2, gap="medium") if live or len(metric_curves) > 1 else [st.container()]
     for i, curve in enumerate(metric_curves):
         series = [Series(curve.metric, *curve.on(look.axis), charts.PALETTE[0])]
@@ -158,7 +156,7 @@ def _explain(metric_curves: Sequence[MetricCurve], tags: Mapping[str, str]) -> N
 
 
 def together(metric_curves: Sequence[MetricCurve], look: CurveLook, tags: Mapping[str, str]) -> None:
-    """All metrics in one chart, on one scale."""
+    """Draw all metrics in one chart, on one scale."""
     series = [
         Series(curve.metric + sign(tags, curve.metric), *curve.on(look.axis), charts.PALETTE[i % len(charts.PALETTE)])
         for i, curve in enumerate(metric_curves)
@@ -181,7 +179,7 @@ def _chart(series: Sequence[Series], look: CurveLook, title: str, key: str, what
 
 
 def metrics_choice(offered: Sequence[str]) -> tuple[list[str], bool]:
-    """Which metrics to draw, none for the main ones; and whether in one chart."""
+    """Draw the choice of metrics; returns them (none: the main ones), and whether to draw one chart."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         chosen = st.multiselect("Metrics", offered, key="metrics", placeholder="The main metrics", width=420,
                                 label_visibility="collapsed")  # fmt: skip
@@ -189,14 +187,14 @@ def metrics_choice(offered: Sequence[str]) -> tuple[list[str], bool]:
 
 
 def samples(picture: bytes | None) -> None:
-    """What a generative model drew last."""
+    """Draw the last samples of a generative model."""
     if picture is not None:
         st.header("Samples drawn by the model")
         st.image(picture, width=320)
 
 
 def stale(changes: Sequence[str]) -> None:
-    """That the experiment is another one by now, and in what."""
+    """Say that the experiment has changed since the run, and how."""
     more = len(changes) - MOST_CHANGES
     listed = "; ".join([*changes[:MOST_CHANGES], *([f"and {more} more"] if more > 0 else [])])
     words = f"The experiment has changed since: {listed}." if changes else "The experiment has been rewritten since."
@@ -212,7 +210,7 @@ def config(text: str) -> None:
 
 
 def log_box(whole: Callable[[], bytes] | None, name: str) -> str:
-    """The box to search it by, and its download; returns what is looked for. `whole` gives all of it."""
+    """Draw the search box and the download button of a log; returns the text to find. `whole` returns the whole log."""
     with st.container(horizontal=True, vertical_alignment="center"):
         text: str = st.text_input(
             "Find in the log", key="find-in-log", placeholder="Find in the log", label_visibility="collapsed",
@@ -227,7 +225,7 @@ def log_box(whole: Callable[[], bytes] | None, name: str) -> str:
 
 
 def log(text: str, failed: bool) -> None:
-    """Its end, which stays in sight while more is written; of a failed run from its first traceback on."""
+    """Draw the end of a log, which stays in view while the run writes; for a failed run, from its first traceback."""
     before, rest = parted(text) if failed else ("", text)
     if before:
         with st.expander(f"Earlier output: {plural(before.count(chr(10)), 'line')}"):
@@ -237,13 +235,13 @@ def log(text: str, failed: bool) -> None:
 
 
 def other_log(node: str, text: str) -> None:
-    """Of another machine of the run."""
+    """Draw the log of another node of the run."""
     with st.expander(f"Log of {node}"):
         code_block(text or "nothing written yet", height=LOG_HEIGHT)
 
 
 def log_lines(lines: Sequence[tuple[int, str]], total: int) -> None:
-    """Those that were looked for, with their numbers."""
+    """Draw the matching lines with their numbers."""
     most = f", the last {MOST_LINES:,} of them below" if len(lines) > MOST_LINES else ""
     st.caption(f"{len(lines):,} of {plural(total, 'line')}{most}")
     if lines:
@@ -253,7 +251,7 @@ def log_lines(lines: Sequence[tuple[int, str]], total: int) -> None:
 
 
 def files(listed: Sequence[RunFile]) -> None:
-    """A line for each, with a button that downloads it."""
+    """Draw a line for each file, with a button that downloads it."""
     if not listed:
         st.caption("No files yet: checkpoints appear after an epoch, artifacts after the run.")
     for i, file in enumerate(listed):

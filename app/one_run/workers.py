@@ -1,4 +1,4 @@
-"""What each worker of a run did, and what the run takes of its machine over time."""
+"""What each worker of a run did, and how much of its machine the run used over time."""
 
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
@@ -17,12 +17,12 @@ from scalebook.training.tracking.run_reader import MetricCurve
 
 HEIGHT = 300
 MOST_ROWS = 64
-"""More workers and shards than that are in the artifact `pushes.json`."""
+"""Rows of the table; all workers and shards are in the artifact `pushes.json`."""
 MOST_BARS = 16
 
 
 def time_split(rows: Sequence[tuple[str, Mapping[str, float]]]) -> None:
-    """A bar for all workers, and one for each: (name, part -> share)."""
+    """Draw where the time went: a bar for all workers, then one for each. `rows`: (name, part -> share)."""
     splits = [(name, dict(shares)) for name, shares in rows if shares]
     if splits:
         st.header("Where the time went")
@@ -31,7 +31,7 @@ def time_split(rows: Sequence[tuple[str, Mapping[str, float]]]) -> None:
 
 
 def throughput(curves: Sequence[MetricCurve], axis: Axis, x_title: str, simulated: bool) -> None:
-    """A line for each worker, from the histories of `worker_N/...`. `simulated`: the seconds are those of a clock."""
+    """Draw a line for each worker, from the histories of `worker_N/...`. `simulated`: the seconds are virtual."""
     if any(curve.values for curve in curves):
         st.header("Throughput by worker")
         numbered = [(int(curve.metric.partition("/")[0].removeprefix("worker_")), curve) for curve in curves]
@@ -50,7 +50,7 @@ def throughput(curves: Sequence[MetricCurve], axis: Axis, x_title: str, simulate
 
 
 def pushes(record: PushRecord) -> None:
-    """Figures by worker; where there are several shards, by worker and shard in a fold below."""
+    """Draw the table of pushes by worker; with several shards, also by worker and shard, behind a title."""
     if not record.shards:
         return
     st.header("Pushes")
@@ -69,7 +69,7 @@ def pushes(record: PushRecord) -> None:
 
 
 def comings(record: PushRecord, ended: bool) -> None:
-    """How many workers take part, and who came and left; nothing where nobody did."""
+    """Draw how many workers take part, and which joined and left; nothing if none did."""
     changes = record.changes
     if not changes:
         return
@@ -82,7 +82,7 @@ def comings(record: PushRecord, ended: bool) -> None:
 
 
 def _rest(workers: int, limit: int) -> None:
-    """Where the others are."""
+    """Say where the rows beyond `limit` are."""
     if workers > limit:
         st.caption(f"The first {limit} of {workers:,} workers; all are in `pushes.json`, under Files.")
 
@@ -93,8 +93,8 @@ def _table(
     head: Sequence[str],
     record: PushRecord | None,
 ) -> str:
-    """Of `record` the mean staleness and the memory of a worker are columns more; what nobody measured has no
-    column."""
+    """The HTML of a table of pushes. `record` adds columns for mean staleness and memory of each worker; a figure that
+    was not measured has no column."""
     columns: list[tuple[str, Callable[[Pushes], str]]] = [
         ("applied", lambda row: f"{row.applied:,}"),
         ("dropped", lambda row: f"{row.dropped:,}"),
@@ -123,16 +123,16 @@ MOST_LABELS = 16
 
 
 def staleness(record: PushRecord) -> None:
-    """How old the gradients were that were applied, under a heading of its own; nothing before the first push."""
+    """Draw the histogram of the staleness of applied gradients; nothing before the first push."""
     if any(any(row) for row in record.counts):
         st.header("Staleness")
         html.draw(staleness_html(record.counts))
 
 
 def staleness_html(counts: Sequence[Sequence[int]]) -> str:
-    """How old the gradients were: `counts[worker][i]` pushes of staleness i, the last bin "or more"; some are counted.
+    """The HTML of a histogram: `counts[worker][i]` pushes have staleness i, those in the last bin i or more.
 
-    A column is as high as its share of all pushes, and divided by worker, where there are colours for all of them.
+    A column's height is its share of all pushes. It is divided by worker if there are enough colours.
     """
     if len(counts) > len(PALETTE):
         counts = [[sum(column) for column in zip(*counts, strict=True)]]
@@ -166,11 +166,11 @@ def _staleness_column(i: int, counts: Sequence[Sequence[int]], totals: Sequence[
 
 USAGE_HEIGHT = 240
 BY_WORKER: Final = {"GPU busy by worker, %": ("busy", 100.0), "GPU memory by worker, MB": ("memory_mb", 1.0)}
-"""Title, and of which field, times what."""
+"""By title: the field of the sample, and the factor of the unit."""
 
 
 def usage_over_time(samples: Sequence[Usage]) -> None:
-    """CPU and memory; of runs on GPUs also theirs. Nothing before the first sample."""
+    """Draw CPU and memory over time, and the GPUs'; nothing before the first sample."""
     if not samples:
         return
     st.header("CPU and memory")
@@ -202,7 +202,7 @@ def usage_over_time(samples: Sequence[Usage]) -> None:
 
 
 def _usage_by_worker(samples: Sequence[Usage]) -> list[tuple[str, list[Series]]]:
-    """A line for each worker on each of its GPUs; no chart of what NVML tells of none."""
+    """Charts with a line for each worker on each of its GPUs; none for a figure that NVML never reports."""
     numbers = {uuid: i for i, uuid in enumerate(dict.fromkeys(gpu.uuid for one in samples for gpu in one.gpus))}
     keys = sorted({(one.process, one.uuid) for sample in samples for one in sample.workers}, key=_in_order)
     panels = []
