@@ -1,4 +1,4 @@
-"""The only module that touches `st.session_state`: drafts, ids and what is open, never results."""
+"""The only module that touches `st.session_state`. It holds drafts, ids and what is open, never results."""
 
 import copy
 import time
@@ -12,35 +12,35 @@ T = TypeVar("T")
 
 @dataclass
 class ComposeDraft:
-    """What the form is being filled with. `version` is part of every widget's key: a new one makes all widgets new."""
+    """The draft of an experiment. `version` is part of every widget's key: a new version makes new widgets."""
 
     source: tuple[str, str] = ("", "")
-    """Notebook and cell that it was loaded from; the cell is "" for a new experiment."""
+    """Notebook and cell that the draft was loaded from; the cell is "" for a new experiment."""
     base: dict[str, Any] = field(default_factory=dict)
     """The config that the widgets start from."""
     config: dict[str, Any] = field(default_factory=dict)
-    """The config as the widgets say now."""
+    """The present config of the widgets."""
     name: str = ""
     repeats: int = 1
     version: int = 0
     text: str = ""
-    """The config as it was typed, where that is no config; "" where `config` says all."""
+    """The typed text, if it is not a config; "" otherwise."""
     begun: str = ""
     """The `text` that the widgets start from."""
     left_at: float | None = None
-    """When it was left, in seconds since the epoch, where it comes from an earlier session or another tab."""
+    """When the draft was saved, in seconds since the epoch, if it comes from an earlier session or another tab."""
 
 
 @dataclass
 class SearchDraft:
-    """A search that is being set up. `version` is part of every widget's key, as in ComposeDraft."""
+    """The draft of a search. `version` as in ComposeDraft."""
 
     source: tuple[str, str, str] = ("", "", "")
-    """Notebook, search cell ("" for a new one) and the experiment that it was begun from."""
+    """Notebook, search cell ("" for a new search) and experiment of the page's address."""
     base: dict[str, Any] = field(default_factory=dict)
     """The body of the cell that the widgets start from."""
     body: dict[str, Any] = field(default_factory=dict)
-    """The body as the widgets say now."""
+    """The present body of the widgets."""
     name: str = ""
     step: int = 1
     version: int = 0
@@ -85,12 +85,12 @@ class Clicks:
             self._settled[key] = stamp
 
     def forget(self) -> None:
-        """Another page is shown."""
+        """Drop all waiting clicks, when another page is shown."""
         self._noted.clear()
 
 
 def visit(page: str) -> None:
-    """Note which page is shown. Widgets' values do not outlive their page; a draft is rebuilt when one comes back."""
+    """Note which page is shown. Widgets lose their values with their page; a draft is rebuilt on return."""
     entered = st.session_state.get("page") != page
     st.session_state["entered"] = entered
     if entered:
@@ -102,18 +102,18 @@ def visit(page: str) -> None:
 
 
 def visits() -> int:
-    """How many times a page has been entered: tells one visit from the next."""
+    """How many times a page has been entered; identifies a visit."""
     return int(st.session_state.get("visits", 0))
 
 
 def clicks() -> Clicks:
-    """This session's."""
+    """This session's clicks."""
     clicks_: Clicks = st.session_state.setdefault("clicks", Clicks())
     return clicks_
 
 
 def just_entered() -> bool:
-    """Whether this is the first run of the page since another one was shown (or since the browser opened it)."""
+    """Whether this is the page's first run since the browser came to it."""
     return bool(st.session_state.get("entered", True))
 
 
@@ -163,13 +163,13 @@ def recall(key: str, default: T) -> T:
 
 
 def take(key: str, default: T) -> T:
-    """`recall`, and forget."""
+    """`recall`, then forget the value."""
     value: T = st.session_state.pop(f"kept.{key}", default)
     return value
 
 
 def widget(key: str) -> Any:
-    """The current value of the widget with this key, None before it was drawn."""
+    """The present value of the widget with this key, None before it is drawn."""
     return st.session_state.get(key)
 
 
@@ -179,10 +179,10 @@ def set_widget(key: str, value: object) -> None:
 
 
 def say(text: str, icon: str = ":material/check:") -> None:
-    """A short word at the next drawing of a page, also after a change of page."""
+    """Show a toast at the next drawing of a page, also after a change of page."""
     remember("toast", (text, icon))
 
 
 def said() -> tuple[str, str] | None:
-    """What `say` was given, once."""
+    """Text and icon of the last `say`, once."""
     return take("toast", None)

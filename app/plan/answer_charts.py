@@ -1,4 +1,4 @@
-"""The charts of an answer: what becomes of each strategy as workers are added."""
+"""The charts of an answer: each strategy over the number of workers."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,16 +12,16 @@ from scalebook.training.planner.time_to_target import TargetAnswer
 
 HEIGHT = 340
 OWN_WIDTH = 4
-"""Of the config's own strategy."""
+"""Line width of the config's own strategy."""
 IDEAL = "ideal"
 READING = (
-    "Dotted: linear speed-up. Diamond: how far workers help; each further one adds less than half of what the first "
-    "did. Its line and the bands: the range of the prediction. Dashed: the 95th percentile."
+    "Dotted: linear speed-up. Diamond: how far workers help; each further worker adds less than half of what the first "
+    "did. The line through it, and the bands: the range of the prediction. Dashed: the 95th percentile."
 )
 
 
 def samples(answer: Answer, dark: bool) -> go.Figure:
-    """Samples a second; log-log, with the ideal line and the knees."""
+    """Samples per second on log-log axes, with the ideal line and the knees."""
     figure = _speed(answer, "samples/s", dark, lambda point: point.samples_per_s, 1.0)
     for curve, colour in zip(answer.curves, _colours(answer.curves), strict=True):
         if curve.knee is not None:
@@ -30,19 +30,19 @@ def samples(answer: Answer, dark: bool) -> go.Figure:
 
 
 def updates(answer: Answer, dark: bool) -> go.Figure:
-    """Updates a second; the ideal line is of one gradient an update."""
+    """Updates per second; the ideal line assumes one gradient per update."""
     return _speed(answer, "updates/s", dark, lambda point: point.updates_per_s, 1 / _batch(answer))
 
 
 def idle(answer: Answer, dark: bool) -> go.Figure:
-    """The share of their time in which workers do not compute."""
+    """The share of time in which workers do not compute."""
     figure = _lines(answer, "time without computing", dark, lambda point: 1 - point.compute)
     figure.update_yaxes(range=[0, 1.02], tickformat=".0%")
     return figure
 
 
 def staleness(answer: Answer, dark: bool) -> go.Figure:
-    """The mean, with the range of its prediction; dashed the 95th percentile."""
+    """The mean staleness with the range of its prediction; dashed, the 95th percentile."""
     figure = _lines(answer, "staleness", dark, lambda point: point.staleness, lambda reliability: reliability.staleness)
     for curve, name, colour in zip(
         answer.curves, data.curve_names(answer.curves), _colours(answer.curves), strict=True
@@ -59,7 +59,7 @@ def staleness(answer: Answer, dark: bool) -> go.Figure:
 
 
 def target(answer: TargetAnswer, titles: Sequence[str], dark: bool) -> list[go.Figure]:
-    """Updates to the target, seconds of an update, and their product; where all seeds have reached it."""
+    """Updates to the target, seconds per update, and their product, for the points at which all seeds reached it."""
     reached = [
         (point.workers, point.updates, point.seconds) for point in answer.points if point.updates and point.seconds
     ]
@@ -101,7 +101,7 @@ def _lines(
     value: Callable[[Point], float],
     within: Callable[[Reliability], Range | None] = lambda band: None,
 ) -> go.Figure:
-    """A line for each curve, with the band that measurements of its kind have had around predictions."""
+    """A line for each curve, with the band in which measurements of its kind have lain around predictions."""
     series = []
     for curve, name, colour in zip(
         answer.curves, data.curve_names(answer.curves), _colours(answer.curves), strict=True

@@ -1,4 +1,4 @@
-"""Planning with more workers, of an experiment or of a system written by hand: the question, and what was found."""
+"""The Plan page, for an experiment or a system described by hand: the question and its answer."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -64,7 +64,7 @@ def show(notebook: str, name: str) -> None:
 
 
 def _metrics(notebook: str, cell: ExperimentCell | None) -> list[str]:
-    """What the experiment's runs have logged."""
+    """The metrics that the experiment's runs have logged."""
     choice = notebooks.pick(resources.workspace(), notebook) if cell is not None else None
     if cell is None or choice is None:
         return []
@@ -73,7 +73,7 @@ def _metrics(notebook: str, cell: ExperimentCell | None) -> list[str]:
 
 
 def _cell(notebook: str, name: str) -> ExperimentCell | None:
-    """The head of the page, with the way back; None where the address names no experiment, or one that has gone."""
+    """Draw the head of the page and the link back; returns the experiment in the address, None if it does not exist."""
     choice = notebooks.pick(resources.workspace(), notebook) if notebook else None
     stored, _ = notebooks.load(choice) if choice else (None, "")
     if choice is not None:
@@ -88,7 +88,7 @@ def _cell(notebook: str, name: str) -> ExperimentCell | None:
 
 
 def _system(cell: ExperimentCell | None) -> Profile | None:
-    """The profile that was written; None where this machine is measured."""
+    """Draw the system; returns the profile described by hand, None if this machine is measured."""
     kinds = [*([MACHINE] if cell is not None else []), FORM, YAML]
     kind = st.segmented_control("System from", kinds, default=kinds[0], required=True, key="system",
                                 bind="query-params", label_visibility="collapsed")  # fmt: skip
@@ -103,7 +103,7 @@ def _system(cell: ExperimentCell | None) -> Profile | None:
 
 
 def _standing(folder: QuestionFolder, config: Mapping[str, Any] | None, name: str, was_working: bool) -> None:
-    """Buttons, and how far it is, or what was found."""
+    """Draw the buttons, then the progress or the answer."""
     progress = folder.running()
     if was_working and progress is None:
         st.rerun()  # the page stops looking every second, and shows what was measured
@@ -150,7 +150,7 @@ def _start(folder: QuestionFolder, config: Mapping[str, Any] | None, *, anew: bo
 
 
 def _show_finding(answer: Answer, file: str) -> None:
-    """`file`: what a download is called."""
+    """Draw the answer. `file`: name of the downloads."""
     st.header("Answer")
     dark = style.dark()
     if best := compared(answer):
@@ -175,7 +175,7 @@ def _show_finding(answer: Answer, file: str) -> None:
 
 
 def _show_target(reached: TargetAnswer, answer: Answer) -> None:
-    """How long until the target, and both factors of it."""
+    """Draw the time to the target, and its two factors."""
     st.header(f"Time to {reached.metric} {reached.target:g}")
     st.markdown(target_words(reached, answer.curves[0].reliability))
     titles = ("updates to the target", "seconds per update", "seconds to the target")
