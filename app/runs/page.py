@@ -1,4 +1,4 @@
-"""The list of all runs: the living ones on top, live; then the table with filter and pages."""
+"""The list of all runs: the active ones on top, live; then the table with filters and pages."""
 
 import hashlib
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ LIVE_SHOWN = 8  # a search may have hundreds waiting; they are in the table
 
 
 def show() -> None:
-    """Heading, filters, living runs, table."""
+    """Draw heading, filters, active runs and table."""
     records = resources.all_runs()
     opened: dict[str, object] = state.take(OPENED, {})
     for key, value in opened.items():
@@ -66,7 +66,7 @@ def show() -> None:
 
 
 def _asked() -> dict[str, list[str]]:
-    """What address and widgets name, of runs that there are or not."""
+    """The query parameters, and the values of the widgets, which may name what no run has any more."""
     address = {key: st.query_params.get_all(key) for key in st.query_params}
     names = [*address.get("by", []), *(state.widget("by") or [])]
     for key in (*widgets.LISTS, *(f"{widgets.IS}{name}" for name in names)):
@@ -76,7 +76,7 @@ def _asked() -> dict[str, list[str]]:
 
 
 def _views(list_view: ListView) -> None:
-    """Views that have a name: to open, save and delete one."""
+    """Draw the menu of saved views: open, save, delete."""
     workspace = resources.workspace()
     with st.popover("Views", icon=":material/bookmark:"):
         try:
@@ -101,11 +101,11 @@ def _views(list_view: ListView) -> None:
             else:
                 state.say(f"Saved the view {widgets.plain_label(name or '')}.")
                 st.rerun()
-        st.caption("The address says all of a view too: copy it to pass it on.")
+        st.caption("The address of this page holds the whole view: copy it to share the view.")
 
 
 def _devices() -> None:
-    """Who holds what; looked at only while it is open."""
+    """Draw which run holds which devices; read only while the section is open."""
     with (fold := st.expander("Devices", key="devices", icon=":material/memory:", on_change="rerun")):
         if fold.open:
             st.fragment(_show_devices, run_every=DEVICES_EVERY_S)()
@@ -116,7 +116,7 @@ def _show_devices() -> None:
 
 
 def _living() -> list[RunView]:
-    """Runs that run, then those that wait, in the order in which they will start; LIVE_SHOWN at most."""
+    """The running runs, then the waiting ones in the order in which they will start; LIVE_SHOWN at most."""
     workspace, reader = resources.workspace(), resources.reader()
     records = []
     for status, most in (("RUNNING", LIVE_SHOWN), ("SCHEDULED", MOST_WAITING)):
@@ -148,7 +148,7 @@ def _show_living(ids: list[str]) -> None:
 
 
 def _acts(view: RunView, job: JobFolder, waiting: list[str]) -> None:
-    """Stop; of several that wait also who starts before whom."""
+    """Draw Stop and, if several runs wait, the buttons that move this one in the queue."""
     if len(waiting) > 1 and view.id in waiting:
         for word, icon, way, end in MOVES:
             key = f"{way}-{view.id}"
@@ -167,7 +167,7 @@ def _acts(view: RunView, job: JobFolder, waiting: list[str]) -> None:
 
 
 def _groups(records: Sequence[RunRecord], list_view: ListView) -> None:
-    """A row for each group; a click on one shows its runs."""
+    """Draw a row for each group; a click on one shows its runs."""
     groups = run_query.groups(records, list_view.group, list_view.columns)
     with st.container(key="groups"):
         key = f"groups-{list_view.group}-{_digest(records)}"
@@ -200,7 +200,7 @@ def _csv(records: Sequence[RunRecord], columns: Sequence[str]) -> str:
 
 
 def _page_number(list_view: ListView) -> int:
-    """Which page is asked for; another question begins with its first one."""
+    """The page in the address; another query starts at page 1."""
     if state.recall(ASKED, list_view) != list_view:
         st.query_params.pop("page", None)
     state.remember(ASKED, list_view)
@@ -259,7 +259,7 @@ NAMED = 8
 
 
 def ask_delete(views: Sequence[RunView]) -> NoReturn:
-    """Opens the dialog about deleting these runs."""
+    """Open the dialog that deletes these runs."""
     dialogs.ask(f"Delete {plural(len(views), 'run')}?", partial(_delete_dialog, views))
 
 
@@ -269,7 +269,7 @@ def _delete_dialog(views: Sequence[RunView]) -> None:
     st.text("\n".join([*titles[:NAMED], *more]))
     st.markdown(
         "This removes their logs and checkpoints. MLflow keeps their entries among its deleted runs. "
-        "What they had locked of claims goes with them."
+        "The claim locks that they hold are deleted too."
     )
     if any(not view.ended for view in views):
         st.caption("Queued and running runs stay: stop them first.")

@@ -1,4 +1,4 @@
-"""What the list of runs consists of, but for its table: filters, the progress of a run, who holds which devices."""
+"""The parts of the list of runs other than its table: filters, progress of a run, devices."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ from scalebook.training.tracking.run_reader import RunRecord
 
 
 def progress_bar(view: RunView, prefix: str = "") -> None:
-    """The bar of a run that has not ended, with `prefix` before its words. Nothing for an ended one."""
+    """Draw the bar of a run that has not ended, with `prefix` before its text; nothing for an ended run."""
     if not view.ended:
         st.progress(fraction(view), text=prefix + progress_words(view))
 
 
 def fraction(view: RunView) -> float:
-    """The share of the run's budget that is used up, 0 to 1; 0 where it has no end or the run has not begun."""
+    """The used share of the run's budget, 0 to 1; 0 without a limit or before the start."""
     share = view.progress.fraction if view.progress else None
     return min(max(share or 0.0, 0.0), 1.0)
 
@@ -53,18 +53,18 @@ def progress_words(view: RunView) -> str:
 
 
 FULL_C = 85.0
-"""A GPU is called hot from here on."""
+"""From this temperature on a GPU is marked as hot."""
 
 
 def devices(state: DeviceState) -> None:
-    """A row for each run that holds devices, and what is free; then a row for each GPU."""
+    """Draw a row for each run that holds devices and one for the free ones; then a row for each GPU."""
     rows = [[_who(holder), html.text(_numbers(holder.cores)), html.text(_gpus(holder))] for holder in state.held]
     rows.append([html.text("free", "dim"), html.text(_numbers(state.free_cores) or "–"),
                  html.text(_numbers(state.free_gpus) or "–")])  # fmt: skip
     html.draw(html.table(["Held by", "Cores", *(["GPUs"] if state.gpus else [])],
                          rows if state.gpus else [row[:2] for row in rows]))  # fmt: skip
     if state.elsewhere:
-        html.draw(html.table(["Machine", "Held by", "Cores", "GPUs"], _elsewhere_rows(state.elsewhere)))
+        html.draw(html.table(["Node", "Held by", "Cores", "GPUs"], _elsewhere_rows(state.elsewhere)))
     st.caption(f"Memory: {figure(state.memory_used_mb / 1000, 3)} of {figure(state.memory_mb / 1000, 3)} GB in use.")
     if state.about_gpus:
         st.caption(state.about_gpus)
@@ -83,7 +83,7 @@ def devices(state: DeviceState) -> None:
 
 
 def _elsewhere_rows(nodes: Sequence[NodeState]) -> list[list[html.Cell]]:
-    """The machines of the cluster: a row for each run there, and what is free."""
+    """The rows of the cluster's nodes: one for each run there, and one for the free devices."""
     rows = []
     for node in nodes:
         name = html.text(node.name)
@@ -104,13 +104,13 @@ def _who(holder: DeviceHolder) -> html.Cell:
 
 
 def _gpus(holder: DeviceHolder) -> str:
-    """`1 (25 %)` of a GPU that it leaves room on."""
+    """The GPUs of a run: `1 (25 %)` if it uses a share of GPU 1."""
     share = f" ({holder.share:.0%})" if holder.share < 1 else ""
     return f"{_numbers(holder.gpus)}{share}" if holder.gpus else "–"
 
 
 def _gb(memory_mb: float | None) -> str:
-    """ "–" where a GPU does not tell, or has none of its own."""
+    """GB; "–" if a GPU does not report it, or has no memory of its own."""
     return f"{memory_mb / 1024:.1f}" if memory_mb is not None else "–"
 
 
@@ -129,32 +129,32 @@ KEYS: Final = ("find", "state", *LISTS, "trials", "tests", "group", "sort", "dow
 FROM: Final = "from "
 TO: Final = "to "
 IS: Final = "is "
-"""How keys of what is said of one metric or parameter begin; its name follows."""
+"""Prefixes of the query parameters about one metric or parameter; its name follows."""
 
 
 @dataclass(frozen=True)
 class ListView:
-    """What is shown, and how."""
+    """Which runs the list shows, and how."""
 
     query: RunQuery
     group: str
     """A facet, "" for single runs."""
     columns: Sequence[str]
-    """Metrics, and parameters (`params.lr`), that have a column of their own."""
+    """Metrics and parameters (`params.lr`) that have a column each."""
 
     def filter_words(self) -> str:
-        """What narrows it, in words; "" where nothing does."""
+        """The filters in words; "" without filters."""
         query = self.query
         chosen = {**query.facets, "tag": query.tags, "name": [query.find] if query.find else [], **query.values}
         words = [f"{facet} {' or '.join(values)}" for facet, values in chosen.items() if values]
         return ", ".join([*words, *(f"{name} {range_.words}" for name, range_ in query.ranges.items() if range_)])
 
     def named(self) -> list[str]:
-        """The metrics and parameters that it asks for."""
+        """The metrics and parameters that the list needs."""
         return list(dict.fromkeys([*self.columns, *self.query.ranges, *self.query.values, self.query.sort]))
 
     def address(self) -> dict[str, list[str]]:
-        """As the address says it, without what is so anyway."""
+        """The query parameters of this list, without defaults."""
         query = self.query
         state = [ANY, *query.facets.get("state", [])][-1]
         parameters: dict[str, list[str]] = {
@@ -181,7 +181,7 @@ def _end(value: float | None) -> list[str]:
 
 
 def known_keys(address: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
-    """What of an address that may say anything is of this list."""
+    """The query parameters that belong to this list; an address may have any others."""
     ways = (FROM, TO, IS)
     return {key: values for key, values in address.items() if key in KEYS or key.startswith(ways)}
 
@@ -193,7 +193,7 @@ def filters(
     parameters: Sequence[str],
     values: Callable[[str], Mapping[str, str]],
 ) -> ListView:
-    """The widgets that say which runs are listed, in which order and with which columns, all of it in the address.
+    """Draw the widgets that choose runs, order and columns; the address holds their values.
 
     `address` holds the query parameters, which may name values that no run has any more. `parameters`: the names of
     all parameters; `values` returns the values of one of them, by run.
@@ -235,7 +235,8 @@ def filters(
 def _of_each(
     names: Sequence[str], address: Mapping[str, Sequence[str]], values: Callable[[str], Mapping[str, str]]
 ) -> tuple[dict[str, ValueRange], dict[str, Sequence[str]]]:
-    """Of each metric or parameter the two ends of a range; the values of a parameter that is no number."""
+    """Draw the filter of each metric or parameter: two ends of a range, or the values of a parameter that is not
+    numeric."""
     ranges: dict[str, ValueRange] = {}
     chosen: dict[str, Sequence[str]] = {}
     for name in names:
@@ -255,7 +256,7 @@ def _of_each(
 
 
 def plain_label(text: str) -> str:
-    """In a label, which is Markdown."""
+    """The text escaped for a label, which is Markdown."""
     return "".join(f"\\{letter}" if letter in r"\`*_[]()<>:$~#!|" else letter for letter in text)
 
 
