@@ -1,4 +1,4 @@
-"""The learning curves of all trials, by samples, so that batch sizes and strategies are compared fairly."""
+"""The learning curves of all trials over samples, so that batch sizes and strategies are compared fairly."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ FAR = 20
 
 
 def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Figure | None:
-    """The learning curves of all trials; None while no trial has logged anything."""
+    """The chart of all trials' learning curves; None while no trial has logged anything."""
     with_curve = [record for record in records if record.curve]
     if not with_curve:
         return None
@@ -55,7 +55,7 @@ def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Fig
 
 
 def _buckets(finished: Sequence[TrialRecord], shades: Shades | None) -> list[tuple[int, list[TrialRecord]]]:
-    """The worst first, so that the best are drawn on top."""
+    """The trials by bucket of shade, the worst first, so that the best are drawn on top."""
     if shades is None:
         return []
     by_bucket: dict[int, list[TrialRecord]] = {}
@@ -67,8 +67,8 @@ def _buckets(finished: Sequence[TrialRecord], shades: Shades | None) -> list[tup
 
 @dataclass(frozen=True)
 class Frame:
-    """The range of values that the chart tells apart. Curves beyond it run along the edge, so that they do not flatten
-    the others."""
+    """The range of values that the chart shows. Curves beyond it run along its edge, so that they do not flatten the
+    others."""
 
     low: float
     high: float
@@ -79,8 +79,8 @@ class Frame:
 
 
 def _frame_of(records: Sequence[TrialRecord], spec: SearchSpec) -> Frame:
-    """All values but the worst 3 %; where these, or trials that are far worse than most, would flatten the others to
-    less than a part in FLATTENED of the height, the values of the other trials alone."""
+    """The range of all values but the worst 3 %. If trials that are far worse than most would squeeze the others below
+    1/FLATTENED of the height, the range of the other trials alone."""
     sign = 1 if spec.objectives[0].lower else -1
     curves = [np.array([sign * each for _, each in record.curve if np.isfinite(each)]) for record in records]
     curves = [curve for curve in curves if len(curve)]
@@ -95,13 +95,13 @@ def _frame_of(records: Sequence[TrialRecord], spec: SearchSpec) -> Frame:
 
 
 def _ends_of(curves: Sequence[NDArray[np.float64]], method: Literal["linear", "lower"]) -> tuple[float, float]:
-    """Of curves of which less is better, the best value and the one that 97 % do not exceed."""
+    """The best value of the curves and their 97 % quantile; lower is better."""
     values = np.concatenate(curves)
     return float(values.min()), float(np.quantile(values, 0.97, method=method))
 
 
 def _without_far_worse(curves: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
-    """The curves whose own best is not FAR times as far beyond the median of all as that is from the best of all."""
+    """The curves whose best value is at most `median + FAR * (median - best)`, over the best values of all curves."""
     bests = np.array([curve.min() for curve in curves])
     middle = float(np.quantile(bests, 0.5, method="lower"))
     fence = middle + FAR * (middle - float(bests.min()))
@@ -118,7 +118,7 @@ def _lines(
     legend: bool,
     width: float = 1.0,
 ) -> go.Scatter:
-    """One trace for many curves: a gap (NaN) after each."""
+    """One trace for many curves, with a gap (NaN) after each."""
     x: list[float] = []
     y: list[float] = []
     custom: list[tuple[float, float]] = []
@@ -141,7 +141,7 @@ def _lines(
 
 
 def _ends(figure: go.Figure, records: Sequence[TrialRecord], frame: Frame, spec: SearchSpec, dark: bool) -> None:
-    """A mark at the end of each curve that was stopped early or failed, of the kind that the map uses."""
+    """Add a mark at the end of each curve, by the trial's state, as in the map."""
     for state, name in (("finished", "finished"), ("pruned", "pruned"), ("diverged", "diverged"), ("failed", "failed")):
         ended = [record for record in records if (record.failure if state == "diverged" else record.state) == state]
         ended = [record for record in ended if np.isfinite(record.curve[-1][1])]

@@ -1,4 +1,4 @@
-"""All searches of the workspace, the newest first; and one of them: how it stands, what can be done with it."""
+"""The list of all searches of the workspace, and the page of one search."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -31,7 +31,7 @@ HEAD = ("Search", "Notebook", "State", "Trials", "Progress", "Best", "Objective"
 
 
 def show_list() -> None:
-    """All searches, the newest first; the living ones move."""
+    """Draw all searches, the newest first; redraws while one is active."""
     title, buttons = st.columns([1, 1], vertical_alignment="bottom")
     with title:
         page_title("Searches")
@@ -64,7 +64,7 @@ def _table(views: list[SearchView] | None) -> None:
 
 
 def _row(view: SearchView, titles: Mapping[str, str]) -> list[html.Cell]:
-    """`titles`: of the notebooks that there are, by the file's stem."""
+    """`titles`: those of all notebooks, by the stem of the file."""
     notebook = (view.request.notebook or "").removesuffix(".md")
     bar = f'<div class="sb-bar"><i class="sb-{escape(view.colour)}" style="width:{view.fraction:.1%}"></i></div>'
     return [
@@ -85,7 +85,7 @@ DELETE = "delete-chosen-searches"
 
 
 def ask_delete(ended: Sequence[SearchView]) -> NoReturn:
-    """Opens the dialog about deleting searches that have ended, the runs of their trials with them, or not."""
+    """Open the dialog that deletes ended searches, with or without the runs of their trials."""
     dialogs.ask("Delete searches?", partial(_delete_dialog, ended))
 
 
@@ -109,7 +109,7 @@ def _delete_dialog(ended: Sequence[SearchView]) -> None:
 
 
 def _delete_searches(views: Sequence[SearchView], trials: bool) -> list[str]:
-    """Why some could not be deleted."""
+    """Delete the searches; returns why some could not be deleted."""
     refused = []
     for view in views:
         try:
@@ -124,8 +124,7 @@ ACTED = "search-acted"  # how often a button of the head was pressed
 
 
 def show_one(search_id: str) -> None:
-    """One search: what it is and how it stands, what can be done with it, what its trials tell; says so where there is
-    no such search."""
+    """Draw the page of a search: settings, state, buttons, charts of its trials; or say that it does not exist."""
     search = data.find(resources.workspace(), search_id)
     if search is None:
         page_title("No such search", f"{resources.workspace().root} has no search with the id {search_id}.")
@@ -152,7 +151,7 @@ def show_one(search_id: str) -> None:
 
 
 def _links(search: SearchView) -> None:
-    """Back to all searches, and to the notebook that it stands in."""
+    """Draw the links to all searches and to the search's notebook."""
     with st.container(horizontal=True, vertical_alignment="center"):
         st.page_link(SEARCH.script, label="All searches", icon=":material/arrow_back:")
         choice = notebooks.pick(resources.workspace(), (search.request.notebook or "").removesuffix(".md"))
@@ -163,14 +162,14 @@ def _links(search: SearchView) -> None:
 
 
 def _experiment(search: SearchView) -> str:
-    """Model, data and how it is spread; the experiment's own name may have gone from the notebook."""
+    """Model, data and strategy of the searched experiment, which the notebook may not have any more."""
     config = search.body.get("config")
     words = summary(config, resources.description()) if isinstance(config, dict) else None
     return " · ".join(part for part in (words.model_and_data, words.strategy) if part) if words else ""
 
 
 def _better(search: SearchView) -> None:
-    """Where the search took a guess for what is better of an objective: in its notebook a click turns it."""
+    """Draw the objectives whose direction the search has guessed; a click turns one in the notebook."""
     config = mapping(search.body.get("config"))
     guessed = [name for name in data.without_goal(search.body) if data.better(name, config, ()).guessed]
     if not guessed:
@@ -179,7 +178,7 @@ def _better(search: SearchView) -> None:
     stored = notebooks.load(choice)[0] if choice else None
     cell = stored.notebook.search(search.request.cell or "") if stored else None
     if choice and stored and cell and cells.turned(stored, cell, config):
-        state.say(f"{cell.name} says so in the notebook. Run it there: it is another search now.")
+        state.say(f"Changed {cell.name} in the notebook. It is a new search now: run it there.")
         st.switch_page(NOTEBOOK.script, query_params=NOTEBOOK.cell(choice.name, cell.name))
     open_still = data.without_goal(cell.body) if cell else []
     for name in guessed:
@@ -190,7 +189,7 @@ def _better(search: SearchView) -> None:
 
 
 def _title(drawn: SearchView) -> None:
-    """Name and state. The page is drawn anew when the state has changed."""
+    """Draw name and state; rerun the page when the state has changed."""
     search = data.view(drawn.folder)
     if search.state != drawn.state:
         st.rerun()
@@ -221,7 +220,7 @@ def _buttons(search: SearchView) -> None:
 
 
 def _experiment_id(search: SearchView) -> str:
-    """Of its trials."""
+    """The id of the MLflow experiment that holds the search's trials."""
     if search.request.trials_experiment:
         return search.request.trials_experiment
     try:
@@ -246,7 +245,8 @@ def _act(intent: Intent, value: widgets.Given, search: SearchView) -> None:
 
 
 def _give(search: SearchView, point: dict[str, Any]) -> None:
-    """A study tries no point twice, so one that it knows is named instead. An ended search goes on for it."""
+    """Add a point to the search; an ended search continues for it. If a trial already has the point, name that trial:
+    a study tries no point twice."""
     trial = next((record.number for record in resources.search_records(search.folder) if record.point == point), None)
     if trial is not None:
         state.say(f"Trial {trial} already has this point.", ":material/info:")
@@ -258,7 +258,7 @@ def _give(search: SearchView, point: dict[str, Any]) -> None:
 
 
 def _use(search: SearchView, number: int) -> None:
-    """Write the trial's config as an experiment into the notebook, and go there; without a notebook, into the form."""
+    """Add the trial's config to the notebook as an experiment, and go there; or into the form, without a notebook."""
     record = next((record for record in resources.search_records(search.folder) if record.number == number), None)
     if record is None:
         return
@@ -281,8 +281,7 @@ def _use(search: SearchView, number: int) -> None:
 
 
 def _into_form(search: SearchView, config: dict[str, object], seeds: int) -> None:
-    """For a search that was started from a file: put the config into the form, as a new experiment of the first
-    notebook."""
+    """Put the config of a search from a file into the form, as a new experiment of the first notebook."""
     choice = notebooks.pick(resources.workspace(), None)
     if choice is None:
         state.say("No notebook to write to: create one on the Notebook page first.", ":material/error:")

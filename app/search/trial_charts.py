@@ -1,4 +1,4 @@
-"""Charts of trials: the best so far, the share of each dimension, two objectives, and parallel coordinates."""
+"""Charts of trials: best value so far, importance of each dimension, two objectives, parallel coordinates."""
 
 from collections.abc import Mapping, Sequence
 
@@ -24,8 +24,8 @@ BEYOND = 0.06  # share of the height beyond the worst value shown, where trials 
 
 
 def progress(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool, height: int = 230) -> go.Figure | None:
-    """How the best value fell, against the trials' numbers, by the first objective; None before the first trial has
-    ended."""
+    """The chart of the best value so far of the first objective over the trials' numbers; None before the first trial
+    ends."""
     objective = spec.objectives[0]
     shades = range_of(records, spec)
     ended = [record for record in records if record.state not in ("waiting", "running")]
@@ -48,7 +48,7 @@ def progress(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool, heigh
 
 
 def _ends(best: float, worst: float, log: bool) -> tuple[float, float]:
-    """The ends of the axis: a little beyond the best value, and beyond the worst one that is told apart."""
+    """The ends of the axis: a little beyond the best value, and beyond the worst value shown."""
     if log:
         room = (worst / best) ** 0.08
         return best / room, worst * room
@@ -109,7 +109,7 @@ IMPORTANCE_READING = (
 
 
 def importance(shares: Mapping[str, float], dark: bool) -> go.Figure:
-    """Which dimension decides whether a trial is a good one: bars, the largest on top."""
+    """The chart of each dimension's importance: bars, the largest on top."""
     names = list(shares)[::-1]
     figure = looks.figure(dark, 92 + 44 * len(names))
     figure.add_trace(
@@ -136,7 +136,7 @@ PARETO_HEIGHT = 470
 
 
 def pareto_reading(spec: SearchSpec) -> str:
-    """One line; with one objective the seconds stand beside it as information."""
+    """The line below the Pareto chart; with a single objective the other axis is seconds."""
     if len(spec.objectives) > 1:
         return (
             "The line is the Pareto front: no other trial is better in both. Dim dots are dominated. Click a dot "
@@ -150,7 +150,7 @@ def pareto_reading(spec: SearchSpec) -> str:
 
 
 def pareto(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Figure | None:
-    """The chart of quality against cost; None before the first trial with both figures."""
+    """The chart of quality over cost; None before the first trial with both values."""
     placed = [(point, record) for record in records if (point := _place(record, spec)) is not None]
     if not placed:
         return None
@@ -177,7 +177,7 @@ def pareto(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.F
 
 
 def _names(spec: SearchSpec) -> tuple[str, str]:
-    """The names of the two axes: the cost across, the quality upwards."""
+    """The titles of the axes: the cost on x, the quality on y."""
     cost = spec.objectives[1].name if len(spec.objectives) > 1 else "seconds"
     return trial_data.amount(spec, cost), trial_data.amount(spec, spec.objectives[0].name)
 
@@ -196,7 +196,7 @@ Placed = tuple[tuple[float, float], TrialRecord]
 
 
 def _front(placed: Sequence[Placed], spec: SearchSpec) -> list[Placed]:
-    """The trials that none betters in both, from the cheapest to the dearest."""
+    """The Pareto front: the trials that no other beats in both values, the cheapest first."""
     across, up = _lower(spec)
     ranked = sorted(placed, key=lambda pair: (pair[0][0] if across else -pair[0][0], pair[0][1] if up else -pair[0][1]))
     front: list[Placed] = []
@@ -222,8 +222,7 @@ def _dots(
 
 
 def _range(values: Sequence[float]) -> dict[str, object]:
-    """An axis range that contains all values; logarithmic where they span much, so that the worst do not flatten the
-    rest."""
+    """An axis that contains all values; logarithmic if they span much, so that the worst do not flatten the rest."""
     low, high = min(values), max(values)
     if low == high:
         return {}
@@ -239,15 +238,15 @@ PARALLEL_READING = (
     "filter; drag an axis name to move it."
 )
 PARALLEL_HEIGHT = 470
-MISSING = -0.12  # where lines end that have no value on an axis
+MISSING = -0.12  # position of a line without a value on an axis
 ASIDE = 0.025  # of an axis
-BAD = -0.14  # the colour of trials that could not run, beyond the worst shade: what is drawn first lies below
+BAD = -0.14  # colour value of trials that could not run, beyond the worst shade; drawn first, so below the others
 BAD_COLOURS = ("#e3c3d6", "#573f50")  # those of a diverged trial, dim: there may be hundreds
 
 
 def parallel(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Figure | None:
-    """An axis for each dimension, a line for each finished or infeasible trial, coloured by its value; the latter end
-    above or below the last axis. None before the first of them."""
+    """The chart of an axis for each dimension and a line for each finished or infeasible trial, coloured by its value;
+    an infeasible trial ends below the last axis. None before the first such trial."""
     shades = range_of(records, spec)
     drawn = [record for record in records if value(record) is not None or record.state == "infeasible"]
     if not drawn or shades is None:
@@ -310,7 +309,7 @@ def _axis(dimension: Dimension, records: Sequence[TrialRecord], spec: SearchSpec
 
 
 def _aside(number: int) -> float:
-    """Spreads the lines of one category a little, so that it shows how many there are; the same at every drawing."""
+    """An offset that spreads the lines of one category, to show how many there are; the same in every drawing."""
     return ASIDE * (2 * (number * 0.618034 % 1.0) - 1)
 
 

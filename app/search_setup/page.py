@@ -1,4 +1,4 @@
-"""Setting up a search: from an experiment or a search cell to a saved cell and a search that runs."""
+"""Setting up a search: from an experiment or a search cell to a saved cell and a running search."""
 
 import copy
 import shlex
@@ -38,7 +38,7 @@ LEFT, RIGHT = 11, 8
 
 
 def show(notebook: str, cell: str, experiment: str) -> None:
-    """The page; says what to do first where there is no experiment to search over."""
+    """Draw the page; without an experiment, say what to do first."""
     workspace = resources.workspace()
     choice = notebooks.pick(workspace, notebook)
     if choice is None:
@@ -76,9 +76,10 @@ def _opened() -> Stored:
 
 
 def _load(choice: NotebookChoice, cell: str, experiment: str, description: Description) -> SearchDraft | None:
-    """The draft for this address: the one at work, or the one that was left, or the cell, or a new search.
+    """The draft for this address, from the first that exists: this session's draft, the saved draft, the cell; else a
+    new search.
 
-    None where the address names a cell that the notebook does not have (any more), and nothing was left of it.
+    None if the address names a cell that the notebook does not have, and no draft of it was saved.
     """
     draft = state.search_draft()
     source = (choice.name, cell, experiment)
@@ -111,13 +112,13 @@ def _base(notebook: Notebook, experiment: str) -> dict[str, Any]:
 
 
 def _config(body: Body) -> dict[str, Any] | None:
-    """The config that is searched over: the experiment's, or the cell's own."""
+    """The config that is searched over: the cell's own, or the experiment's."""
     config = body.get("config")
     return config if isinstance(config, dict) else searches.base_of(_opened().notebook, body)
 
 
 def _head(choice: NotebookChoice, draft: SearchDraft) -> int:
-    """Returns the step that is wanted."""
+    """Draw the head of the page; returns the chosen step."""
     back, right = st.columns([2, 3], vertical_alignment="bottom")
     cell = draft.source[1]
     with back:
@@ -126,7 +127,7 @@ def _head(choice: NotebookChoice, draft: SearchDraft) -> int:
         page_title(f"Edit {cell}" if cell else "New search", within=choice.title)
     with right, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center"):
         step = widgets.steps(draft.step, f"search.{draft.version}")
-        if st.button("Start over", type="tertiary", help="Discards the draft: back to what the notebook has."):
+        if st.button("Start over", type="tertiary", help="Discards the draft and restores what the notebook has."):
             _start_over(draft)
     if draft.left_at is not None:
         draft_line(draft.left_at, "this search")
@@ -145,14 +146,14 @@ def _start_over(draft: SearchDraft) -> None:
 
 
 def _go(draft: SearchDraft, step: int) -> None:
-    """Go to the other step of the form; what its widgets said last is in the body."""
+    """Go to the other step of the form; the body holds the last values of its widgets."""
     state.reset_search_draft(draft.source, draft.body, draft.name, step, draft.left_at)
     _save(state.search_draft())
     st.rerun()
 
 
 def _form(choice: NotebookChoice, draft: SearchDraft, description: Description) -> None:
-    """The step that is shown; the draft then has body and name as they say now."""
+    """Draw the present step, and store its body and name in the draft."""
     key = f"search.{draft.version}"
     if draft.step == 2:
         config = _config(draft.body)
@@ -176,7 +177,7 @@ def _form(choice: NotebookChoice, draft: SearchDraft, description: Description) 
 
 
 def _offered(choice: NotebookChoice, body: Body, description: Description) -> widgets.OfferedMetrics:
-    """What the experiment's runs have logged, and what they say of it."""
+    """The metrics that the experiment offers, and their directions."""
     config, runs = _config(body) or {}, _runs(choice, body)
     metrics = data.metrics(config, description, runs)
     return widgets.OfferedMetrics(metrics, lambda name: searches.better(name, config, runs), config)
@@ -194,7 +195,7 @@ def _name(draft: SearchDraft, key: str) -> str:
 
 
 def _experiment(choice: NotebookChoice, draft: SearchDraft, key: str) -> None:
-    """Which experiment; another one is another address."""
+    """Draw the choice of notebook and experiment; another choice leads to another address."""
     titles = {choice.name: choice.label for choice in notebooks.choices(resources.workspace())}
     cells = [experiment.name for experiment in _opened().notebook.experiments()]
     before = str(draft.base.get("experiment", ""))
@@ -213,7 +214,7 @@ def _experiment(choice: NotebookChoice, draft: SearchDraft, key: str) -> None:
 def _begin_with(
     preset: str, draft: SearchDraft, body: Body, description: Description, runs: Sequence[RunRecord]
 ) -> None:
-    """Take over all that the preset says; without a preset nothing changes."""
+    """Replace the body by the preset's; OWN only removes the preset's name."""
     if preset == widgets.OWN:
         body.pop("preset", None)
     else:
@@ -227,13 +228,13 @@ def _begin_with(
 
 
 def _anew(draft: SearchDraft, body: Body, name: str) -> None:
-    """Draw the form with new widgets, which start from `body`."""
+    """Redraw the form with new widgets, which start from `body`."""
     _save(state.reset_search_draft(draft.source, body, name, draft.step))
     st.rerun()
 
 
 def _keep(draft: SearchDraft, body: Body, name: str) -> None:
-    """Remember what the page says now, in the session and on disk."""
+    """Store the present values in the session and on disk."""
     if (body, name) != (draft.body, draft.name):
         draft.body, draft.name = copy.deepcopy(body), name
         _save(draft)
@@ -244,7 +245,7 @@ def _save(draft: SearchDraft) -> None:
 
 
 def _plan(choice: NotebookChoice, draft: SearchDraft, description: Description) -> widgets.Intent | None:
-    """The column beside the form; returns Start or Save."""
+    """Draw the column beside the form; returns a click on Start or Save."""
     body, opened = draft.body, _opened()
     name = draft.name or data.suggested_name(body, opened.notebook)
     config, machine = _config(body), this_machine()
@@ -278,7 +279,7 @@ def _spec(body: Body, config: dict[str, Any] | None, description: Description) -
 def _about(
     choice: NotebookChoice, body: Body, spec: SearchSpec, description: Description, machine: NodeDevices
 ) -> None:
-    """How many runs and minutes, from what the experiment's runs took."""
+    """Draw how many runs and minutes the search takes, estimated from the experiment's runs."""
     took = data.seconds_a_run(
         resources.workspace(), resources.reader(), choice.path.name, str(body.get("experiment", ""))
     )
@@ -287,14 +288,14 @@ def _about(
 
 
 def _texts(choice: NotebookChoice, name: str, body: Body, problems: list[Problem]) -> tuple[str, str]:
-    """The cell, as it would stand in the notebook, and the command that runs it."""
+    """The cell's text as in the notebook, and the command that runs it."""
     where = choice.path.relative_to(Path.cwd()) if choice.path.is_relative_to(Path.cwd()) else choice.path
     command = f"scalebook search run {shlex.quote(str(where))} --cell {name}"
     return data.cell_text(_opened().notebook, name, body), command
 
 
 def _finish(intent: widgets.Intent, choice: NotebookChoice, draft: SearchDraft, description: Description) -> None:
-    """Write the cell; for Start, begin the search and go where it can be watched."""
+    """Write the cell; for Start, also start the search and open its page."""
     body = draft.body
     name = draft.name or data.suggested_name(body, _opened().notebook)
 

@@ -1,4 +1,4 @@
-"""The form of a search: the experiment, what is varied and how, and what it would do."""
+"""The form of a search: the experiment, the space, the method, and the plan beside it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ RULE_HELP: Final = (
 
 
 def dimension_heads() -> None:
-    """Titles of the columns."""
+    """Draw the titles of the columns."""
     with st.container(key="dimension-heads"):
         for place, word in zip(st.columns(WIDTHS), ("Field", "Scale", "From … to, or values", ""), strict=True):
             with place:
@@ -47,8 +47,8 @@ def dimension_heads() -> None:
 
 
 def dimension(field: SearchField, row: Mapping[str, Any], key: str) -> Row | None:
-    """One dimension as a row: what is varied, over which kind of range, from where to where; returns what it says now,
-    None when it is to go. Keys of the row that have no widget stay."""
+    """Draw a dimension as a row: field, kind of range, values; returns its present values, None when it is removed.
+    Keys of the row without a widget stay."""
     name, choice, values, end = st.columns(WIDTHS, vertical_alignment="center")
     with name:
         html.draw(_title(field))
@@ -77,12 +77,12 @@ def _title(field: SearchField) -> str:
 
 
 def _kept(row: Mapping[str, Any]) -> Row:
-    """What holds for any kind of range: the rule of a learning rate."""
+    """The keys that hold for any kind of range: the rule of a learning rate."""
     return {name: value for name, value in row.items() if name in ("rule", "per", "warmup_epochs")}
 
 
 def _ends(field: SearchField, kind: Kind, written: Any, key: str) -> Any:
-    """The two ends of a range; what is not two numbers is shown as text, so that it can be mended."""
+    """Draw the two ends of a range; anything but two numbers is shown as text, to be mended."""
     whole = kind in ("int", "powers_of_two")
     numbers = int if whole else int | float
     if not isinstance(written, list) or len(written) != 2 or not all(isinstance(end_, numbers) for end_ in written):
@@ -100,7 +100,7 @@ def _ends(field: SearchField, kind: Kind, written: Any, key: str) -> Any:
 
 
 def _list(field: SearchField, kind: Kind, written: Any, key: str) -> Any:
-    """Choices to tick where the field has names for them, else a list in words: `16, 32, 64`."""
+    """Draw the choices of a field that has names for them, else a list as text: `16, 32, 64`."""
     label = f"Values of {field.name}"
     choices = field.field.choices if field.field.type in ("enum", "class") else []
     if field.field.type == "bool":
@@ -112,7 +112,8 @@ def _list(field: SearchField, kind: Kind, written: Any, key: str) -> Any:
 
 
 def _free(label: str, written: Any, key: str) -> Any:
-    """Several values with commas between them; what is no YAML comes back as text, which the validation refuses."""
+    """Draw a box for values separated by commas. Text that is not YAML is returned as it is, and refused by the
+    validation."""
     text = ", ".join(plain(value) for value in written) if isinstance(written, list) else plain(written)
     typed = st.text_input(label, text, key=key, label_visibility="collapsed", placeholder="16, 32, 64")
     try:
@@ -122,7 +123,7 @@ def _free(label: str, written: Any, key: str) -> Any:
 
 
 def _rule(row: Row, key: str) -> None:
-    """What happens to the learning rate when the batch size changes."""
+    """Draw how the learning rate follows the batch size."""
     _, rule_column, per_column, warmup_column = st.columns([0.4, 5.2, 3.8, 4.6], vertical_alignment="bottom")
     before = str(row.get("rule") or AS_IT_IS)
     with rule_column:
@@ -170,18 +171,18 @@ AS_EXPERIMENT: Final = "as the experiment"
 
 @dataclass(frozen=True)
 class FirstStep:
-    """What the first step says: the body, and what was asked for that makes all widgets new."""
+    """The values of the first step: the body, and the clicks that need new widgets."""
 
     body: Body
     preset: str | None = None
-    """A card that was pressed; OWN for the one without a preset."""
+    """The clicked card; OWN is the one without a preset."""
     changed: bool = False
     """A dimension was added or removed."""
 
 
 def experiment(notebooks: Mapping[str, str], notebook: str, cells: Sequence[str], cell: str, key: str,
                fixed: bool) -> tuple[str, str]:  # fmt: skip
-    """Which experiment, of which notebook; both fixed while a search cell is edited."""
+    """Draw the choice of notebook and experiment, both fixed while a search cell is edited; returns them."""
     left, right = st.columns(2)
     with left:
         names = list(notebooks)
@@ -196,7 +197,7 @@ def experiment(notebooks: Mapping[str, str], notebook: str, cells: Sequence[str]
 
 
 def first_step(body: Body, fields: Sequence[SearchField], key: str) -> FirstStep:
-    """Step 1: presets, dimensions, strong or weak scaling."""
+    """Draw step 1: presets, dimensions, strong or weak scaling."""
     st.header("Search space")
     preset = _cards(str(body.get("preset") or OWN), bool(body.get("space")), key)
     space, changed = _space(mapping(body.get("space")), fields, key)
@@ -207,7 +208,7 @@ def first_step(body: Body, fields: Sequence[SearchField], key: str) -> FirstStep
 
 
 def _cards(chosen: str, begun: bool, key: str) -> str | None:
-    """A card for each preset and one for none; returns the one that was pressed."""
+    """Draw a card for each preset and one without; returns the clicked one."""
     pressed: str | None = None
     cards = [
         *((preset.name, preset.title.replace(" x ", " × "), preset.text) for preset in PRESETS),
@@ -226,7 +227,8 @@ def _cards(chosen: str, begun: bool, key: str) -> str | None:
 
 
 def _space(space: Mapping[str, Any], fields: Sequence[SearchField], key: str) -> tuple[Body, bool]:
-    """The dimensions in rows, and a list of all fields to add one from; whether one came or went."""
+    """Draw the dimensions in rows, and a list of all fields to add; returns the space, and whether its dimensions
+    changed."""
     by_name = {field.name: field for field in fields}
     drawn: Body = {}
     changed = False
@@ -265,7 +267,7 @@ def _scaling(before: str, key: str) -> str:
 
 @dataclass(frozen=True)
 class OfferedMetrics:
-    """Metrics to choose an objective from, and what is better of one that says nothing of it."""
+    """The metrics offered as objectives, and the direction of each for which the body names none."""
 
     metrics: Sequence[str]
     better: Callable[[str], Direction]
@@ -273,7 +275,7 @@ class OfferedMetrics:
 
 
 def second_step(body: Body, offered: OfferedMetrics, key: str, simulated: bool) -> Body:
-    """Step 2: objectives, how points are chosen, budget, the machine. `simulated`: as `SearchSpec.is_simulated`."""
+    """Draw step 2: objectives, sampler and pruner, budget, machine. `simulated`: as `SearchSpec.is_simulated`."""
     body = dict(body)
     st.header("Objective")
     _objectives(body, offered, key)
@@ -367,21 +369,21 @@ def _budget(body: Body, key: str) -> None:
 
 
 def _number(body: Body, name: str, label: str, key: str, default: int | None, hint: str) -> None:
-    """A whole number at `name`; the default where it is left empty."""
+    """Draw a box for a whole number and put it at `name`; empty, it is the default."""
     empty = "no limit" if default is None else f"{default} (default)"
     typed = number_box(label, body.get(name, default), f"{key}.{name}", whole=True, hint=hint, empty=empty)
     body[name] = default if typed is None else typed
 
 
 def steps(step: int, key: str) -> int:
-    """Which of the two is shown."""
+    """Draw the switch between the two steps; returns the chosen one."""
     words = {1: "1  Space", 2: "2  Method"}
     return int(st.segmented_control("Step", list(words), default=step, required=True, format_func=words.__getitem__,
                                     key=f"{key}.step", label_visibility="collapsed"))  # fmt: skip
 
 
 def turn(step: int, key: str) -> int:
-    """The button at the end of a step."""
+    """Draw the button at the end of a step; returns the step to show."""
     if step == 1:
         return 2 if st.button("Next: method", icon=":material/arrow_forward:", key=f"{key}.next", type="primary") else 1
     return 1 if st.button("Back", icon=":material/arrow_back:", key=f"{key}.back") else 2
@@ -412,14 +414,14 @@ def plan_buttons(blocked: bool, stamp: str) -> Intent | None:
 
 
 def plan_about(text: str, remark: str) -> None:
-    """How many runs, how long."""
+    """Draw how many runs the search starts, and how long it takes."""
     st.markdown(f"**{text}**")
     if remark:
         st.caption(remark)
 
 
 def plan_examples(listed: Sequence[Example]) -> None:
-    """Points of the space as they would run: what a batch size becomes, what a rate becomes."""
+    """Draw points of the space as they would run, with their batch sizes and rates."""
     if not listed:
         return
     html.draw('<div class="sb-eyebrow">Sample points, as they would run</div>')
@@ -441,7 +443,7 @@ def plan_examples(listed: Sequence[Example]) -> None:
 
 
 def plan_text(cell: str, command: str) -> None:
-    """The cell as it would be written, and how to run it without a browser."""
+    """Draw the cell's text, and the command that runs it without a browser."""
     html.draw('<div class="sb-eyebrow">Notebook cell</div>')
     code_block(cell, "yaml", wrap=True)
     html.draw('<div class="sb-eyebrow">Run from the command line</div>')
