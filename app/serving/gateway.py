@@ -1,8 +1,8 @@
-"""What stands before both servers: an ASGI middleware that lets in whom `Access` allows, and nobody else.
+"""ASGI middleware before both servers: it passes only the requests that `Access` allows.
 
-Other pages of the person's browser can reach a server on the loopback interface, by a name that they make resolve to
-127.0.0.1 or from another port, and so can other users of the machine. Three questions, of HTTP and websockets alike,
-before the server sees anything: is it called by a name of ours, does no other origin ask, is the token there.
+Other pages in the user's browser can reach a server on the loopback interface, through a name that they make resolve to
+127.0.0.1 or from another port; so can other users of the machine. Before the server sees a request, HTTP or websocket,
+three things are checked: its host is one of ours, it comes from no other origin, it has the token.
 """
 
 import hmac
@@ -64,8 +64,8 @@ button {{ font: inherit; font-weight: 600; padding: .45rem 1.1rem; border: 0; bo
 <button>Open</button></form></li>
 </ul>
 <p class="soft">This browser is then remembered, also after a restart of Scalebook. The token keeps other users
-of this computer and pages of other sites away from your notebooks and runs. Each name is remembered by itself:
-127.0.0.1 and localhost are two.</p>
+of this computer and pages of other sites away from your notebooks and runs. Each host name is remembered separately:
+127.0.0.1 and localhost are two names.</p>
 </main>
 </body>
 </html>
@@ -73,10 +73,10 @@ of this computer and pages of other sites away from your notebooks and runs. Eac
 
 
 def refusal_page(address: str, wrong: bool, query: str = "") -> str:
-    """The HTML that a browser without the token sees: where the address with the token is found.
+    """The HTML for a browser without the token: it says where to find the address with the token.
 
-    `wrong`: a token was given, but not that of this server. `query`: that of the address, without the token; the form
-    leads to the same path with it.
+    `wrong`: the request has a token, but not that of this server. `query`: the query string of the address without the
+    token; the form keeps it.
     """
     title = "This is not the right token" if wrong else "Scalebook does not know this browser"
     why = (
@@ -100,18 +100,19 @@ MANNERS: Headers = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"same-origin"),
 ]
-"""On every response: no other site may frame it, guess its type, or learn its address from a link."""
+"""Headers of every response: no other site may frame it, guess its type, or learn its address from a link."""
 OWN_PICTURES = b"; img-src 'self' data: blob:; media-src 'self' data: blob:"
 RESERVED: Headers = [(MANNERS[0][0], MANNERS[0][1] + OWN_PICTURES), *MANNERS[1:]]
-"""On pages of a folder that is not trusted: a note's pictures would tell their servers who reads it, and when."""
+"""Headers of pages of a folder that is not trusted: pictures in a note would tell their servers who reads it, and
+when."""
 
 
 class Guard:
-    """`app` behind the gateway.
+    """The middleware around `app`.
 
-    `health` is the one path that needs no token; it tells only that the server is up.
+    `health` is the one path that needs no token; it says only that the server is up.
 
-    `reserved` says, for each page anew, whether it may show no pictures but those of this server.
+    `reserved`, called for each page, returns whether the page may show only pictures of this server.
     """
 
     def __init__(
@@ -144,12 +145,12 @@ class Guard:
             await _refuse(scope, send, f"Scalebook: the token is missing or wrong. {WHERE_IT_IS}\n")
 
     def _foreign(self, request: "_GuardedRequest") -> str:
-        """Why this is not asked by a page of ours at an address of ours; "" if it is."""
+        """Why the request is refused: another host name, another origin, or embedded in another page; "" if none."""
         if len(request.hosts) != 1 or request.hosts[0] not in self._ours:
             name = ascii(", ".join(request.hosts))[1:-1][:100]
             return (
-                f"Scalebook does not answer to the name {name or '(none)'}. Open {self._address}; where a proxy or a "
-                "tunnel leads here: scalebook ui --allow-host NAME[:PORT], as the address bar shows it.\n"
+                f"Scalebook does not answer to the name {name or '(none)'}. Open {self._address}; behind a proxy or a "
+                "tunnel, start scalebook ui --allow-host NAME[:PORT], with the name in the address bar.\n"
             )
         if any(origin.partition("://")[2] not in self._ours for origin in request.origins):
             return "Scalebook answers only its own pages. This request came from a page of another origin.\n"
@@ -166,12 +167,13 @@ class Guard:
         return any(self._known(cookie) for cookie in request.cookies(self._access.cookie))
 
     def _known(self, token: str) -> bool:
-        """Compared in constant time."""
+        """Whether the token is right, or none is required. Compared in constant time."""
         ours = self._access.token
         return ours is None or hmac.compare_digest(token.encode("utf-8", "replace"), ours.encode())
 
     def _cookie(self) -> Headers:
-        """SameSite=Lax: also who follows a link, from a chat or from one of our servers to the other, is remembered."""
+        """The header that stores the token. SameSite=Lax, so that it is also sent after a link from a chat, or from one
+        of our servers to the other."""
         if self._access.token is None:
             return []
         cookie = f"{self._access.cookie}={self._access.token}; Path=/; Max-Age={REMEMBERED_S}; HttpOnly; SameSite=Lax"
@@ -179,7 +181,7 @@ class Guard:
 
 
 class _GuardedRequest:
-    """What the guard looks at in a request."""
+    """The parts of a request that the guard checks."""
 
     def __init__(self, scope: "Scope") -> None:
         self._headers: list[tuple[bytes, bytes]] = list(scope["headers"])
@@ -200,9 +202,9 @@ class _GuardedRequest:
 
     @property
     def embedded(self) -> bool:
-        """Whether a page of another origin fetches this, as a script, a picture or a frame, instead of leading here.
+        """Whether a page of another origin embeds this, as a script, a picture or a frame, instead of linking to it.
 
-        Old browsers do not say; a websocket says it by its origin.
+        Old browsers do not say so; a websocket says it by its origin.
         """
         if self.websocket or not set(self._all(b"sec-fetch-site")) & {"same-site", "cross-site"}:
             return False
@@ -214,7 +216,7 @@ class _GuardedRequest:
         return [value for key, _, value in pairs if key == name]
 
     def without_token(self) -> bytes:
-        """This address without the token; one slash before it, because two would name another host."""
+        """This address without the token. It begins with a single slash, because two would name another host."""
         rest = self.query_without_token()
         return b"/" + self._raw.lstrip(b"/\\") + (b"?" + rest if rest else b"")
 
