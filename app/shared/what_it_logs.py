@@ -1,4 +1,4 @@
-"""What a model logs, before its first run: a button has two batches of it run, and says why that failed."""
+"""What a model logs, before its first run: a button that runs two batches, and the reason if that fails."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,15 +16,15 @@ from scalebook.training.tracking.run_reader import RunRecord
 EVERY_S = 1.0
 LABEL = "Find out what it logs"
 HELP = (
-    "Trains and validates two batches, on the CPU, in a process of its own; nothing of it is recorded as a run. A name "
-    "that nothing logs is then refused before anything starts."
+    "Trains and validates on two batches, on the CPU, in a separate process; records no run. After that, Scalebook "
+    "refuses a metric that the model does not log before anything starts."
 )
-PENDING = "Two batches are being run, to see what is logged. That takes some seconds."
+PENDING = "Running two batches to see what the model logs; this takes a few seconds."
 
 
 def what_it_logs(configs: Mapping[str, Mapping[str, Any]], runs: Sequence[RunRecord], key: str) -> list[str]:
-    """The metrics of validation that two batches of these experiments have logged. The button is there for those of
-    which neither `runs` nor an earlier press of it know what they log."""
+    """The validation metrics that two batches of these experiments have logged. Draws the button while neither `runs`
+    nor an earlier click tell what some of them log."""
     description = resources.description()
     results = {name: logged_metrics.known(config, description) for name, config in configs.items()}
     ran = {run.cell for run in runs if names.validation_metrics(run.metrics)}
@@ -43,7 +43,7 @@ def what_it_logs(configs: Mapping[str, Mapping[str, Any]], runs: Sequence[RunRec
                 state.clicks().mark_handled(f"find-out-{key}", done=False)
                 st.rerun()
         for name, problem in failed.items():
-            st.warning(f"What {name or 'the model'} logs could not be found out. {sentence(problem)}")
+            st.warning(f"Could not find out what {name or 'the model'} logs. {sentence(problem)}")
     return list(dict.fromkeys(metric for result in results.values() if result for metric in result.validation))
 
 
