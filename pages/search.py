@@ -1,4 +1,4 @@
-"""Searches: all, one (`?search=ID`), or the setting up of one (`?notebook=N&experiment=CELL` or `&cell=CELL`)."""
+"""Searches: all, one (`?search=ID`), or setting one up (`?notebook=N&experiment=CELL` or `&cell=CELL`)."""
 
 import streamlit as st
 
@@ -9,7 +9,7 @@ from scalebook.app.shared.frame import watch_changes
 
 parameters = st.query_params
 view = "one" if "search" in parameters else "setup" if "notebook" in parameters else "list"
-# A place of its own for each: what the view before has left is gone at once, not drawn over piece by piece.
+# Each view has its own container, so that the previous view disappears at once, and is not overdrawn piece by piece.
 places = {name: st.container() if name == view else st.empty() for name in ("setup", "list", "one")}
 with places[view]:
     if view == "one":

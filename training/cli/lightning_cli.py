@@ -1,4 +1,4 @@
-"""LightningCLI with our defaults: what runs a config, in a job or in the foreground."""
+"""LightningCLI with Scalebook's defaults: it runs a config, in a job or in the foreground."""
 
 import logging
 import pickle
@@ -51,7 +51,7 @@ SUBCOMMAND: Final = re.compile(r"^(fit|validate|test|predict)\.")
 
 
 def translated(text: str) -> ConfigError:
-    """What the parser said, as the error that the command line prints."""
+    """The parser's error message as a ConfigError."""
     keys = [
         SUBCOMMAND.sub("", key) for key in PARSED.findall(text) if key not in ("fit", "validate", "test", "predict")
     ]
@@ -84,10 +84,10 @@ REMEDY: Final = (
 
 
 class PlainCheckpoints(TorchCheckpointIO):
-    """Lightning's reading and writing, but always with `weights_only=True`, whoever asks.
+    """Lightning's checkpoint reading and writing, but always with `weights_only=True`.
 
-    ConfigError for a file that cannot be read so. `said`: the model's arguments in the config. Of those that name a
-    class there, the hyper-parameters in a file are what the config says, not the object that was made of it.
+    ConfigError for a file that cannot be read so. `said`: the model's arguments in the config. An argument that names a
+    class is saved among the hyper-parameters as the config has it, not as the object made from it.
     """
 
     def __init__(self, said: Mapping[str, Any] = MappingProxyType({})) -> None:
@@ -121,7 +121,7 @@ class PlainCheckpoints(TorchCheckpointIO):
 
 
 def _names_class(value: Any) -> bool:
-    """Whether there is a `class_path` in it, at whatever depth."""
+    """Whether the value contains a `class_path` at any depth."""
     if isinstance(value, Mapping):
         return "class_path" in value or any(map(_names_class, value.values()))
     return isinstance(value, list | tuple) and any(map(_names_class, value))
@@ -138,18 +138,18 @@ QUIET: Final = (
     ".*callbacks used to create the checkpoint need to be provided.*",
     ".*smaller than the logging interval.*",
 )
-"""Warnings of libraries about what is as it should be: data is served from memory, by the worker itself."""
+"""Warnings of libraries about intended behaviour: the worker itself serves data from memory."""
 PLAIN: Final[dict[str, Any]] = {
     "model": {"class_path": "scalebook.training.zoo.models.MLPClassifier"},
     "data": {"class_path": "scalebook.training.zoo.data.Digits"},
     "optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1}},
 }
-"""A config in which each of our arguments has its default."""
+"""A config in which all of Scalebook's arguments have their defaults."""
 CHATTER: Final = ("Tip:", "GPU available", "TPU available", "weights_only", "Seed set to", "Tensor Cores")
 
 
 class _Parsers(NamedTuple):
-    """Of one command, as LightningCLI keeps them."""
+    """The parsers of one command, as LightningCLI stores them."""
 
     parser: LightningArgumentParser
     by_command: dict[str, LightningArgumentParser]
@@ -160,16 +160,16 @@ _PARSERS: Final[dict[str, _Parsers]] = {}
 
 
 class TrainingCLI(LightningCLI):
-    """Runs one config, given as a dict: what a job, and every command, ends in.
+    """Runs one config, given as a dict; every job and every command does it with this class.
 
-    With a `job` the run is recorded: our logger, callbacks and root folder come on top of whatever the config has.
-    Without one nothing is written. Raises ConfigError for what LightningCLI's parser refuses.
+    With a `job` the run is recorded: Scalebook's logger, callbacks and root folder are added to those of the config.
+    Without one nothing is written. Raises ConfigError for a config that LightningCLI's parser refuses.
     """
 
     def __init__(
         self, command: str, config: Mapping[str, Any], job: JobFolder | None, *, run: bool = True, modules: str = ""
     ) -> None:
-        """`modules`: the record of the person's own ones, which lie in the job's folder."""
+        """`modules`: the record of the user's own modules, which are copied into the job's folder."""
         self.command, self.job, self.modules = command, job, modules
         self.run = run
         if run:
@@ -189,8 +189,8 @@ class TrainingCLI(LightningCLI):
 
     @classmethod
     def prepare(cls) -> None:
-        """Let a `fit` in this process, or in one forked from it, find its parser, all that a parse keeps, and which
-        versions the first metric of torchmetrics asks for."""
+        """Cache what a `fit` in this process, or in one forked from it, needs: its parser, the state of a first parse,
+        and the versions that the first metric of torchmetrics looks up."""
         cls("fit", PLAIN, None, run=False)
         MeanMetric()
 
@@ -198,7 +198,7 @@ class TrainingCLI(LightningCLI):
     def setup_parser(
         self, add_subcommands: bool, main_kwargs: dict[str, Any], subparser_kwargs: dict[str, Any]
     ) -> None:
-        """Made once in a process: what is read of the signatures of Trainer, models and data is the same each time."""
+        """Make the parsers once in a process: the signatures of Trainer, models and data do not change."""
         if self.command not in _PARSERS:
             super().setup_parser(add_subcommands, main_kwargs, subparser_kwargs)
             _PARSERS[self.command] = _Parsers(self.parser, self._subcommand_parsers, self._subcommand_method_arguments)
@@ -211,12 +211,12 @@ class TrainingCLI(LightningCLI):
 
     @override
     def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]  # a static method there
-        """Only the one that is run: parsers for all four take four times as long (0.2 s)."""
+        """Only the command that runs: parsers for all four take four times as long (0.2 s)."""
         return {self.command: {*LightningCLI.subcommands()[self.command], "weights_only"}}
 
     @override
     def _prepare_subcommand_kwargs(self, subcommand: str) -> dict[str, Any]:
-        """Nothing that a checkpoint holds may run, whatever it is and wherever it comes from."""
+        """Add `weights_only`, so that no code in a checkpoint can run."""
         return {**super()._prepare_subcommand_kwargs(subcommand), "weights_only": True}
 
     @override
@@ -236,7 +236,7 @@ class TrainingCLI(LightningCLI):
             self.config = parser.parse_object(args)
 
     def _parse_ckpt_path(self) -> None:
-        """Does nothing: the config says what the model is, and a checkpoint to go on from does not change it."""
+        """Do nothing: the config defines the model, and the checkpoint of a resumed run does not change it."""
 
     @override
     def instantiate_classes(self) -> None:
@@ -244,9 +244,10 @@ class TrainingCLI(LightningCLI):
             super().instantiate_classes()
 
     def _add_configure_optimizers_method_to_model(self, subcommand: str | None) -> None:
-        """Give the model the config's optimizer, made when Lightning asks for it: its layers may come that late.
+        """Give the model a `configure_optimizers` that makes the config's optimizer. It does so when Lightning calls
+        it, because a model may create its layers late.
 
-        A model with `configure_optimizers` of its own keeps it.
+        A model that has its own `configure_optimizers` keeps it.
         """
         optimizer_init = self._get(self.config_init, "optimizer")
         scheduler_init = self._get(self.config_init, "lr_scheduler")
@@ -269,10 +270,10 @@ class TrainingCLI(LightningCLI):
 
     @override
     def after_instantiate_classes(self) -> None:
-        """Numbers of jsonargparse's own types, among what a model keeps of its arguments, become plain ones.
+        """Replace numbers of jsonargparse's own types in the model's hyper-parameters by plain ones.
 
-        They would go into checkpoints, which torch then refuses to load. A strategy over machines holds the config
-        against theirs.
+        In a checkpoint, torch would refuse to load them. Also passes digests of the config to the strategy, which
+        compares them between nodes.
         """
         if self.run:
             if isinstance(self.trainer.strategy, DDP | AsyncPS):
@@ -310,7 +311,7 @@ class TrainingCLI(LightningCLI):
     def _recorded(
         self, job: JobFolder, trainer_config: Mapping[str, Any], threads: int
     ) -> tuple[dict[str, Any], list[Callback]]:
-        """Arguments for the Trainer of a run that is recorded, and its callbacks."""
+        """Arguments for the Trainer of a recorded run, and its callbacks."""
         request = job.request()
         clock = DataClock(_profiler(trainer_config["profiler"], job))
         files = [job.config, *sorted(path for path in (job.path / names.MODULES).rglob("*.py"))]
@@ -333,7 +334,7 @@ class TrainingCLI(LightningCLI):
 
 
 def _listed(value: Any) -> list[Any]:
-    """One, several or none, as a list."""
+    """The value as a list: itself, a single item, or nothing."""
     return value if isinstance(value, list) else [value] if value else []
 
 
@@ -345,7 +346,7 @@ def _loggers(value: Any) -> list[Logger]:
 
 @contextmanager
 def config_errors() -> Iterator[None]:
-    """What jsonargparse refuses becomes a ConfigError."""
+    """Turn errors of jsonargparse into ConfigErrors."""
     try:
         yield
     except ArgumentError as error:
@@ -353,7 +354,7 @@ def config_errors() -> Iterator[None]:
 
 
 def quieten() -> None:
-    """Leave out what Lightning says for its own sake, and what no user can mend."""
+    """Filter messages of Lightning that a user does not need or cannot act on."""
     for name in TALKERS:
         for handler in logging.getLogger(name).handlers:
             handler.addFilter(_worth_saying)
@@ -366,7 +367,8 @@ def _worth_saying(record: logging.LogRecord) -> bool:
 
 
 def _profiler(value: Any, job: JobFolder) -> Profiler | None:
-    """One asked for by name leaves its files, if it has some, in the run's folder. ConfigError for another name."""
+    """The profiler, made from its name if it is one; it writes its files into the job's folder. ConfigError for an
+    unknown name."""
     if not isinstance(value, str):
         return value if isinstance(value, Profiler) else None
     if value not in PROFILERS:

@@ -1,4 +1,4 @@
-"""Measure a config and answer where adding workers stops helping; for `scalebook plan`, in the foreground."""
+"""`scalebook plan` in the foreground: measure a config, then answer where adding workers stops helping."""
 
 import sys
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ from scalebook.training.tracking.drawing import save
 
 @dataclass(frozen=True)
 class Target:
-    """What `--target`, `--metric` and `--seeds` ask for; `value` is None without the first."""
+    """The options `--target`, `--metric` and `--seeds`; `value` is None without `--target`."""
 
     metric: str
     value: float | None
@@ -38,7 +38,7 @@ class Target:
 def measured(
     workspace: Workspace, description: Description, line: CommandLine, question: Question, target: Target
 ) -> int:
-    """Exit code: 0 with an answer, 1 where measuring failed, 130 interrupted. ConfigError for an unknown metric."""
+    """Exit code: 0 with an answer, 1 if measuring failed, 130 interrupted. ConfigError for an unknown metric."""
     if target.value is not None:
         check_metric(line.config, target.metric, description)
     with sigterm_interrupts():
@@ -78,7 +78,7 @@ def answered(profile: Profile, question: Question, options: Mapping[str, str | N
 
 
 def _told(reached: TargetAnswer, within: Reliability, options: Mapping[str, str | None]) -> None:
-    """Print it; as files beside those of the answer, called `NAME-target`."""
+    """Print the time to the target; write its files beside those of the answer, as `NAME-target`."""
     print()
     for text in target_lines(reached, within):
         print(text)
@@ -93,7 +93,7 @@ def _beside(path: Path) -> Path:
 
 
 class _Progress:
-    """A line that is written over, on a terminal alone."""
+    """A progress line that is overwritten, on a terminal only."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out if out.isatty() else None

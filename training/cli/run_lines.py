@@ -13,11 +13,11 @@ from scalebook.training.tracking import names
 
 BAR: Final = 10
 PLAIN_EVERY_S: Final = 10.0
-"""Between two lines about one run that goes on, where the output is no terminal."""
+"""Interval between two lines about an active run, if the output is not a terminal."""
 
 
 class RunLines:
-    """Shows `jobs` on `out`. `metrics` is the metric to show for each job id. For one thread."""
+    """Shows `jobs` on `out`. `metrics`: the metric to show, by job id. Not thread-safe."""
 
     def __init__(self, out: TextIO, jobs: Sequence[JobFolder], metrics: Mapping[str, str]) -> None:
         self.out, self.jobs, self.metrics = out, list(jobs), metrics
@@ -27,14 +27,14 @@ class RunLines:
         self._said: dict[str, tuple[State, float]] = {}  # by job: what the last plain line said, and when
 
     def draw(self, states: Mapping[str, State], reasons: Mapping[str, str]) -> None:
-        """Draw all runs, or on a file print those that have news."""
+        """Draw all runs; if the output is not a terminal, print those that have news."""
         if self.live:
             self._redraw(states, reasons)
         else:
             self._print_news(states, reasons)
 
     def print_line(self, text: str) -> None:
-        """A line of its own, below the runs, which stays."""
+        """Print a line below the runs, which stays."""
         self.out.write(f"{text}\n")
         self.out.flush()
         self._drawn = 0
@@ -51,7 +51,7 @@ class RunLines:
         self._drawn = len(lines)
 
     def _most_interesting(self, states: Mapping[str, State], most: int) -> list[JobFolder]:
-        """All if they fit; else those that run, then those that wait, then the rest, in their order."""
+        """All jobs if they fit; else the running, failed and waiting ones first, in the order of `jobs`."""
         if len(self.jobs) <= most:
             return self.jobs
         rank = {"running": 0, "stopping": 0, "failed": 1, "waiting": 2}
@@ -70,7 +70,7 @@ class RunLines:
         self.out.flush()
 
     def line(self, job: JobFolder, state: State, reason: str = "") -> str:
-        """`NAME  ████------  38 %  12 s left  accuracy 0.964  1,240 updates in 12 s`, for 80 columns."""
+        """One run, for 80 columns: `NAME  ████------  38 %  12 s left  accuracy 0.964  1,240 updates in 12 s`."""
         name = job.request().title.ljust(self._width)
         progress = job.progress()
         if state == "waiting":
@@ -94,7 +94,7 @@ class RunLines:
 
 
 def bar(fraction: float | None, encoding: str | None) -> str:
-    """A bar of `BAR` characters; empty where the budget has no end."""
+    """A bar of `BAR` characters; empty if the budget has no limit."""
     full = round((fraction or 0.0) * BAR)
     mark = "█" if (encoding or "").lower().replace("-", "") == "utf8" else "#"
     return mark * full + "-" * (BAR - full)

@@ -33,12 +33,12 @@ from scalebook.training.search.study.study_reader import read as read_trials
 from scalebook.training.search.study.trials import STATES, TrialRecord, at_rest, best, pareto
 
 TESTS: Final = {"rates": rates, "largest-batch": largest_batch}
-"""Tests with command lines of their own."""
+"""Subcommands that run a test; each has its own parser."""
 PAGE: Final = "tutorial/first-search.md"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Exit code: 0 the search finished, 1 it failed, 2 mistakes, 130 interrupted."""
+    """Exit code: 0 if the search finished, 1 if it failed, 2 for mistakes, 130 interrupted."""
     if argv and argv[0] in TESTS:
         code: int = TESTS[argv[0]].main(argv[1:])
         return code
@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parser() -> CommandParser:
-    """That of `scalebook search`; what the `TESTS` take is in their own parsers."""
+    """The parser of `scalebook search`; the `TESTS` have their own."""
     parser = CommandParser(
         "scalebook search",
         about="Run a search over a config, look at it, and resume it.",
@@ -134,7 +134,8 @@ def _check(options: Any) -> int:
 
 
 def _wanted(options: Any) -> tuple[Workspace, str, dict[str, Any], Mapping[str, Any] | None, Description]:
-    """Workspace, name, body and base of the search that the command line names; ConfigError, all problems printed."""
+    """Workspace, name, body, base config and description of the search that the command line names. Prints all
+    problems, and raises the first error as a ConfigError."""
     if (options.file is None) == (options.config is None):
         raise ConfigError("search", "needs a search", "Write FILE.md --cell NAME, or -c SEARCH.yaml.")
     if options.config is not None:
@@ -223,14 +224,14 @@ LOOK_EVERY_S: Final = 0.25
 PLAIN_EVERY_S: Final = 10.0
 STOP_DEADLINE_S: Final = 90.0
 SILENCE_S: Final = 1800.0
-"""No sign of the driver for so long: given up."""
+"""Watching ends if the driver shows no progress for so long."""
 SHOWN: Final = 10
 """Trials in the table."""
 INTERRUPTED: Final = 130
 
 
 def follow(folder: SearchFolder, spec: SearchSpec, out: TextIO) -> int:
-    """Watch until it has ended; 0 finished, 1 not, 130 when interrupted, which stops the search."""
+    """Watch the search until it ends; 0 if it finished, 1 if not, 130 when interrupted, which stops the search."""
     name = folder.request().name
     say(out, f"scalebook: search {folder.id[:8]}, {name}: {trials_wanted(spec)} trials over {_space(spec)}")
     try:
@@ -247,7 +248,8 @@ def follow(folder: SearchFolder, spec: SearchSpec, out: TextIO) -> int:
 
 
 def _watch(folder: SearchFolder, out: TextIO) -> bool:
-    """False when nothing has moved for too long. A supervisor that died is replaced, and replaces the driver."""
+    """Watch until the search ends; False without progress for SILENCE_S. Replaces a supervisor that dies, which in turn
+    restarts the driver."""
     live = out.isatty()
     printed_at, seen, moved = 0.0, 0.0, time.monotonic()
     keeper = SupervisorKeeper(folder.workspace)
@@ -299,7 +301,7 @@ def _interrupted(folder: SearchFolder, out: TextIO) -> int:
 
 
 def results(folder: SearchFolder, spec: SearchSpec) -> str:
-    """How many trials ended how, and the best of them as a table."""
+    """The number of trials in each state, and a table of the best."""
     folder.require_trust(reading=True)
     request = folder.request()
     records = read_trials(request.storage, request.study, spec)
@@ -334,7 +336,7 @@ def _row(record: TrialRecord, spec: SearchSpec) -> tuple[str, ...]:
 
 
 def _failures(records: Sequence[TrialRecord]) -> list[str]:
-    """One line for each kind of failure, with an example."""
+    """A line for each kind of failure, with an example."""
     kinds: dict[str, list[TrialRecord]] = {}
     for record in records:
         if record.state in ("infeasible", "failed"):
