@@ -1,4 +1,4 @@
-"""The pages: their files, paths, titles. Every view worth sending to a colleague is a path and its parameters."""
+"""The pages: their files, paths and titles. A path with its parameters is the address of a view."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +9,7 @@ PAGES = Path(__file__).resolve().parents[1] / "pages"
 
 @dataclass(frozen=True)
 class PageEntry:
-    """One page. `path` is "" for the first one; a hidden page is reached by a button and not from the menu."""
+    """One page. `path` is "" for the first page; buttons lead to a hidden page, the menu does not."""
 
     file: str
     path: str
@@ -27,7 +27,7 @@ class PageEntry:
 
     @staticmethod
     def cell(notebook: str, cell: str = "") -> dict[str, str]:
-        """The parameters that lead to a cell of a notebook, or to its top."""
+        """The query parameters of a cell of a notebook, or of its top."""
         return {"notebook": notebook, "cell": cell} if cell else {"notebook": notebook}
 
 

@@ -1,4 +1,4 @@
-"""The only module with `st.cache_*`: builds the services once and shares them between all visitors of this server."""
+"""The only module with `st.cache_*`: what all visitors of this server share."""
 
 import copy
 import logging
@@ -51,23 +51,23 @@ MOST_RUNS = 5_000  # older ones are in MLflow
 
 
 def workspace() -> Workspace:
-    """The folder this server was started for; made anew each time, so that its settings are read anew."""
+    """The folder this server was started for. A new object at each call, so that settings are read again."""
     return Workspace.find()
 
 
 def reader() -> RunReader:
-    """The store of runs, one client for all."""
+    """The reader of the store of runs; all visitors share it."""
     return _reader(workspace().tracking_uri())
 
 
 def notebook_runs(name: str) -> RunReader:
-    """The runs of a notebook as they stand now, read once, for one drawing of a page."""
-    known = all_runs() if _is_own_store() else []
-    return NotebookRuns(reader(), name, known if 0 < len(known) < MOST_RUNS else None)
+    """A reader of a notebook's present runs, which reads them once. For one drawing of a page."""
+    records = all_runs() if _is_own_store() else []
+    return NotebookRuns(reader(), name, records if 0 < len(records) < MOST_RUNS else None)
 
 
 def _is_own_store() -> bool:
-    """Whether runs are recorded in the workspace's own database, of whose changes its files tell."""
+    """Whether the workspace's own database records the runs; its files show every change."""
     return workspace().tracking_uri() == sqlite_address(workspace().database)
 
 
@@ -77,7 +77,7 @@ def _reader(tracking_uri: str) -> RunReader:
 
 
 def description() -> Description:
-    """Models, data sets, strategies and optimizers. Raises ConfigError where the user's modules break it."""
+    """Models, data sets, strategies and optimizers. Raises ConfigError if the user's modules prevent it."""
     return _description(str(workspace().root))
 
 
@@ -87,8 +87,7 @@ def _description(root: str) -> Description:
 
 
 def description_at_hand() -> Description | None:
-    """`description`, where that needs no look at the modules, which takes seconds; else None, and it is looked behind
-    the page."""
+    """The cached `description`. None without one; a thread then describes the modules, which takes seconds."""
     if catalogue.is_kept(workspace()):
         return description()
     if not any(thread.name == LOOKING for thread in threading.enumerate()):
@@ -104,14 +103,15 @@ def _look_behind(place: Workspace) -> None:
 
 
 def look_at_model(config: Mapping[str, Any], about: Description) -> None:
-    """Have the config's model looked at behind the page, one at a time: ask again until it is known."""
+    """Start a thread that reads the config's model, unless one is at work. The caller calls it again until the model is
+    known."""
     if not any(thread.name == MODEL_LOOKING for thread in threading.enumerate()):
         arguments = [copy.deepcopy(dict(config)), about]
         threading.Thread(target=find_out, args=arguments, daemon=True, name=MODEL_LOOKING).start()
 
 
 def look_at_metrics(configs: Sequence[Mapping[str, Any]], about: Description) -> None:
-    """Have two batches of each config run behind the page, unless that goes on already, of these or others."""
+    """Start a thread that runs two batches of each config, unless one is at work, on these or other configs."""
     if not looks_at_metrics():
         arguments = [copy.deepcopy([dict(config) for config in configs]), about]
         threading.Thread(target=_find_out_metrics, args=arguments, daemon=True, name=METRICS_LOOKING).start()
@@ -119,18 +119,18 @@ def look_at_metrics(configs: Sequence[Mapping[str, Any]], about: Description) ->
 
 def _find_out_metrics(configs: Sequence[Mapping[str, Any]], about: Description) -> None:
     for config in configs:
-        told = logged_metrics.cached_metrics(config, about)
-        if told is None or told.problem:  # another of them may have the same model and data
+        result = logged_metrics.cached_metrics(config, about)
+        if result is None or result.problem:  # another of them may have the same model and data
             logged_metrics.find_out(config, about)
 
 
 def looks_at_metrics() -> bool:
-    """Whether that goes on."""
+    """Whether a thread of `look_at_metrics` is at work."""
     return any(thread.name == METRICS_LOOKING for thread in threading.enumerate())
 
 
 def look_anew() -> None:
-    """After the folder was trusted: what may be named and what waits is another now."""
+    """Clear the cached description and waiting reasons, which change when the folder is trusted."""
     _description.clear()
     _waiting_reasons.clear()
 
@@ -141,7 +141,7 @@ def _waiting_reasons(root: str) -> dict[str, str]:
 
 
 def waiting_reasons() -> Mapping[str, str]:
-    """Why each waiting job waits. Looks at every job, so it is asked once a second for all who draw."""
+    """Why each waiting job waits, by its id. Reads every job; cached for a second for all visitors."""
     return _waiting_reasons(str(workspace().root))
 
 
@@ -151,7 +151,7 @@ def _broken_records(root: str) -> list[BrokenRecord]:
 
 
 def broken_records() -> Sequence[BrokenRecord]:
-    """The records of jobs and searches that cannot be read. Looks at every file, so all who draw share the answer."""
+    """The records of jobs and searches that cannot be read. Reads every file; cached for all visitors."""
     return _broken_records(str(workspace().root))
 
 
@@ -161,8 +161,8 @@ def _all_runs(tracking_uri: str, changed: Sequence[int]) -> list[RunRecord]:
 
 
 def all_runs() -> list[RunRecord]:
-    """The newest MOST_RUNS of the store, as `RunReader.listed` has them: of the workspace's own as they stand, of
-    another one at most ALL_RUNS_TTL_S old."""
+    """The newest MOST_RUNS of the store, as from `RunReader.listed`; at most ALL_RUNS_TTL_S old, from the workspace's
+    own database always current."""
     return _all_runs(workspace().tracking_uri(), _stamps(workspace().database))
 
 
@@ -177,42 +177,42 @@ def _parameter(tracking_uri: str, changed: Sequence[int], name: str) -> dict[str
 
 
 def parameter_names() -> list[str]:
-    """Of all runs in the store."""
+    """The parameter names of all runs in the store."""
     names = {name for record in all_runs() for name in record.params}
     return sorted({*names, *_parameter_names(workspace().tracking_uri(), _stamps(workspace().database))})
 
 
 def parameter(name: str) -> Mapping[str, str]:
-    """What each run of the store has for this parameter, by its id."""
-    told = _parameter(workspace().tracking_uri(), _stamps(workspace().database), name)
-    return told or {record.id: record.params[name] for record in all_runs() if name in record.params}
+    """The value of this parameter in each run of the store, by the run's id."""
+    values = _parameter(workspace().tracking_uri(), _stamps(workspace().database), name)
+    return values or {record.id: record.params[name] for record in all_runs() if name in record.params}
 
 
 def _stamps(database: Path) -> tuple[int, ...]:
-    """Values that change whenever somebody writes to the search."""
+    """Values that change whenever a process writes to the database."""
     files = (database, database.with_name(f"{database.name}-wal"))
     return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in files)
 
 
 def look_at_all_runs_anew() -> None:
-    """After runs were deleted, or something was written about them."""
+    """Clear the cached list of runs, after runs or their tags have changed."""
     _all_runs.clear()
 
 
 def judgement(stored: Stored, cell: ClaimCell) -> Judgement:
-    """The verdict on a claim, by the runs of this workspace as they stand; of another store at most CLAIM_TTL_S old."""
+    """The verdict on a claim from the present runs; with a store elsewhere, at most CLAIM_TTL_S old."""
     judged = _judgements(stored, stored.path.name, stored.notebook.text, _stamps(workspace().database))
     return judged[cell.name]
 
 
 @st.cache_resource(ttl=CLAIM_TTL_S, max_entries=20, show_spinner=False)
 def _judgements(_stored: Stored, notebook: str, text: str, changed: Sequence[int]) -> Mapping[str, Judgement]:
-    """Of all claims of a notebook, since each verdict is corrected for their number."""
+    """The verdicts on all claims of a notebook: each is corrected for the number of claims."""
     return judge_all(EvidenceReader(workspace(), reader(), notebook, _stored.notebook, description()))
 
 
 def result_tables(stored: Stored) -> Mapping[str, Table]:
-    """What its runs say, for the places in its text where results are written; as old as a `judgement`."""
+    """The result tables for the places in the notebook's text; as old as a `judgement`."""
     return _result_tables(stored, stored.path.name, stored.notebook.text, _stamps(workspace().database))
 
 
@@ -223,7 +223,8 @@ def _result_tables(_stored: Stored, notebook: str, text: str, changed: Sequence[
 
 
 def mlflow_address() -> str | None:
-    """Where MLflow's own pages are, None where no server runs. Ours, by the name that the browser is known by here."""
+    """The address of MLflow's pages, None if no server runs. For our server, with the host name that the browser
+    uses."""
     addresses = Addresses.read(workspace())
     if addresses is None or addresses.mlflow is None or remote_address():
         return addresses.mlflow if addresses else None
@@ -231,14 +232,14 @@ def mlflow_address() -> str | None:
 
 
 def curves(record: RunRecord, metrics: Sequence[str]) -> list[MetricCurve]:
-    """The curves of those `metrics` that have a point, in this order."""
+    """The curves of those `metrics` that have points, in this order."""
     return [curve for curve in reader().curves(record.id, metrics) if curve.values] if metrics else []
 
 
 def pushes(view: RunView) -> PushRecord | None:
-    """What became of the workers' pushes; None where the run has no parameter server or has not got there yet.
+    """The record of the workers' pushes; None if the run has no parameter server, or has no push yet.
 
-    From the job's folder where it is here, which is up to date while the run lives; else from the store.
+    From the job's folder, which is current while the run is active; without one, from the store.
     """
     if view.job is not None and (record := run_records.pushes_in_folder(view.job.path)) is not None:
         return record
@@ -251,7 +252,7 @@ def _ended_pushes(tracking_uri: str, run_id: str) -> PushRecord | None:
 
 
 def worker_figures(view: RunView) -> WorkerFigures:
-    """Of each of its workers; from the job's folder where it is here, else from the store. Nothing of one process."""
+    """The figures of each worker, from the job's folder or else the store; none for a run of one process."""
     if view.workers < 2:
         return WorkerFigures()
     if view.job is not None and (state := run_records.workers_state(view.job.path)) is not None:
@@ -270,7 +271,7 @@ def _ended_figures(tracking_uri: str, run_id: str) -> WorkerFigures:
 
 
 def samples_picture(record: RunRecord) -> bytes | None:
-    """What a generative model drew, as PNG."""
+    """The last samples of a generative model, as PNG."""
     if record.ended is None:
         return run_records.samples_picture(reader(), record.id)
     return _ended_picture(workspace().tracking_uri(), record.id)
@@ -287,12 +288,12 @@ def _config_text(tracking_uri: str, run_id: str) -> str:
 
 
 def config_text(record: RunRecord) -> str:
-    """The config that ran, as recorded."""
+    """The recorded config of the run."""
     return _config_text(workspace().tracking_uri(), record.id)
 
 
 def search_spec(folder: SearchFolder) -> SearchSpec:
-    """What is searched; read anew when somebody extends the search. Raises ConfigError where a module is gone."""
+    """The spec of a search; read again when the search is extended. Raises ConfigError if a module is gone."""
     return _search_spec(str(folder.path), folder.stamp())
 
 
@@ -302,7 +303,7 @@ def _search_spec(path: str, changed: int) -> SearchSpec:
 
 
 def search_records(folder: SearchFolder) -> list[TrialRecord]:
-    """All trials as the study has them, at most a second old, the same list for all who look."""
+    """All trials of the study, at most a second old; all visitors share the list."""
     return _search_records(str(folder.path), folder.stamp())
 
 
@@ -318,24 +319,24 @@ def _search_records(path: str, changed: int) -> list[TrialRecord]:
     return records if progress is None or progress.now is None else at_work(records, progress.now)
 
 
-def cached_figure(draw: Callable[..., T], *told: object) -> T:
-    """`draw(*told)`: a figure, which nobody may change. Made once for all who look while it is told the same: the map
-    of 100 trials takes 0.1 s of the processor."""
-    return _drawn(f"{draw.__module__}.{draw.__qualname__}", repr(told), lambda: draw(*told))
+def cached_figure(draw: Callable[..., T], *arguments: object) -> T:
+    """`draw(*arguments)`: a figure, which nobody may change. Cached by its arguments for all visitors: the map of 100
+    trials takes 0.1 s of CPU time."""
+    return _drawn(f"{draw.__module__}.{draw.__qualname__}", repr(arguments), lambda: draw(*arguments))
 
 
 @st.cache_resource(max_entries=40, show_spinner=False)
-def _drawn(what: str, told: str, _draw: Callable[[], T]) -> T:
+def _drawn(what: str, arguments: str, _draw: Callable[[], T]) -> T:
     return _draw()
 
 
 def search_factors(folder: SearchFolder) -> Mapping[int, float]:
-    """What the learning rate of each trial was multiplied with, by its number."""
+    """The factor that scaled the learning rate of each trial, by the trial's number."""
     return trial_data.factors(search_records(folder), search_spec(folder), description())
 
 
 def search_importance(folder: SearchFolder) -> dict[str, float] | None:
-    """How much each dimension matters, computed at most every IMPORTANCE_TTL_S; None where that cannot be told yet."""
+    """The importance of each dimension, computed at most every IMPORTANCE_TTL_S; None with too few trials."""
     return _search_importance(str(folder.path), folder.stamp())
 
 

@@ -50,7 +50,7 @@ class Interrupted(Exception):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0 after Ctrl+C and when the workspace is served already; 1 when a server cannot be started; 2 after a mistake."""
+    """Exit code: 0 after Ctrl+C, or if the workspace is served already; 1 if a server cannot start; 2 for a mistake."""
     options = parser().parse_args(argv)
     os.environ.setdefault(
         "MLFLOW_DISABLE_TELEMETRY", "true"
@@ -72,11 +72,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _own(workspace: Workspace, options: argparse.Namespace) -> int:
-    """Serve the workspace, unless somebody does."""
+    """Serve the workspace, unless another process does."""
     resolve_trust(workspace, options.trust)
     workspace.create()
-    with only_one(workspace) as mine:
-        if not mine:
+    with only_one(workspace) as is_owner:
+        if not is_owner:
             return _already_served(workspace)
         access = Access.from_options(options, workspace)
         for name in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
@@ -90,17 +90,17 @@ def _own(workspace: Workspace, options: argparse.Namespace) -> int:
 
 
 def _address(workspace: Workspace) -> int:
-    """Print the one address that opens the app; 1 where nobody serves the folder."""
+    """Print the address that opens the app; 1 if no process serves the folder."""
     addresses = Addresses.read(workspace)
     if addresses is not None and any(alive(child) for child in addresses.children):
         log.info("%s", Access.of(workspace, with_token=addresses.needs_token).opening(addresses.app))
         return 0
-    log.error("scalebook: error: %s is not being served. Start `scalebook ui` with it.", workspace.root)
+    log.error("scalebook: error: %s is not being served. Start it with `scalebook ui FOLDER`.", workspace.root)
     return 1
 
 
 def parser() -> CommandParser:
-    """That of `scalebook ui`."""
+    """The parser of `scalebook ui`."""
     parser = CommandParser(
         "scalebook ui",
         about="Open a folder of notebooks in the browser.\n\n"
@@ -125,7 +125,7 @@ def _end(_signal: int, _frame: FrameType | None) -> None:
 
 
 def _already_served(workspace: Workspace, deadline_s: float = 60.0) -> int:
-    """Say where, instead of starting a second one. Its owner may be starting just now: wait for its addresses."""
+    """Print the addresses of the process that serves the workspace; wait for them, since it may just be starting."""
     deadline = time.monotonic() + deadline_s
     while time.monotonic() < deadline:
         if addresses := Addresses.read(workspace):
@@ -138,7 +138,7 @@ def _already_served(workspace: Workspace, deadline_s: float = 60.0) -> int:
 
 
 def _clear_up(workspace: Workspace) -> None:
-    """End the servers of an owner that was killed before it could."""
+    """End the servers that a killed owner has left behind."""
     if left := Addresses.read(workspace):
         for process in left.children:
             end_leftover(process, [workspace.hidden / name for name in (PAGES_LOG, MLFLOW_LOG)])
@@ -173,7 +173,7 @@ def _serve(workspace: Workspace, access: Access, port: int, mlflow_port: int) ->
 
 
 def _warm_catalogue(workspace: Workspace) -> None:
-    """Describe models and strategies while the servers start: the first form then opens without a wait of seconds."""
+    """Describe models and strategies while the servers start, so that the first form opens at once."""
 
     def describe() -> None:
         try:
@@ -185,7 +185,7 @@ def _warm_catalogue(workspace: Workspace) -> None:
 
 
 def _make_store(workspace: Workspace) -> None:
-    """Create MLflow's tables before several processes would try to at once."""
+    """Create MLflow's tables, before several processes try to at once."""
     made = subprocess.run(
         python("-c", MAKE_STORE, str(workspace.root.resolve())),
         cwd=HOME,
@@ -223,7 +223,7 @@ def _print(addresses: Addresses, workspace: Workspace) -> None:
 
 
 def _watch(workspace: Workspace, access: Access, pages: Child, mlflow: Child | None) -> None:
-    """Until a signal: start again what dies, on its old port, and say so; raises ServerDied when that does not help."""
+    """Until a signal, restart a server that dies, on its old port; raises ServerDied after RESTARTS restarts."""
     keeper = supervisor_handle.SupervisorKeeper(workspace)
     while True:
         time.sleep(0.5)

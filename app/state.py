@@ -1,4 +1,4 @@
-"""The only module that touches `st.session_state`: drafts, ids and what is open, never results."""
+"""The only module that touches `st.session_state`. It holds drafts, ids and what is open, never results."""
 
 import copy
 import time
@@ -12,35 +12,35 @@ T = TypeVar("T")
 
 @dataclass
 class ComposeDraft:
-    """What the form is being filled with. `version` is part of every widget's key: a new one makes all widgets new."""
+    """The draft of an experiment. `version` is part of every widget's key: a new version makes new widgets."""
 
     source: tuple[str, str] = ("", "")
-    """Notebook and cell that it was loaded from; the cell is "" for a new experiment."""
+    """Notebook and cell that the draft was loaded from; the cell is "" for a new experiment."""
     base: dict[str, Any] = field(default_factory=dict)
     """The config that the widgets start from."""
     config: dict[str, Any] = field(default_factory=dict)
-    """The config as the widgets say now."""
+    """The present config of the widgets."""
     name: str = ""
     repeats: int = 1
     version: int = 0
     text: str = ""
-    """The config as it was typed, where that is no config; "" where `config` says all."""
+    """The typed text, if it is not a config; "" otherwise."""
     begun: str = ""
     """The `text` that the widgets start from."""
     left_at: float | None = None
-    """When it was left, in seconds since the epoch, where it comes from an earlier session or another tab."""
+    """When the draft was saved, in seconds since the epoch, if it comes from an earlier session or another tab."""
 
 
 @dataclass
 class SearchDraft:
-    """A search that is being set up. `version` is part of every widget's key, as in ComposeDraft."""
+    """The draft of a search. `version` as in ComposeDraft."""
 
     source: tuple[str, str, str] = ("", "", "")
-    """Notebook, search cell ("" for a new one) and the experiment that it was begun from."""
+    """Notebook, search cell ("" for a new search) and experiment of the page's address."""
     base: dict[str, Any] = field(default_factory=dict)
     """The body of the cell that the widgets start from."""
     body: dict[str, Any] = field(default_factory=dict)
-    """The body as the widgets say now."""
+    """The present body of the widgets."""
     name: str = ""
     step: int = 1
     version: int = 0
@@ -52,45 +52,45 @@ CLICK_LASTS_S = 60.0
 
 
 class Clicks:
-    """Clicks that were noted and not yet acted on, so that none is lost and none counts twice.
+    """Clicks that wait to be handled, so that none is lost and none counts twice.
 
     Streamlit drops a click where another rerun comes before the script has passed the button. It calls the button's
-    callback all the same: that notes the click here, and the page acts on it when it comes by, then calls
-    `mark_handled`. `shown` says what stood on the page under the button: a click on what is no longer there does
-    nothing.
+    callback all the same: `note` stores the click here; the page handles it in its next run, then calls
+    `mark_handled`.
+    `stamp` identifies the state of the page under the button: a click on an older state does nothing.
     """
 
     def __init__(self) -> None:
         self._noted: dict[str, tuple[str, float]] = {}
         self._settled: dict[str, str] = {}
 
-    def note(self, key: str, shown: str) -> None:
+    def note(self, key: str, stamp: str) -> None:
         """A button's callback. It touches no session state, where Streamlit might interrupt it."""
-        self._noted[key] = shown, time.monotonic()
+        self._noted[key] = stamp, time.monotonic()
 
-    def waits(self, key: str, shown: str) -> bool:
-        """Whether a click on `shown` waits to be acted on; one that has been settled does not."""
+    def waits(self, key: str, stamp: str) -> bool:
+        """Whether a click with this `stamp` waits; a handled one does not."""
         if key not in self._noted:
             return False
-        noted, at = self._noted[key]
-        if noted != shown or time.monotonic() - at > CLICK_LASTS_S or (shown and self._settled.get(key) == shown):
+        noted, noted_at = self._noted[key]
+        if noted != stamp or time.monotonic() - noted_at > CLICK_LASTS_S or (stamp and self._settled.get(key) == stamp):
             del self._noted[key]
             return False
         return True
 
     def mark_handled(self, key: str, *, done: bool = True) -> None:
-        """It was acted on; where something was done, a second click on the same is one too many."""
-        shown, _ = self._noted.pop(key, ("", 0.0))
+        """Mark the click as handled. With `done`, a second click with the same stamp does nothing."""
+        stamp, _ = self._noted.pop(key, ("", 0.0))
         if done:
-            self._settled[key] = shown
+            self._settled[key] = stamp
 
     def forget(self) -> None:
-        """Another page is shown."""
+        """Drop all waiting clicks, when another page is shown."""
         self._noted.clear()
 
 
 def visit(page: str) -> None:
-    """Note which page is shown. Widgets' values do not outlive their page; a draft is rebuilt when one comes back."""
+    """Note which page is shown. Widgets lose their values with their page; a draft is rebuilt on return."""
     entered = st.session_state.get("page") != page
     st.session_state["entered"] = entered
     if entered:
@@ -102,18 +102,18 @@ def visit(page: str) -> None:
 
 
 def visits() -> int:
-    """How many times a page has been entered: tells one visit from the next."""
+    """How many times a page has been entered; identifies a visit."""
     return int(st.session_state.get("visits", 0))
 
 
 def clicks() -> Clicks:
-    """This session's."""
+    """This session's clicks."""
     clicks_: Clicks = st.session_state.setdefault("clicks", Clicks())
     return clicks_
 
 
 def just_entered() -> bool:
-    """Whether this is the first run of the page since another one was shown (or since the browser opened it)."""
+    """Whether this is the page's first run since the browser came to it."""
     return bool(st.session_state.get("entered", True))
 
 
@@ -163,13 +163,13 @@ def recall(key: str, default: T) -> T:
 
 
 def pop(key: str, default: T) -> T:
-    """`recall`, and forget."""
+    """`recall`, then forget the value."""
     value: T = st.session_state.pop(f"kept.{key}", default)
     return value
 
 
 def widget(key: str) -> Any:
-    """The current value of the widget with this key, None before it was drawn."""
+    """The present value of the widget with this key, None before it is drawn."""
     return st.session_state.get(key)
 
 
@@ -179,10 +179,10 @@ def set_widget(key: str, value: object) -> None:
 
 
 def show_message(text: str, icon: str = ":material/check:") -> None:
-    """A short word at the next drawing of a page, also after a change of page."""
+    """Show a toast at the next drawing of a page, also after a change of page."""
     remember("toast", (text, icon))
 
 
 def pop_message() -> tuple[str, str] | None:
-    """What `show_message` was given, once."""
+    """Text and icon of the last `show_message`, once."""
     return pop("toast", None)

@@ -1,4 +1,4 @@
-"""Composing an experiment: the form, and beside it the YAML and the command it makes (`?notebook=NAME&cell=CELL`)."""
+"""Composing an experiment: the form, and beside it the resulting YAML and command (`?notebook=NAME&cell=CELL`)."""
 
 import streamlit as st
 

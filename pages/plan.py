@@ -1,4 +1,4 @@
-"""Planning with more workers: of an experiment (`?notebook=N&cell=CELL`), or of a system written by hand."""
+"""Planning with more workers, for an experiment (`?notebook=N&cell=CELL`) or a system described by hand."""
 
 import streamlit as st
 

@@ -1,4 +1,4 @@
-"""Searches: all, one (`?search=ID`), or the setting up of one (`?notebook=N&experiment=CELL` or `&cell=CELL`)."""
+"""Searches: all, one (`?search=ID`), or setting one up (`?notebook=N&experiment=CELL` or `&cell=CELL`)."""
 
 import streamlit as st
 
@@ -7,15 +7,15 @@ from scalebook.app.search_setup import page as setup_page
 from scalebook.app.shared import dialogs
 from scalebook.app.shared.frame import watch_changes
 
-asked = st.query_params
-view = "one" if "search" in asked else "setup" if "notebook" in asked else "list"
-# A place of its own for each: what the view before has left is gone at once, not drawn over piece by piece.
+parameters = st.query_params
+view = "one" if "search" in parameters else "setup" if "notebook" in parameters else "list"
+# Each view has its own container, so that the previous view disappears at once, and is not overdrawn piece by piece.
 places = {name: st.container() if name == view else st.empty() for name in ("setup", "list", "one")}
 with places[view]:
     if view == "one":
-        search_page.show_one(asked["search"])
+        search_page.show_one(parameters["search"])
     elif view == "setup":
-        setup_page.show(asked["notebook"], asked.get("cell", ""), asked.get("experiment", ""))
+        setup_page.show(parameters["notebook"], parameters.get("cell", ""), parameters.get("experiment", ""))
     else:
         search_page.show_list()
 if view == "list":

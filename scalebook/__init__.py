@@ -3,9 +3,9 @@
     from scalebook import AsyncPS
     Trainer(strategy=AsyncPS(workers=2), accelerator="cpu", devices=2).fit(model, data)
 
-Everything of ours is installed in this one package, so that an environment may hold packages called `app` or `training`
-beside it. In the repository the folders `app`, `training`, `pages` and `notebooks` lie beside this one, which has links
-to them.
+All of Scalebook is installed in this one package, so that an environment can have other packages called `app` or
+`training`. In the repository the folders `app`, `training`, `pages` and `notebooks` are beside this one, which has
+links to them.
 """
 
 from pathlib import Path
@@ -23,7 +23,7 @@ if (_HERE / "training").is_symlink():  # a checkout: tracebacks name the files w
 
 
 def __getattr__(name: str) -> Any:
-    """The strategies, when they are asked for: they bring torch and Lightning, which most commands do without."""
+    """Import the strategies on first use: they import torch and Lightning, which most commands do not need."""
     if name in __all__:
         from scalebook.training import lightning
 

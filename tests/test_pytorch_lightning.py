@@ -80,7 +80,7 @@ def test_the_other_package_is_named() -> None:
     with pytest.raises(ValueError, match=where):
         pytorch_lightning.Trainer(strategy=AsyncPS())  # type: ignore[arg-type]  # it is none of theirs
     assert Trainer(strategy=AsyncPS(workers=1), accelerator="cpu", logger=False, enable_checkpointing=False)
-    with pytest.raises(ImportError, match=r"has Scalebook's strategies of the package `lightning` already"):
+    with pytest.raises(ImportError, match=r"already has Scalebook's strategies of the package `lightning`"):
         import scalebook.pytorch_lightning  # noqa: F401
 
 

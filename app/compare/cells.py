@@ -26,25 +26,25 @@ from scalebook.training.tracking.run_reader import RunReader, RunRecord
 
 
 def ask_comparison(fresh: Sequence[ComparisonPlan], *, leads_there: bool = False) -> NoReturn:
-    """Set up a comparison in a dialog, which Cancel gives up; closed otherwise it stays as a draft. Several `fresh`
-    are of several notebooks. `leads_there`: what is saved is shown then.
+    """Open the dialog for a comparison. Cancel discards it; closing the dialog in another way keeps a draft. `fresh`
+    holds one plan for each notebook to choose from. `leads_there`: Save opens the notebook.
     """
     _opened_plan([data.resumed(resources.workspace(), plan) for plan in fresh], fresh, leads_there)
 
 
 def recorded_runs(stored: Stored) -> list[RunRecord]:
-    """The newest runs of the notebook, which say what they log."""
+    """The newest runs of the notebook; their tags say what they log."""
     return resources.notebook_runs(stored.path.name).runs(notebook=stored.path.name)
 
 
 def _opened_plan(begun: Sequence[ComparisonPlan], fresh: Sequence[ComparisonPlan], leads_there: bool) -> NoReturn:
-    """It begins with `begun`, which may be drafts, of `fresh`."""
+    """Open the dialog with the plans `begun`, which are those of `fresh` or drafts of them."""
     title = "Edit comparison" if begun[0].editing else "New comparison"
     dialogs.ask(title, partial(_draw_dialog, begun, fresh, leads_there), "large")
 
 
 def show_left(stored: Stored) -> None:
-    """What was begun in this notebook and not saved, unless it is at work."""
+    """Draw the unsaved drafts of comparisons in this notebook; nothing while a dialog is open."""
     if dialogs.is_open():
         return
     workspace = resources.workspace()
@@ -52,19 +52,19 @@ def show_left(stored: Stored) -> None:
         cell = data.cell_of(draft, stored.notebook)
         what = f"the comparison {draft.editing}" if cell else "a new comparison"
         words = f"{draft.cell.name}: {', '.join(draft.cell.runs)}"
-        asked = draft_label(left_at, what, key=f"comparison-{i}", text=words)
-        if asked == "continue":
+        choice = draft_label(left_at, what, key=f"comparison-{i}", text=words)
+        if choice == "continue":
             description = resources.description()
             runs = recorded_runs(stored)
             fresh = (
                 data.comparison_of(stored, cell, description, runs)
                 if cell
-                else data.new_comparison(stored, description, at=draft.at, recorded=runs)
+                else data.new_comparison(stored, description, index=draft.at, recorded=runs)
             )
             _opened_plan(
                 [replace(fresh, cell=draft.cell, of_runs=draft.of_runs, left_at=left_at)], [fresh], leads_there=False
             )
-        elif asked == "discard":
+        elif choice == "discard":
             drafts.discard(workspace, ComparisonDraft, draft.notebook, draft.which)
             st.rerun()
 
@@ -111,8 +111,8 @@ LIVE = ("running", "waiting")
 
 
 def show_comparison(stored: Stored, index: int, cell: ComparisonCell, reader: RunReader) -> None:
-    """The card of a comparison: chart and table; drawn every other second while a run that belongs to it waits or runs.
-    `reader` is for this drawing of the page alone."""
+    """Draw the card of a comparison: chart and table. Redraws every other second while one of its runs waits or runs.
+    `reader` serves this drawing of the page alone."""
     compared = _compare(stored, cell, reader)
     live = any(row.outcome in LIVE for row in compared.rows)
     with st.container(border=True, key=f"cell-comparison-{cell.name}"):
@@ -150,15 +150,15 @@ def _head(stored: Stored, index: int, cell: ComparisonCell, compared: Comparison
 
 
 def _run_by_run(cell: ComparisonCell, metric: str, runs: list[str]) -> dict[str, str]:
-    """The page of the single runs, by the same metric and target, on the same axes."""
-    asked = {"runs": ",".join(runs), "metric": metric}
+    """Query parameters of the Compare page with the same runs, metric, target and axes."""
+    parameters = {"runs": ",".join(runs), "metric": metric}
     if cell.x:
-        asked["x"] = cell.x[0]
+        parameters["x"] = cell.x[0]
     if cell.target is not None:
-        asked["target"] = number_text(cell.target)
+        parameters["target"] = number_text(cell.target)
     if cell.scale == "log":
-        asked["log"] = "true"
-    return asked
+        parameters["log"] = "true"
+    return parameters
 
 
 def _comparison_body(stored: Stored, cell: ComparisonCell, compared: Comparison | None) -> None:
@@ -182,7 +182,7 @@ def _comparison_body(stored: Stored, cell: ComparisonCell, compared: Comparison 
 
 
 def show_claim(stored: Stored, index: int, cell: ClaimCell) -> None:
-    """The card of a claim: its verdict, which nobody writes, and its YAML, which anybody may edit."""
+    """Draw the card of a claim: its computed verdict, and its YAML, which can be edited."""
     judgement = resources.judgement(stored, cell)
     with st.container(border=True, key=f"cell-claim-{cell.name}"):
         left, right = st.columns([3, 2], vertical_alignment="center")
@@ -215,13 +215,13 @@ def _better(stored: Stored, cell: ClaimCell, judgement: Judgement, metric: str) 
 
 
 def ask_claim(stored: Stored) -> NoReturn:
-    """Opens the dialog for a new claim."""
+    """Open the dialog for a new claim."""
     plan = data.new_claim(stored, resources.description(), recorded_runs(stored))
     dialogs.ask("New claim", partial(_form, plan), "large")
 
 
 def _edit(stored: Stored, index: int, cell: ClaimCell) -> None:
-    """As a form, or as its text; both keep what was typed while the other is looked at."""
+    """Edit the claim as a form or as text; each tab keeps what was typed while the other is open."""
     form, text = st.tabs(["Form", "YAML"])
     with form:
         _form(data.claim_of(stored, cell, resources.description(), recorded_runs(stored)))
@@ -234,12 +234,12 @@ def _form(plan: ClaimPlan) -> None:
     configs = {cell.name: cell.config for cell in stored.notebook.experiments()}
     seen = what_it_logs(configs, recorded_runs(stored), f"claim-{plan.editing}")
     plan = replace(plan, metrics=list(dict.fromkeys([*plan.metrics, *seen])))
-    name, said, fits = widgets.claim_form(plan, lambda said, name: plan.problems(said, name, description))
+    name, values, fits = widgets.claim_form(plan, lambda values, name: plan.problems(values, name, description))
     wanted = widgets.claim_buttons(fits, f"{stored.path} {stored.stamp}")
     if wanted is None:
         return
     if wanted:
-        done = write(stored, lambda notebook: plan.put(notebook, name, said), f"Saved {name}.")
+        done = write(stored, lambda notebook: plan.put(notebook, name, values), f"Saved {name}.")
         state.clicks().mark_handled(widgets.SAVE_CLAIM, done=done is not None)
         if done is None and not in_conflict():
             return  # it has been said why; what was chosen stays
@@ -248,7 +248,7 @@ def _form(plan: ClaimPlan) -> None:
 
 
 def _text(stored: Stored, index: int, cell: ClaimCell) -> None:
-    """Its text; what cannot be read then says so in its place, and can be mended there."""
+    """Edit the claim's text. A text that cannot be read becomes a broken cell, which can be edited too."""
     height = min(500, max(180, 24 * (cell.source.count("\n") + 2)))
     text = st.text_area("Text", cell.source, height=height, key=f"claim-text-{cell.name}")
     with st.container(horizontal=True, horizontal_alignment="right"):

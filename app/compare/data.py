@@ -1,5 +1,5 @@
-"""Comparisons and claims that are being set up: what one begins with, what it may name, what is wrong with it; and
-comparisons that were begun and not saved."""
+"""Comparisons and claims that are being set up: their first values, their choices, their problems; and drafts of
+comparisons."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,12 +26,12 @@ from scalebook.training.tracking.run_reader import RunRecord
 
 SUGGESTED = "comparison"
 Tags = Mapping[str, Sequence[Mapping[str, str]]]
-"""Of the runs that say what they log, by the cell that they are of."""
+"""Tags of runs, by the name of their cell."""
 
 
 def better(stored: Stored, tags: Tags, sides: Sequence[str], metric: str) -> Direction:
-    """What is better of a metric, by what runs and configs of these experiments and searches say. A search is of its
-    experiment too."""
+    """Whether lower or higher values of a metric are better, from the runs and configs of these experiments and
+    searches. A search also takes in the runs and the config of its experiment."""
     nb = stored.notebook
     configs: list[Mapping[str, object]] = []
     runs: list[Mapping[str, str]] = []
@@ -48,45 +48,45 @@ def better(stored: Stored, tags: Tags, sides: Sequence[str], metric: str) -> Dir
 
 
 def tags_of(runs: Sequence[RunRecord]) -> dict[str, list[Mapping[str, str]]]:
-    """By cell."""
-    found: dict[str, list[Mapping[str, str]]] = {}
+    """The tags of the runs, by the name of their cell."""
+    by_cell: dict[str, list[Mapping[str, str]]] = {}
     for run in runs:
-        found.setdefault(run.cell or "", []).append(run.tags)
-    return found
+        by_cell.setdefault(run.cell or "", []).append(run.tags)
+    return by_cell
 
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """A comparison before it is saved into the notebook `stored`, as that was seen."""
+    """A comparison before it is saved. `stored` is the notebook as the person saw it."""
 
     stored: Stored
     cell: ComparisonCell
-    """What the form begins with."""
+    """The first values of the form."""
     metrics: list[str]
-    """To choose from; a person may write another one."""
+    """Choices; a person may type another one."""
     at: int | None = None
-    """Before which cell a new one is put; None: at the end."""
+    """Index of the cell before which a new comparison is inserted; None: at the end."""
     editing: str = ""
-    """The name that it has so far, "" for a new one."""
+    """Its name in the notebook, "" for a new comparison."""
     left_out: list[str] = field(default_factory=list)
-    """Names of the chosen runs that are of no experiment of this notebook."""
+    """Names of the chosen runs that belong to no experiment of this notebook."""
     of_runs: str = ""
-    """Of a new one that was begun from chosen runs: their experiments. Another choice is another draft."""
+    """The experiments of the chosen runs, where a new comparison was begun from runs. Each choice has its own draft."""
     left_at: float | None = None
-    """When it was left, in seconds since the epoch, where it begins with a draft."""
+    """When the draft was last changed, in seconds since the epoch; None without a draft."""
     tags: Tags = field(default_factory=dict)
 
     def better(self, now: Sequence[str], metric: str) -> Direction:
-        """What is better of a metric of the experiments `now`, where the cell says nothing of it."""
+        """The direction of a metric over the experiments `now`, where the cell names none."""
         return better(self.stored, self.tags, now, metric)
 
     @property
     def offered(self) -> list[str]:
-        """The experiments that can be chosen; those that it names and are gone stand behind."""
+        """The experiments that can be chosen, then those that the comparison names but the notebook has no more."""
         return list(dict.fromkeys([*(cell.name for cell in self.stored.notebook.experiments()), *self.cell.runs]))
 
     def problems(self, now: ComparisonCell) -> list[Problem]:
-        """Mistakes in `now` because of which it cannot be saved."""
+        """The problems that keep `now` from being saved."""
         problems = notebooks.name_problems(self.stored.notebook, now.name, self.editing)
         if not now.runs:
             problems.append(Problem("Experiments", "is empty", "Choose at least one."))
@@ -97,7 +97,7 @@ class ComparisonPlan:
         return problems
 
     def put(self, notebook: Notebook, now: ComparisonCell) -> Notebook:
-        """The notebook with `now` in place of what was edited, or as a new cell."""
+        """The notebook with `now` in place of the edited cell, or as a new cell."""
         if self.editing and now.name != self.editing:
             notebook = edit.rename_comparison(notebook, self.editing, now.name)
         return edit.put_comparison(notebook, now, self.at)
@@ -107,32 +107,37 @@ def new_comparison(
     stored: Stored,
     description: Description,
     chosen: Sequence[str] = (),
-    at: int | None = None,
+    index: int | None = None,
     recorded: Sequence[RunRecord] = (),
 ) -> ComparisonPlan:
-    """A new one of the experiments `chosen`; of all, where none is. `recorded` are runs of the notebook."""
+    """A comparison of the experiments `chosen`, or of all, to be put before cell `index`. `recorded`: the notebook's
+    runs."""
     runs = list(chosen) or [cell.name for cell in stored.notebook.experiments()]
-    known = offered_metrics(stored.notebook, description, recorded)
+    metrics = offered_metrics(stored.notebook, description, recorded)
     metric = offered_metrics(stored.notebook, description, recorded, runs)[0]
     name = edit.unique_name(stored.notebook, SUGGESTED)
     cell = ComparisonCell("", name, runs, metric)
-    return ComparisonPlan(stored, cell, known, at, tags=tags_of(recorded))
+    return ComparisonPlan(stored, cell, metrics, index, tags=tags_of(recorded))
 
 
 def comparison_of(
     stored: Stored, cell: ComparisonCell, description: Description, recorded: Sequence[RunRecord] = ()
 ) -> ComparisonPlan:
     """The plan for editing a comparison that the notebook has."""
-    known = offered_metrics(stored.notebook, description, recorded)
-    return ComparisonPlan(stored, cell, known, editing=cell.name, tags=tags_of(recorded))
+    metrics = offered_metrics(stored.notebook, description, recorded)
+    return ComparisonPlan(stored, cell, metrics, editing=cell.name, tags=tags_of(recorded))
 
 
 def of_runs(
-    workspace: Workspace, runs: Sequence[RunRecord], shown: ComparisonCell, offered: list[str], description: Description
+    workspace: Workspace,
+    runs: Sequence[RunRecord],
+    template: ComparisonCell,
+    offered: list[str],
+    description: Description,
 ) -> list[ComparisonPlan]:
-    """New ones of the experiments that the runs are of, one for each notebook that has any; the fullest first.
+    """New comparisons of the runs' experiments, one for each notebook that has any; the one with most runs first.
 
-    `shown` is what the page shows, without names; `offered` are its metrics.
+    `template` is the comparison that the page shows, without names; `offered` are its metrics.
     """
     plans = []
     for name in dict.fromkeys(run.notebook for run in runs if run.notebook):
@@ -143,20 +148,21 @@ def of_runs(
             continue  # its own page says what is wrong with it
         if stored is None:
             continue
-        of = {run.id: _experiment(run, name, stored.notebook, description) for run in runs}
-        chosen = list(dict.fromkeys(name for name in of.values() if name))
+        experiment_of = {run.id: _experiment(run, name, stored.notebook, description) for run in runs}
+        chosen = list(dict.fromkeys(name for name in experiment_of.values() if name))
         if chosen:
-            cell = replace(shown, name=edit.unique_name(stored.notebook, SUGGESTED), runs=chosen)
-            left = [run.name or run.id[:8] for run in runs if not of[run.id]]
-            told: dict[str, list[Mapping[str, str]]] = {}
+            cell = replace(template, name=edit.unique_name(stored.notebook, SUGGESTED), runs=chosen)
+            left = [run.name or run.id[:8] for run in runs if not experiment_of[run.id]]
+            tags: dict[str, list[Mapping[str, str]]] = {}
             for run in runs:
-                told.setdefault(of[run.id], []).append(run.tags)
-            plans.append(ComparisonPlan(stored, cell, offered, left_out=left, of_runs=" ".join(chosen), tags=told))
+                tags.setdefault(experiment_of[run.id], []).append(run.tags)
+            plans.append(ComparisonPlan(stored, cell, offered, left_out=left, of_runs=" ".join(chosen), tags=tags))
     return sorted(plans, key=lambda plan: len(plan.left_out))
 
 
 def _experiment(run: RunRecord, notebook: str, nb: Notebook, description: Description) -> str:
-    """The experiment of `nb` that a run is of: its own, or one of the same config that has been renamed; "" if none."""
+    """The experiment of `nb` that a run belongs to: the one it names, or a renamed one with the same config; "" if
+    none."""
     if run.notebook != notebook:
         return ""
     if run.cell and nb.experiment(run.cell):
@@ -168,10 +174,11 @@ def _experiment(run: RunRecord, notebook: str, nb: Notebook, description: Descri
 def offered_metrics(
     nb: Notebook, description: Description, runs: Sequence[RunRecord] = (), experiments: Sequence[str] = ()
 ) -> list[str]:
-    """What these experiments (all, where none is named) have logged or are known to log, and the training loss."""
+    """The metrics that these experiments (all, without names) have logged or are known to log, and the training
+    loss."""
     cells = [cell for cell in nb.experiments() if not experiments or cell.name in experiments]
-    told = {cell.name for cell in cells}
-    return offered_for([cell.config for cell in cells], [run for run in runs if run.cell in told], description)
+    chosen = {cell.name for cell in cells}
+    return offered_for([cell.config for cell in cells], [run for run in runs if run.cell in chosen], description)
 
 
 SUGGESTED_CLAIM: Final = "claim"
@@ -189,32 +196,33 @@ FIGURES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class ClaimPlan:
-    """A claim before it is saved into the notebook `stored`, as that was seen."""
+    """A claim before it is saved. `stored` is the notebook as the person saw it."""
 
     stored: Stored
     name: str
     written: Mapping[str, Any]
-    """The YAML that the form begins with."""
+    """The YAML from which the form starts."""
     metrics: Sequence[str]
     editing: str = ""
-    """The name that it has so far, "" for a new one."""
+    """Its name in the notebook, "" for a new claim."""
     searches: Sequence[str] = field(default_factory=tuple)
     tags: Tags = field(default_factory=dict)
 
     def better(self, sides: Sequence[Any], search: str, metric: str) -> Direction:
-        """What is better of a metric of these sides, where the claim says nothing of it. Parts are of `search`."""
+        """The direction of a metric over these sides, where the claim names none. Sides that are mappings are parts of
+        `search`."""
         named = [side for side in sides if isinstance(side, str)]
         parts = [search] if any(isinstance(side, Mapping) for side in sides) else []
         return better(self.stored, self.tags, [*named, *parts], metric)
 
     @property
     def sides(self) -> list[str]:
-        """What can be chosen, as the form writes it: experiments, and the parts of a search that it names."""
-        known = [cell.name for cell in self.stored.notebook.experiments()]
+        """The choices as the form writes them: experiments, and the parts of a search that the claim names."""
+        experiments = [cell.name for cell in self.stored.notebook.experiments()]
         written = [*self.runs, *([] if self.written.get("against") is None else [self.written["against"]])]
         if self.of_ratios:
             written = [side[word] for side in written for word in (OF, "against") if word in side]
-        return list(dict.fromkeys([*known, *map(side_text, written)]))
+        return list(dict.fromkeys([*experiments, *map(side_text, written)]))
 
     @property
     def runs(self) -> list[Any]:
@@ -227,34 +235,34 @@ class ClaimPlan:
 
     @property
     def metric(self) -> str:
-        """Its name; "" where the claim names none."""
+        """The name of its metric, "" if the claim names none."""
         return metric_of(self.written)
 
     @property
     def of_ratios(self) -> bool:
-        """Whether it compares a ratio with a ratio, which the form has fields for."""
+        """Whether it compares two ratios that the form can show."""
         sides = [*self.runs, self.written.get("against")]
         return len(sides) == 2 and all(_is_ratio(side) and "figure" not in side for side in sides)
 
     @property
     def _before(self) -> dict[str, Any]:
-        """Both ratios as they are written, by key; empty for a plain claim."""
+        """Both ratios as written, by key; empty for a plain claim."""
         return {"runs": self.runs[0], "against": self.written["against"]} if self.of_ratios else {}
 
     @property
     def _shared(self) -> dict[str, Any]:
-        """What ratios take from their claim, the figure apart, which is one for both in the form."""
+        """The values that both ratios take from the claim, except the figure, which is a field of its own."""
         return {word: self.written[word] for word in SHARED[1:] if word in self.written}
 
     def ratio(self, key: str) -> dict[str, Any]:
-        """What the ratio at `key`, runs or against, begins with in the form; of a plain claim the first as it is."""
+        """The form's first values for the ratio at `key`, runs or against; a plain claim becomes the first ratio."""
         plain = {OF: self.runs[0], "against": self.written.get("against")} if key == "runs" and self.runs else {}
         return {**self._shared, **(self._before or {key: plain})[key]}
 
-    def ratios(self, said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """The YAML of both as the form says them, by key, with what is left to the claim for them."""
+    def ratios(self, form_values: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """The YAML of both ratios from the form's values, and the values that they take from the claim."""
         bodies: dict[str, Any] = {}
-        for key, side in said.items():
+        for key, side in form_values.items():
             old = {**self._shared, **self._before.get(key, {})}
             values = {
                 word: old[word] if word in old and _is_same(old[word], value) else value for word, value in side.items()
@@ -266,38 +274,38 @@ class ClaimPlan:
         }
         return {**left, "runs": [bodies["runs"]], "against": bodies["against"]}
 
-    def body(self, said: Mapping[str, Any]) -> dict[str, Any]:
-        """The YAML with what the form says; what did not change is written as it was."""
+    def body(self, form_values: Mapping[str, Any]) -> dict[str, Any]:
+        """The claim's YAML with the form's values; an unchanged value keeps its spelling."""
         values = {**self.written}
         for key in KEYS:
-            value = said.get(key)
+            value = form_values.get(key)
             if value in (None, "", []):
                 values.pop(key, None)
             elif key not in values or not _is_same(values[key], value):
                 values[key] = value
         return {key: values[key] for key in sorted(values, key=list(KEYS).index)} if not self.editing else values
 
-    def problems(self, said: Mapping[str, Any], name: str, description: Description) -> list[Problem]:
-        """By the key of the field. Warnings do not keep it from being saved."""
+    def problems(self, form_values: Mapping[str, Any], name: str, description: Description) -> list[Problem]:
+        """The problems, each with the key of its field. Warnings do not block saving."""
         nb = self.stored.notebook
-        found = [*notebooks.name_problems(nb, name, self.editing), *_missing(said)]
-        if found:
-            return found
+        problems = [*notebooks.name_problems(nb, name, self.editing), *_missing(form_values)]
+        if problems:
+            return problems
         try:
-            cell = read_claim("", name, self.body(said))
+            cell = read_claim("", name, self.body(form_values))
         except ConfigError as error:
             return [error.problem]
         return list(claim_problems(nb, cell, description))
 
-    def put(self, notebook: Notebook, name: str, said: Mapping[str, Any]) -> Notebook:
-        """The notebook with it in place of what was edited, or as a new last cell."""
+    def put(self, notebook: Notebook, name: str, form_values: Mapping[str, Any]) -> Notebook:
+        """The notebook with this claim in place of the edited cell, or as a new last cell."""
         if self.editing and name != self.editing:
             notebook = edit.rename_claim(notebook, self.editing, name)
-        return edit.put_claim(notebook, name, self.body(said))
+        return edit.put_claim(notebook, name, self.body(form_values))
 
 
 def new_claim(stored: Stored, description: Description, recorded: Sequence[RunRecord] = ()) -> ClaimPlan:
-    """A new one: the last experiment, compared with the first of the same model, where there is another."""
+    """A claim about the last experiment, against the first other one with the same model, if any."""
     nb = stored.notebook
     *before, last = nb.experiments()
     alike = [cell.name for cell in before if cell.config.get("model") == last.config.get("model")]
@@ -314,20 +322,20 @@ def new_claim(stored: Stored, description: Description, recorded: Sequence[RunRe
 def claim_of(
     stored: Stored, cell: ClaimCell, description: Description, recorded: Sequence[RunRecord] = ()
 ) -> ClaimPlan:
-    """For editing a claim that the notebook has."""
-    known = offered_metrics(stored.notebook, description, recorded)
-    metrics = list(dict.fromkeys([*([cell.metric] if cell.metric else []), *known]))
+    """The plan for editing a claim that the notebook has."""
+    offered = offered_metrics(stored.notebook, description, recorded)
+    metrics = list(dict.fromkeys([*([cell.metric] if cell.metric else []), *offered]))
     written = edit.values_of(cell)
     return ClaimPlan(stored, cell.name, written, metrics, cell.name, _searches(stored.notebook), tags_of(recorded))
 
 
 def side_text(side: Any) -> str:
-    """An experiment by its name; a part of a search as `workers: 4`."""
+    """A side as text: an experiment's name, or a part of a search as `workers: 4`."""
     return side if isinstance(side, str) else flow(side).strip().removeprefix("{").removesuffix("}")
 
 
 def side(text: str) -> Side:
-    """What was chosen or typed; ConfigError for what is neither a name nor `key: value`."""
+    """The side that was chosen or typed; ConfigError for text that is neither a name nor `key: value`."""
     if ":" not in text:
         return text
     read = yaml.load(f"{{{text}}}")
@@ -337,15 +345,15 @@ def side(text: str) -> Side:
 
 
 def goal_of(written: Mapping[str, Any]) -> Goal | None:
-    """What the claim or ratio itself says is better of its metric."""
-    found = directions.read_metric_name(written.get("metric"))
-    return found[1] if found else None
+    """The goal that the claim or ratio itself names for its metric."""
+    read_metric_name = directions.read_metric_name(written.get("metric"))
+    return read_metric_name[1] if read_metric_name else None
 
 
 def metric_of(written: Mapping[str, Any]) -> str:
-    """The name of the metric of a claim or a ratio; "" where it names none."""
-    found = directions.read_metric_name(written.get("metric"))
-    return found[0] if found else ""
+    """The name of the metric of a claim or a ratio, "" if it names none."""
+    read_metric_name = directions.read_metric_name(written.get("metric"))
+    return read_metric_name[0] if read_metric_name else ""
 
 
 def _is_ratio(side: Any) -> bool:
@@ -357,15 +365,15 @@ def _searches(nb: Notebook) -> list[str]:
 
 
 def _is_same(before: Any, now: Any) -> bool:
-    """Whether the form's value is what stands there, in one of the ways to write it: [one] as one, {metric: max}."""
+    """Whether both mean the same: a list of one is its item, and `{metric: max}` is its metric."""
     return bool(before == now or [before] == now or (isinstance(before, Mapping) and [*before] == [now]))
 
 
-def _missing(said: Mapping[str, Any]) -> list[Problem]:
-    """In the form's words: what the YAML would say in its own."""
-    ratios = _ratios(said)
+def _missing(form_values: Mapping[str, Any]) -> list[Problem]:
+    """Problems of empty or wrong fields, in the words of the form instead of those of the YAML."""
+    ratios = _ratios(form_values)
     wanted = {f"{key}.{word}": side.get(word) for key, side in ratios.items() for word in (OF, "against")}
-    boxes = {**said, **{f"{key}.target": side.get("target") for key, side in ratios.items()}}
+    boxes = {**form_values, **{f"{key}.target": side.get("target") for key, side in ratios.items()}}
     problems = [
         Problem(key, f"{boxes[key]!r} is not a number", "Write one, such as 0.95.")
         for key in ("target", "runs.target", "against.target", "at_least", "at_most")
@@ -374,15 +382,15 @@ def _missing(said: Mapping[str, Any]) -> list[Problem]:
     if problems:
         return problems
     problems = [Problem(key, "is empty", "Choose one.") for key, side in wanted.items() if not side]
-    if not said.get("runs"):
+    if not form_values.get("runs"):
         problems.append(Problem("runs", "is empty", "Choose at least one experiment."))
-    for at, side in [(f"{key}.", side) for key, side in ratios.items()] or [("", said)]:
-        metric = metric_of(side) or metric_of(said)
+    for prefix, side in [(f"{key}.", side) for key, side in ratios.items()] or [("", form_values)]:
+        metric = metric_of(side) or metric_of(form_values)
         if not metric:
-            problems.append(Problem(f"{at}metric", "is empty", "Choose one, or type its name."))
-        if said.get("figure") in names.AXES and side.get("target") is None and said.get("target") is None:
-            problems.append(Problem(f"{at}target", "is missing", f"Write the value of {metric} to reach."))
-    least, most = said.get("at_least"), said.get("at_most")
+            problems.append(Problem(f"{prefix}metric", "is empty", "Choose one, or type its name."))
+        if form_values.get("figure") in names.AXES and side.get("target") is None and form_values.get("target") is None:
+            problems.append(Problem(f"{prefix}target", "is missing", f"Write the value of {metric} to reach."))
+    least, most = form_values.get("at_least"), form_values.get("at_most")
     if least is None and most is None:
         problems.append(Problem("at_most", "is empty, and so is At least", "Fill in at least one of them."))
     elif least is not None and most is not None and least >= most:
@@ -390,16 +398,16 @@ def _missing(said: Mapping[str, Any]) -> list[Problem]:
     return problems
 
 
-def _ratios(said: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The two ratios of what the form says, by key; empty for a plain claim."""
-    found = {"runs": (said.get("runs") or [None])[0], "against": said.get("against")}
-    return found if any(_is_ratio(side) for side in found.values()) else {}
+def _ratios(form_values: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The two ratios among the form's values, by key; empty for a plain claim."""
+    ratios = {"runs": (form_values.get("runs") or [None])[0], "against": form_values.get("against")}
+    return ratios if any(_is_ratio(side) for side in ratios.values()) else {}
 
 
 @dataclass(frozen=True)
 class ComparisonDraft(Draft):
-    """A comparison that was begun and not saved: what the form said last. `editing` is the comparison that it was
-    opened from, "" for a new one; `of_runs` tells new ones apart that were begun from chosen runs."""
+    """The last values of the form of an unsaved comparison. `editing` is the comparison that it was opened from, "" for
+    a new one; `of_runs` tells new comparisons apart that were begun from chosen runs."""
 
     KIND = "comparison-draft"
     editing: str
@@ -417,17 +425,17 @@ def _draft_of(plan: ComparisonPlan) -> ComparisonDraft:
 
 
 def save_draft(workspace: Workspace, plan: ComparisonPlan, now: ComparisonCell) -> None:
-    """Where it says something else than it was begun with or left with."""
-    mine = _draft_of(plan)
-    left = drafts.load(workspace, ComparisonDraft, mine.notebook, mine.which)
+    """Save `now` as a draft if it differs from the first values or the last draft."""
+    draft = _draft_of(plan)
+    left = drafts.load(workspace, ComparisonDraft, draft.notebook, draft.which)
     if now != (left.draft.cell if left else plan.cell):
-        drafts.save(workspace, replace(mine, cell=replace(now, source="")))
+        drafts.save(workspace, replace(draft, cell=replace(now, source="")))
 
 
 def resumed(workspace: Workspace, plan: ComparisonPlan) -> ComparisonPlan:
-    """`plan` with what was left of it."""
-    mine = _draft_of(plan)
-    left = drafts.load(workspace, ComparisonDraft, mine.notebook, mine.which)
+    """`plan` with the values of its draft, if there is one."""
+    draft = _draft_of(plan)
+    left = drafts.load(workspace, ComparisonDraft, draft.notebook, draft.which)
     if left is None:
         return plan
     return replace(plan, cell=replace(left.draft.cell, source=plan.cell.source), left_at=left.written_s)
@@ -438,6 +446,6 @@ def discard_draft(workspace: Workspace, plan: ComparisonPlan) -> None:
 
 
 def cell_of(draft: ComparisonDraft, notebook: Notebook) -> ComparisonCell | None:
-    """The cell that it was opened from; None of a new one, and where that is gone."""
+    """The cell that the draft was opened from; None for a new comparison, or if the cell is gone."""
     cells = (cell for cell in notebook.cells if isinstance(cell, ComparisonCell))
     return next((cell for cell in cells if draft.editing and cell.name == draft.editing), None)

@@ -29,7 +29,7 @@ TURN = "compare-better"
 
 
 def show(run_ids: Sequence[str]) -> None:
-    """The whole page for the runs in its address."""
+    """Draw the page for the runs in its address."""
     records = _known(run_ids)
     title, actions = st.columns([3, 2], vertical_alignment="bottom")
     with title:
@@ -54,8 +54,8 @@ def show(run_ids: Sequence[str]) -> None:
     measured = sorted({metric for record in records for metric in runs.all_metrics(record)} - {*metrics})
     metric_column, more_column, target_column = st.columns([2, 2, 1], vertical_alignment="bottom")
     with metric_column:
-        asked = st.query_params.get("metric", main)
-        begun = asked if asked in metrics else main
+        requested = st.query_params.get("metric", main)
+        begun = requested if requested in metrics else main
         metric = st.selectbox("Metric", metrics, metrics.index(begun), key=f"metric-{begun}")
         if metric != begun:
             st.query_params["metric"] = metric
@@ -82,7 +82,7 @@ def show(run_ids: Sequence[str]) -> None:
 
 
 def _without_curves(records: Sequence[RunRecord]) -> None:
-    """Looks again while a run may still log something."""
+    """Draw the empty page; look for metrics again while a run is active."""
     live = any(record.ended is None for record in records)
     more = "; this page refreshes every few seconds" if live else ", and have ended"
     html.empty("No curve yet", f"These runs have logged no metric yet{more}.")
@@ -95,11 +95,11 @@ def _look_again(run_ids: Sequence[str]) -> None:
         st.rerun()
 
 
-def _save(records: Sequence[RunRecord], shown: ComparisonCell, metrics: list[str]) -> None:
-    """The button that makes a cell of a notebook from what the page shows."""
+def _save(records: Sequence[RunRecord], cell: ComparisonCell, metrics: list[str]) -> None:
+    """The button that saves what the page shows as a comparison cell of a notebook."""
     if press_button("Save in a notebook", SAVE, type="primary", icon=":material/save:"):
         state.clicks().mark_handled(SAVE, done=False)
-        possible = data.of_runs(resources.workspace(), records, shown, metrics, resources.description())
+        possible = data.of_runs(resources.workspace(), records, cell, metrics, resources.description())
         if possible:
             cells.ask_comparison(possible, leads_there=True)
         state.show_message("None of these runs belongs to an experiment in a notebook.", ":material/error:")
@@ -107,7 +107,7 @@ def _save(records: Sequence[RunRecord], shown: ComparisonCell, metrics: list[str
 
 
 def _known(run_ids: Sequence[str]) -> list[RunRecord]:
-    """The runs that the store has; the others are named."""
+    """The runs that the store has, with a warning that names the others."""
     records, unknown = [], []
     for run_id in dict.fromkeys(run_ids):
         try:
@@ -120,7 +120,7 @@ def _known(run_ids: Sequence[str]) -> list[RunRecord]:
 
 
 def _choice(records: Sequence[RunRecord]) -> None:
-    """Which runs: those in the address, and the newest to choose from."""
+    """The choice of runs: those in the address are chosen, the newest are offered."""
     offered = {record.id: record for record in [*records, *resources.all_runs()[:OFFERED]]}
     current = [record.id for record in records]
     called = labels(list(offered.values()), lambda record: record.title)
@@ -136,13 +136,13 @@ def _choice(records: Sequence[RunRecord]) -> None:
 
 
 def _said(metric: str) -> Goal | None:
-    """What the address says is better of it."""
+    """The goal that the address gives for the metric."""
     goal, _, name = st.query_params.get("better", "").partition(":")
-    return next((known for known in GOALS if known == goal and name == metric), None)
+    return next((candidate for candidate in GOALS if candidate == goal and name == metric), None)
 
 
 def _configs(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
-    """What each run's config says, of those whose config can be read."""
+    """The meaning of each run's config, by run; without configs that cannot be read."""
     by_run = {}
     for record in records:
         try:
@@ -157,7 +157,7 @@ def _configs(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
 def _body(
     records: Sequence[RunRecord], metrics: Sequence[str], target: float | None, look: CurveLook, grouped: bool
 ) -> None:
-    """A chart of each metric; the table is of the first, and the target is one of it."""
+    """A chart for each metric; table and target are those of the first metric."""
     ids, configs = [record.id for record in records], _configs(records)
     by_metric = [
         compare_runs(
@@ -165,9 +165,9 @@ def _body(
         )
         for i, metric in enumerate(metrics)
     ]
-    for i, shown in enumerate(by_metric):
+    for i, comparison in enumerate(by_metric):
         widgets.comparison_curves(
-            shown, look.axis, look.log_y, f"compare-{i}" if i else "compare", smoothing=look.smoothing
+            comparison, look.axis, look.log_y, f"compare-{i}" if i else "compare", smoothing=look.smoothing
         )
     widgets.comparison_table(by_metric[0])
     if goal := turn_better(metrics[0], by_metric[0].direction, TURN, metrics[0], said=True):

@@ -1,4 +1,4 @@
-"""What comparisons and claims consist of on a page: charts, tables, results, and their forms."""
+"""The parts of comparisons and claims on a page: charts, tables, results and forms."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -35,21 +35,21 @@ from scalebook.training.tracking.own_metrics import SIGN, WORDS
 
 
 def colours(comparison: Comparison) -> dict[str, str]:
-    """A colour for each row, in their order."""
+    """The colour of each row, by experiment."""
     return {row.experiment: charts.PALETTE[i % len(charts.PALETTE)] for i, row in enumerate(comparison.rows)}
 
 
 def comparison_curves(
     comparison: Comparison, axis: Axis, log_y: bool, key: str, height: int = 400, smoothing: float = 0.0
 ) -> None:
-    """One line a row; for several seeds their mean with its interval, the seeds faint behind it."""
+    """Draw one line for each row: with several seeds their mean and its interval, and each seed faint behind it."""
     lines: list[Series] = []
     by_run = {curve.run_id: curve for curve in comparison.curves}
     for name, colour in colours(comparison).items():
         row = next(row for row in comparison.rows if row.experiment == name)
-        mine = [by_run[run] for run in row.run_ids if run in by_run and by_run[run].values]
-        mean = mean_curve(mine, axis)
-        lines += [Series(name, *curve.on(axis), colour, faint=mean is not None) for curve in mine]
+        curves = [by_run[run] for run in row.run_ids if run in by_run and by_run[run].values]
+        mean = mean_curve(curves, axis)
+        lines += [Series(name, *curve.on(axis), colour, faint=mean is not None) for curve in curves]
         if mean is not None:
             lines.append(Series(name, mean.x, mean.mean, colour, low=mean.low, high=mean.high))
     if not lines:
@@ -70,7 +70,7 @@ def comparison_curves(
 
 
 def comparison_table(comparison: Comparison) -> None:
-    """What each reached, how fast, at what cost; the best value in bold. A name leads to its runs."""
+    """Draw the table of values, speed and cost, the best value in bold. Each name links to its runs."""
     head = [
         "Experiment",
         "Strategy",
@@ -96,7 +96,7 @@ def comparison_table(comparison: Comparison) -> None:
 
 
 def _last(comparison: Comparison) -> str:
-    """The head of the last values."""
+    """The column title of the last values."""
     return "latest" if any(row.outcome in ("running", "waiting") for row in comparison.rows) else "final"
 
 
@@ -139,13 +139,13 @@ def interval_text(value: Estimate | None, digits: int = 4) -> str:
 
 
 def rate(row: ExperimentRow, value: Estimate | None) -> str:
-    """So many a second: `65.0`, of virtual workers `65.0 virtual`."""
+    """A rate per second: `65.0`, with simulated workers `65.0 virtual`."""
     words = interval_text(value, 3)
     return f"{words} virtual" if words and row.is_simulated else words
 
 
 def to_target(reached: Mapping[Axis, Reached], axis: Axis) -> str:
-    """The mean amount, or how many of the runs reached the target where some did not: their mean would flatter."""
+    """The mean amount. If some runs missed the target, how many reached it instead: their mean would be too good."""
     share = reached.get(axis)
     if share is None or share.runs == 0:
         return ""
@@ -155,23 +155,23 @@ def to_target(reached: Mapping[Axis, Reached], axis: Axis) -> str:
 
 
 def ranked(comparison: Comparison) -> list[tuple[Estimate, ExperimentRow]]:
-    """Rows that have a value, the best mean first."""
-    known = [(row.best, row) for row in comparison.rows if row.best is not None]
-    return sorted(known, key=lambda pair: pair[0].mean, reverse=not comparison.lower_is_better)
+    """The rows that have a value, the best mean first."""
+    pairs = [(row.best, row) for row in comparison.rows if row.best is not None]
+    return sorted(pairs, key=lambda pair: pair[0].mean, reverse=not comparison.lower_is_better)
 
 
 def winner(comparison: Comparison) -> ExperimentRow | None:
-    """The row with the best mean, where there are at least two to compare."""
-    known = ranked(comparison)
-    return known[0][1] if len(known) > 1 else None
+    """The row with the best mean; None with fewer than two to compare."""
+    ranking = ranked(comparison)
+    return ranking[0][1] if len(ranking) > 1 else None
 
 
 def resolution(comparison: Comparison) -> str:
-    """A sentence on whether the seeds tell the best row from the next; "" where there is nothing to tell apart."""
-    known = ranked(comparison)
-    if len(known) < 2:
+    """A sentence if the seeds cannot distinguish the best row from the next, else ""."""
+    ranking = ranked(comparison)
+    if len(ranking) < 2:
         return ""
-    (first, first_row), (second, second_row) = known[:2]
+    (first, first_row), (second, second_row) = ranking[:2]
     if first.half is None or second.half is None:
         return "One seed gives no interval: small differences may be chance."
     if abs(first.mean - second.mean) > first.half + second.half:
@@ -181,33 +181,37 @@ def resolution(comparison: Comparison) -> str:
 
 
 def why(comparison: Comparison) -> None:
-    """A sentence for each row whose recorded figures differ notably from the others'."""
+    """Draw a sentence for each row whose figures differ clearly from the others'."""
     for name, sentence in sentences(comparison.rows):
         st.caption(f"**{name}**: {sentence}")
 
 
 def measured(rows: Sequence[ExperimentRow]) -> None:
-    """Where the time went, a bar a row; below them every figure that was measured about the runs, a column a row."""
-    known = [row for row in rows if row.measured]
-    if not known:
+    """Draw where the time went, one bar for each row; below, all measured figures, one column for each row."""
+    measured_rows = [row for row in rows if row.measured]
+    if not measured_rows:
         return
-    splits = [(row.experiment, row.shares) for row in known if row.shares]
+    splits = [(row.experiment, row.shares) for row in measured_rows if row.shares]
     if splits:
         st.header("Where the time went")
         html.draw(charts.time_split(splits))
     st.header("Measurements")
-    metrics = sorted({metric for row in known for metric in row.measured})
+    metrics = sorted({metric for row in measured_rows for metric in row.measured})
     measurements = [
-        [html.text(metric, "dim"), *(html.number(interval_text(row.measured.get(metric))) for row in known)]
+        [html.text(metric, "dim"), *(html.number(interval_text(row.measured.get(metric))) for row in measured_rows)]
         for metric in metrics
     ]
     html.draw(
-        html.table(["Metric", *(row.experiment for row in known)], measurements, numeric=range(1, 1 + len(known)))
+        html.table(
+            ["Metric", *(row.experiment for row in measured_rows)],
+            measurements,
+            numeric=range(1, 1 + len(measured_rows)),
+        )
     )
 
 
 def differences(differing: Sequence[tuple[str, Mapping[str, object]]], names: Sequence[str]) -> None:
-    """Only the keys whose values differ, one a row."""
+    """Draw the config keys whose values differ, one in each row."""
     if not differing:
         st.caption("Their configs do not differ.")
         return
@@ -223,7 +227,7 @@ NOT_A_NUMBER = Problem("Target", "is not a number", "Write one, such as 0.95, or
 
 
 def comparison_form(plan: ComparisonPlan) -> tuple[ComparisonCell, list[Problem]]:
-    """The form of a comparison. What the form says now, and what is wrong with it."""
+    """Draw the form of a comparison; returns the comparison as the form has it, and its problems."""
     cell, key = plan.cell, f"comparison-form-{plan.stored.path.name}-{plan.left_at or 0:.0f}"
     there = {cell.name for cell in plan.stored.notebook.experiments()}
     name = st.text_input("Name", cell.name, key=f"{key}-name")
@@ -239,8 +243,8 @@ def comparison_form(plan: ComparisonPlan) -> tuple[ComparisonCell, list[Problem]
                               key=f"{key}-metric", placeholder="The main metric of its runs",
                               accept_new_options=True, help="Or type another name.")  # fmt: skip
         metric = (metric or "").strip()
-        said = cell.goal if metric == cell.metric else None
-        told = choose_better(plan.better(runs, metric), said, f"{key}-better-{metric}") if metric else None
+        cell_goal = cell.goal if metric == cell.metric else None
+        direction = choose_better(plan.better(runs, metric), cell_goal, f"{key}-better-{metric}") if metric else None
         hint = OF_CELLS["comparison"]["target"]
         target = number_box("Target", cell.target, f"{key}-target", empty="none", hint=hint)
     with right:
@@ -249,20 +253,20 @@ def comparison_form(plan: ComparisonPlan) -> tuple[ComparisonCell, list[Problem]
         log = st.toggle("Log scale", cell.scale == "log", key=f"{key}-log", help="Logarithmic metric axis.")
     wrong = [NOT_A_NUMBER] if isinstance(target, str) else []
     reach = None if target is None or isinstance(target, str) else float(target)
-    goal: Goal | None = None if told is None or told.source != "said" else "min" if told.lower else "max"
+    goal: Goal | None = None if direction is None or direction.source != "said" else "min" if direction.lower else "max"
     now = replace(cell, name=name.strip(), runs=runs, metric=metric, goal=goal, x=axes, target=reach,
                   scale="log" if log else "linear")  # fmt: skip
     return now, [*plan.problems(now), *wrong]
 
 
-def comparison_buttons(wrong: list[Problem], shown: str) -> Literal["save", "cancel"] | None:
-    """Save is off while anything is wrong, which is said. `interval_text` as in `state.Clicks`."""
+def comparison_buttons(wrong: list[Problem], stamp: str) -> Literal["save", "cancel"] | None:
+    """Save is disabled while `wrong` is not empty; each problem is interval_text. `stamp` as in `state.Clicks`."""
     for problem in wrong:
         st.caption(f":red[{problem}]")
     with st.container(horizontal=True, horizontal_alignment="right"):
         if st.button("Cancel", key="comparison-cancel"):
             return "cancel"
-        if press_button("Save", SAVE, shown, type="primary", disabled=bool(wrong)):
+        if press_button("Save", SAVE, stamp, type="primary", disabled=bool(wrong)):
             if not wrong:
                 return "save"
             state.clicks().mark_handled(SAVE, done=False)  # clicked before the page had heard of what is wrong
@@ -270,7 +274,7 @@ def comparison_buttons(wrong: list[Problem], shown: str) -> Literal["save", "can
 
 
 def claim_title(judgement: Judgement) -> str:
-    """Name and verdict, and that by what was locked where the claim has changed since."""
+    """The claim's name and verdict; if it changed since its lock, also the verdict on the locked claim."""
     locked, word = judgement.locked, judgement.verdict
     chips = html.chip(word.replace(" ", "-"), word)
     if locked is not None:
@@ -279,7 +283,7 @@ def claim_title(judgement: Judgement) -> str:
 
 
 def claim_body(judgement: Judgement) -> None:
-    """The claim in words, a row for each side, and what the figures do not say."""
+    """Draw the claim in words, a row for each side, and remarks on the figures."""
     html.draw(f'<div class="sb-claim">{escape(judgement.statement)}</div>')
     numeric = claim_table.numeric(judgement)
     rows = [
@@ -302,15 +306,15 @@ PART_HINT = " For a part of a search, type `workers: 4` and choose the search be
 RATIO = "Ratio to the baseline: at most 0.8 means at least 20 % less."
 OWN = "A bound on the figure itself."
 TARGET = OF_CELLS["claim"]["target"]
-RATIOS = "Whether something costs one model more than another: each ratio may have its own metric, target and search."
+RATIOS = "Compares a cost in two settings, such as two models. Each ratio has its own metric, target and search."
 SIDE_WORDS = {OF: "Experiment", "against": "Baseline"}
 
 
 def claim_form(
     plan: ClaimPlan, check: Callable[[Mapping[str, Any], str], list[Problem]]
 ) -> tuple[str, dict[str, Any], bool]:
-    """The form of a claim; each field says what is wrong with it. The name, the values by key, and whether they can be
-    saved. `check` says what is wrong, by key."""
+    """Draw the form of a claim, each problem below its field; returns the name, the values by key, and whether they can
+    be saved. `check` returns the problems of a claim."""
     key, slots, written = f"claim-{plan.stored.path.name}-{plan.editing}", {}, plan.written
     left, right = st.columns([3, 2], vertical_alignment="bottom")
     with left:
@@ -319,14 +323,14 @@ def claim_form(
         of_ratios = st.toggle("Compare two ratios", plan.of_ratios, key=f"{key}-ratios", help=RATIOS)
     slots["name"] = st.empty()
     wrong: list[Problem] = []
-    said = _ratios(plan, key, slots, wrong) if of_ratios else _sides(plan, key, slots, wrong)
-    sides = [*said["runs"], said["against"]]
+    values = _ratios(plan, key, slots, wrong) if of_ratios else _sides(plan, key, slots, wrong)
+    sides = [*values["runs"], values["against"]]
     if plan.searches and not of_ratios:
-        said |= _search(plan.searches, written, key, slots)
-    said |= _figure(plan, key, slots, sides, of_ratios, said.get("search", NOTHING))
-    problems = wrong or check(said, name)
+        values |= _search(plan.searches, written, key, slots)
+    values |= _figure(plan, key, slots, sides, of_ratios, values.get("search", NOTHING))
+    problems = wrong or check(values, name)
     _tell(problems, slots)
-    return name, said, not any(problem.severity == "error" for problem in problems)
+    return name, values, not any(problem.severity == "error" for problem in problems)
 
 
 def _sides(plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], wrong: list[Problem]) -> dict[str, Any]:
@@ -345,27 +349,27 @@ def _sides(plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], wrong: l
 
 
 def _ratios(plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], wrong: list[Problem]) -> dict[str, Any]:
-    """Two ratios, each with a box of its own."""
-    said: dict[str, Mapping[str, Any]] = {}
-    for place, at in zip(st.columns(2), ("runs", "against"), strict=True):
-        before = plan.ratio(at)
-        with place, st.container(border=True, key=f"{key}-{at}-ratio"):
-            st.markdown(f"**{FIELDS[at]}**")
+    """Draw the two ratios, each in its own box."""
+    by_field: dict[str, Mapping[str, Any]] = {}
+    for place, field in zip(st.columns(2), ("runs", "against"), strict=True):
+        before = plan.ratio(field)
+        with place, st.container(border=True, key=f"{key}-{field}-ratio"):
+            st.markdown(f"**{FIELDS[field]}**")
             sides = {}
             for word in (OF, "against"):
                 text = data.side_text(before[word]) if before.get(word) is not None else NOTHING
-                sides[word] = _side(plan, SIDE_WORDS[word], text, f"{key}-{at}-{word}", "Choose one")
-                slots[f"{at}.{word}"] = st.empty()
-            parts = {word: _read(text, f"{at}.{word}", wrong) if text else None for word, text in sides.items()}
-            chosen = _search(plan.searches, before, f"{key}-{at}", slots, f"{at}.") if plan.searches else {}
+                sides[word] = _side(plan, SIDE_WORDS[word], text, f"{key}-{field}-{word}", "Choose one")
+                slots[f"{field}.{word}"] = st.empty()
+            parts = {word: _read(text, f"{field}.{word}", wrong) if text else None for word, text in sides.items()}
+            chosen = _search(plan.searches, before, f"{key}-{field}", slots, f"{field}.") if plan.searches else {}
             both = [*parts.values()]
-            metric = _metric(plan, before, f"{key}-{at}-metric", both, chosen.get("search", NOTHING))
-            slots[f"{at}.metric"] = st.empty()
-            target = number_box(FIELDS["target"], before.get("target"), f"{key}-{at}-target", hint=TARGET)
-            slots[f"{at}.target"] = st.empty()
-            slots[at] = st.empty()
-        said[at] = {**parts, "metric": metric, "target": target, **chosen}
-    return plan.ratios(said)
+            metric = _metric(plan, before, f"{key}-{field}-metric", both, chosen.get("search", NOTHING))
+            slots[f"{field}.metric"] = st.empty()
+            target = number_box(FIELDS["target"], before.get("target"), f"{key}-{field}-target", hint=TARGET)
+            slots[f"{field}.target"] = st.empty()
+            slots[field] = st.empty()
+        by_field[field] = {**parts, "metric": metric, "target": target, **chosen}
+    return plan.ratios(by_field)
 
 
 def _side(plan: ClaimPlan, label: str, text: str, key: str, empty: str) -> str:
@@ -385,7 +389,7 @@ def _read(text: str, key: str, wrong: list[Problem]) -> Any:
 def _metric(
     plan: ClaimPlan, before: Mapping[str, Any], key: str, sides: Sequence[Any], search: str, curve: bool = True
 ) -> Any:
-    """As YAML, with what is better of it where a person says so. `curve`: whether the figure depends on that."""
+    """The metric as YAML, with its goal if a person chose one. `curve`: whether the figure depends on the goal."""
     metric = data.metric_of(before)
     metrics = list(dict.fromkeys([*plan.metrics, metric]))
     chosen = st.selectbox(FIELDS["metric"], metrics, metrics.index(metric), key=key, accept_new_options=True,
@@ -393,16 +397,17 @@ def _metric(
     name = (chosen or "").strip()
     if not name or not curve:
         return name
-    said = data.goal_of(before) if name == metric else None
-    told = choose_better(plan.better(sides, search, name), said, f"{key}-better-{name}")
-    return directions.metric_text(name, None if told.source != "said" else "min" if told.lower else "max")
+    named_goal = data.goal_of(before) if name == metric else None
+    direction = choose_better(plan.better(sides, search, name), named_goal, f"{key}-better-{name}")
+    return directions.metric_text(name, None if direction.source != "said" else "min" if direction.lower else "max")
 
 
 def _figure(
     plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], sides: Sequence[Any], of_ratios: bool,
     search: str,
 ) -> dict[str, Any]:  # fmt: skip
-    """With bounds; of two ratios each has a metric and a target of its own. `sides`: the baseline last, or None."""
+    """Draw the figure and its bounds; metric and target too, unless `of_ratios`: each ratio has its own. `sides`: the
+    baseline, or None, is the last."""
     written, options = plan.written, list(FIGURES)
     left, right = st.columns(2)
     with left:
@@ -410,10 +415,10 @@ def _figure(
         figure = st.selectbox(FIELDS["figure"], options, options.index(before) if before in options else 0,
                               format_func=FIGURES.__getitem__, key=f"{key}-figure")  # fmt: skip
         slots["figure"] = st.empty()
-    said: dict[str, Any] = {"figure": figure}
+    values: dict[str, Any] = {"figure": figure}
     if not of_ratios:
         with right:
-            said["metric"] = _metric(plan, written, f"{key}-metric", sides, search, figure in (*names.AXES, "best"))
+            values["metric"] = _metric(plan, written, f"{key}-metric", sides, search, figure in (*names.AXES, "best"))
             slots["metric"] = st.empty()
     aims, hints = figure in names.AXES, {"target": TARGET}
     fields = ("at_least", "at_most") if of_ratios else ("target", "at_least", "at_most")
@@ -421,29 +426,29 @@ def _figure(
         with place:  # always all three: what moves on a page forgets what is being typed into it
             hint, off = hints.get(field, RATIO if sides[-1] else OWN), field == "target" and not aims
             empty = "" if field == "target" else "no bound"
-            said[field] = number_box(
+            values[field] = number_box(
                 FIELDS[field], written.get(field), f"{key}-{field}", empty=empty, hint=hint, disabled=off
             )
             slots[field] = st.empty()
     if not aims:
-        said.pop("target", None)
-    return said
+        values.pop("target", None)
+    return values
 
 
 def _search(
-    searches: Sequence[str], written: Mapping[str, Any], key: str, slots: dict[str, DeltaGenerator], at: str = ""
+    searches: Sequence[str], written: Mapping[str, Any], key: str, slots: dict[str, DeltaGenerator], prefix: str = ""
 ) -> dict[str, Any]:
-    """Only where the notebook has one."""
+    """Draw the choice of the search that parts belong to."""
     options = list(dict.fromkeys([NOTHING, *searches, written.get("search", NOTHING)]))
     search = st.selectbox(FIELDS["search"], options, options.index(written.get("search", NOTHING)),
                           key=f"{key}-search", format_func=lambda name: name or "none",
                           help=OF_CELLS["claim"]["search"])  # fmt: skip
-    slots[f"{at}search"] = st.empty()
+    slots[f"{prefix}search"] = st.empty()
     return {"search": search} if search else {}
 
 
 def _tell(problems: Sequence[Problem], slots: Mapping[str, DeltaGenerator]) -> None:
-    """Each below its field: mistakes in red, what only has no effect yet in grey."""
+    """Show each problem below its field: errors in red, warnings in grey."""
     lines: dict[str, list[str]] = {}
     for problem in sorted(problems, key=lambda problem: problem.severity):  # errors first
         field = next((key for key in _above(problem.key) if key in slots), "name")
@@ -455,16 +460,16 @@ def _tell(problems: Sequence[Problem], slots: Mapping[str, DeltaGenerator]) -> N
 
 
 def _above(key: str) -> list[str]:
-    """The key, and those that it is part of; the form has one entry for the list of `runs`."""
+    """The key, then its parents; the form has one entry for the list `runs`."""
     parts = key.replace("runs.0.", "runs.").split(".")
     return [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
 
 
-def claim_buttons(enabled: bool, shown: str) -> bool | None:
-    """True: save; False: give it up. `interval_text` as in `state.Clicks`."""
+def claim_buttons(enabled: bool, stamp: str) -> bool | None:
+    """True: save; False: cancel; None: neither. `stamp` as in `state.Clicks`."""
     with st.container(horizontal=True, horizontal_alignment="right"):
         if st.button("Cancel", key="claim-form-cancel"):
             return False
-        if press_button("Save", SAVE_CLAIM, shown, type="primary", disabled=not enabled):
+        if press_button("Save", SAVE_CLAIM, stamp, type="primary", disabled=not enabled):
             return True if enabled else None
     return None

@@ -1,4 +1,4 @@
-"""Where the clock of virtual workers can come from: what Plan has measured of such an experiment, and recorded runs."""
+"""Sources of the clock of simulated workers: measurements by Plan of such an experiment, and recorded runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,17 +18,17 @@ from scalebook.training.tracking.run_reader import RunRecord
 
 MOST_RUNS: Final = 20
 ALIKE: Final = ("model", "data")
-"""Keys that an experiment has in common with one whose parts were measured, to take its times."""
+"""Config keys that must be equal for an experiment to take the measured times of another one."""
 
 
 @dataclass(frozen=True)
 class ClockSource:
-    """One of them, as a person reads it, and what it writes into the clock."""
+    """A source of times: its label, and what it writes into the clock."""
 
     label: str
     clock: Mapping[str, Any]
     is_measured: bool = False
-    """By Plan."""
+    """Measured by Plan, not recorded by a run."""
 
     def is_of(self, clock: Any) -> bool:
         """Whether a config's clock has these times."""
@@ -39,19 +39,19 @@ def clock_sources(
     workspace: Workspace, notebook: Notebook, config: Mapping[str, Any], runs: Sequence[RunRecord],
     description: Description,
 ) -> list[ClockSource]:  # fmt: skip
-    """What Plan has measured first; then the newest runs with real workers that have timed them."""
-    found = []
+    """Measurements by Plan, then the newest runs that have timed their real workers."""
+    sources = []
     for cell in notebook.experiments():
         if all(cell.config.get(key) == config.get(key) for key in ALIKE):
             profile = measured(workspace, config_hash(cell.config, description))
             if profile is not None:
-                found.append(ClockSource(f"As Plan measured {cell.name}", _of_profile(profile), is_measured=True))
+                sources.append(ClockSource(f"As Plan measured {cell.name}", _of_profile(profile), is_measured=True))
     timed = [run for run in runs if _has_timings(workspace, run)]
-    return [*found, *(clock_of_run(run.id, run.title) for run in timed[:MOST_RUNS])]
+    return [*sources, *(clock_of_run(run.id, run.title) for run in timed[:MOST_RUNS])]
 
 
 def clock_of_run(run: str, title: str = "") -> ClockSource:
-    """A run by its id; gradients take what its workers' took, and pushes what its servers needed."""
+    """The clock of a run: its workers' times per gradient, its servers' times per push."""
     recorded = {"kind": RECORDED, "run": run}
     label = f"As recorded in {title} ({run[:8]})" if title else f"As recorded in {run[:8]}"
     return ClockSource(label, {"gradient_s": recorded, "server_s": dict(recorded)})
@@ -69,9 +69,9 @@ def _has_timings(workspace: Workspace, run: RunRecord) -> bool:
     return (job.path / names.TIMINGS_JSON).is_file() and job.state() in ENDED
 
 
-def chosen_source(config: Mapping[str, Any], known: Sequence[ClockSource]) -> ClockSource | None:
-    """The one that the config's clock is of; a run that is not among `known` too; None of a clock of its own."""
+def chosen_source(config: Mapping[str, Any], sources: Sequence[ClockSource]) -> ClockSource | None:
+    """The source of the config's clock, also a run that is not among `sources`; None for a clock written by hand."""
     clock = form.get(config, form.CLOCK)
-    found = next((source for source in known if source.is_of(clock)), None)
+    match = next((source for source in sources if source.is_of(clock)), None)
     run = form.recorded_run(config)
-    return found or (clock_of_run(run) if run and clock_of_run(run).is_of(clock) else None)
+    return match or (clock_of_run(run) if run and clock_of_run(run).is_of(clock) else None)

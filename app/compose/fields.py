@@ -1,4 +1,4 @@
-"""Fields of the form: one of a described class, one that names a class, and sections of fields that go together."""
+"""Fields of the form: plain fields, fields that name a class, and sections of several fields."""
 
 import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -36,16 +36,16 @@ UNITS = {"s": "s", "ms": "ms", "mb": "MB", "gb": "GB"}
 
 
 def draw_field(config: form.Config, path: str, field: Field, key: str, label: str | None = None) -> Any:
-    """The widget for `field`, starting from what the config says at `path`; writes what it says now, and returns it."""
+    """Draw the widget of `field` with the config's value at `path`; write its value into the config, and return it."""
     value = value_box(field, form.value_of(config, path, field), key, label)
     form.assign(config, path, field, value)
     return value
 
 
 def value_box(field: Field, value: Any, key: str, label: str | None = None) -> Any:
-    """The same, starting from `value`, for who writes it down himself.
+    """Draw the widget of `field` with `value`, and return its value.
 
-    What the field's type cannot hold (a config by hand may say anything) is shown as text, so that it can be mended.
+    A value that the field's type cannot hold (a config written by hand may have any) is shown as text, to be mended.
     """
     label = label or field_words(field.name)
     hint = help_of(field)
@@ -58,22 +58,22 @@ def value_box(field: Field, value: Any, key: str, label: str | None = None) -> A
     if field.type == "enum":
         return _enum(field, value, label, key, hint)
     if field.type == "str" and (value is None or isinstance(value, str)):
-        said = st.text_input(label, value or "", key=key, help=hint, placeholder="none" if field.nullable else "")
-        return said or (None if field.nullable or value is None else "")
+        text = st.text_input(label, value or "", key=key, help=hint, placeholder="none" if field.nullable else "")
+        return text or (None if field.nullable or value is None else "")
     return free_text(label, value, key, hint)
 
 
 def field_words(name: str) -> str:
     """`batch_size` -> `Batch size`, `timeout_s` -> `Timeout, s`."""
-    known = {"lr": "Learning rate", "seed_everything": "First seed", "gpu_share": "GPU share"}
+    labels = {"lr": "Learning rate", "seed_everything": "First seed", "gpu_share": "GPU share"}
     stem, _, unit = name.rpartition("_")
     if stem and unit in UNITS:
         return f"{field_words(stem)}, {UNITS[unit]}"
-    return known.get(name) or name.replace("_", " ").strip().capitalize()
+    return labels.get(name) or name.replace("_", " ").strip().capitalize()
 
 
 def help_of(field: Field) -> str:
-    """The docstring's words, then the key, the bounds and the default: a tooltip of two short lines."""
+    """The tooltip in two lines: the field's docstring; its key, bounds and default."""
     facts = [f"`{field.name}`"]
     if field.minimum is not None:
         facts.append(f"{'above' if field.exclusive_minimum else 'at least'} {field.minimum:g}")
@@ -108,18 +108,18 @@ def _enum(field: Field, value: Any, label: str, key: str, hint: str) -> Any:
 
 
 def _number_field(field: Field, value: Any, label: str, key: str, hint: str) -> int | float | str | None:
-    """As typed: what is no number is the text itself, which the validation refuses."""
+    """The number; or the text that is not one, which the validation refuses."""
     empty = "none" if field.nullable else ("" if field.default is None else f"{number_text(field.default)} (default)")
     return number_box(label, value, key, whole=field.type == "int", hint=hint, empty=empty)
 
 
 def free_text(label: str, value: Any, key: str, hint: str) -> Any:
-    """Any YAML on one line. What is no YAML comes back as the text, which the validation then refuses at this field."""
-    said = st.text_input(label, _one_line(value), key=key, help=hint, placeholder="none")
+    """Draw a box for YAML on one line. Text that is not YAML is returned as it is, and refused by the validation."""
+    text = st.text_input(label, _one_line(value), key=key, help=hint, placeholder="none")
     try:
-        return yaml.load(said) if said.strip() else None
+        return yaml.load(text) if text.strip() else None
     except ConfigError:
-        return said
+        return text
 
 
 def _one_line(value: Any) -> str:
@@ -127,7 +127,7 @@ def _one_line(value: Any) -> str:
 
 
 DrawField = Callable[[str, Field], Any]
-"""Draws the field at a dotted path, writes what it says into the config, and returns it."""
+"""Draws the field at a dotted path, writes its value into the config, and returns it."""
 
 
 def class_field(
@@ -139,18 +139,18 @@ def class_field(
     inner: DrawField,
     labels: Mapping[str, str] = MappingProxyType({}),
 ) -> Any:
-    """Draw a field whose value is one of several classes and, by `inner`, the settings of the class it names; writes
-    the shortest words for it at `path`.
+    """Draw a field whose value names a class and, with `inner`, the arguments of that class; write the shortest form
+    of the value at `path`.
 
-    `labels`: by class path, what stands for a class in the list of choices instead of its name.
+    `labels`: what the list of choices shows for a class instead of its name, by class path.
 
-    A value that names none of the classes is shown as text, so that it can be mended.
+    A value that names none of the classes is shown as text, to be mended.
     """
     value = form.value_of(config, path, field)
     if value is not None and choose_class(value, field) is None:
-        said = free_text(label or field_words(field.name), value, key, help_of(field))
-        form.assign(config, path, field, said)
-        return said
+        shortened = free_text(label or field_words(field.name), value, key, help_of(field))
+        form.assign(config, path, field, shortened)
+        return shortened
     info = _class_choice(field, value, key, label, labels)
     if info is None:
         form.assign(config, path, field, None)
@@ -162,9 +162,9 @@ def class_field(
         st.caption(info.summary)
     for argument in info.fields:
         inner(f"{path}.init_args.{argument.name}", argument)
-    said = shortest_form(form.get(config, path), field)
-    form.assign(config, path, field, said)
-    return said
+    shortened = shortest_form(form.get(config, path), field)
+    form.assign(config, path, field, shortened)
+    return shortened
 
 
 def _class_choice(field: Field, value: Any, key: str, label: str | None, labels: Mapping[str, str]) -> ClassInfo | None:
@@ -184,13 +184,13 @@ def _class_choice(field: Field, value: Any, key: str, label: str | None, labels:
 
 
 def own_first(entries: Sequence[ClassInfo]) -> list[ClassInfo]:
-    """The person's classes before ours, each in their order."""
+    """The user's classes first, then Scalebook's, each in their order."""
     return sorted(entries, key=lambda info: info.source != "user")
 
 
 def label_of(info: ClassInfo) -> str:
-    """The class in a list of choices: `PixelCNN`, `Mine (yours)`; with its module, `Digits (yours, my_lab.data)`, where
-    two classes have one name."""
+    """The class in a list of choices: `PixelCNN`, `Mine (yours)`; with its module if two classes share a name,
+    `Digits (yours, my_lab.data)`."""
     name = "single" if info.config_value == "auto" else info.config_value or info.name
     words = STRATEGY_NAMES.get(name, info.name)
     module, _, alone = words.rpartition(".")
@@ -199,7 +199,7 @@ def label_of(info: ClassInfo) -> str:
 
 
 def written_label(value: Any) -> str:
-    """The text in a choice while its value is none of the options: the name of the unknown class."""
+    """The placeholder of a choice without a selection: the name of the unknown class in the config."""
     return one_line(read_class(value).name or "", 60) or "Choose one"
 
 
@@ -212,15 +212,15 @@ def _class_line(info: ClassInfo) -> str:
 
 
 DrawLabelled = Callable[[str, Field, str], Any]
-"""Draws the field at a dotted path under a label, writes what it says into the config, and returns it."""
+"""Draws the field at a dotted path with a label, writes its value into the config, and returns it."""
 RULE, PER, WARMUP = (replace(FIELDS[0], default="none"), *FIELDS[1:])
-"""Here a config without the key means `none`."""
+"""In the form, a config without the key means `none`."""
 AS_TEXT: Final = Field(KEY, "json", "A mapping with rule, per and warmup_epochs.", nullable=True)
 
 
 def rate_fields(config: form.Config, description: Description, field: DrawLabelled) -> None:
-    """The section on learning rate and batch: how one follows the other, and whether the noise scale is measured. A
-    config in which no scaling is chosen gets no `lr_scaling` key."""
+    """Draw the section on learning rate and batch: how the rate scales with the batch, and whether to measure the noise
+    scale. Without scaling the config gets no `lr_scaling` key."""
     left, middle, right = st.columns([2, 1, 1])
     with left:
         scales = _rate_rule(config, field)
@@ -235,7 +235,8 @@ def rate_fields(config: form.Config, description: Description, field: DrawLabell
 
 
 def _rate_rule(config: form.Config, field: DrawLabelled) -> bool:
-    """The choice of a rule; whether there is anything more to say. What is no mapping is shown as text."""
+    """Draw the choice of the rule; returns whether the rule has more fields. A value that is not a mapping is shown as
+    text."""
     written = config.get(KEY)
     if written is not None and not isinstance(written, dict):
         field(KEY, AS_TEXT, "Scaling with batch size")
@@ -263,72 +264,72 @@ def machine_fields(
     field: Callable[[str, Field, str], Any],
     slot: Callable[[str], None],
 ) -> None:
-    """On how many machines a run is, and whether these may join and leave while it trains, written into the config:
-    machines, and the fewest workers where `strategy` can have a range. Neither for one process.
+    """Draw the number of nodes and, if `strategy` lets nodes join and leave during training, the fewest workers; write
+    both into the config. Draws nothing for a single process.
 
-    `key` makes a widget's key of a name, `field` draws a described one at a dotted path, `slot` leaves a place for the
+    `key` makes a widget's key from a name, `field` draws the field at a dotted path, `slot` leaves a place for the
     problems of a dotted path.
     """
     if strategy is not None and strategy.config_value == "auto" and form.get(config, "trainer.num_nodes", 1) == 1:
         return
     left, right = st.columns(2)
-    nodes = next((one for one in description.trainer if one.name == "num_nodes"), None)
+    nodes = next((argument for argument in description.trainer if argument.name == "num_nodes"), None)
     with left:
         if nodes is not None:
-            field(f"trainer.{nodes.name}", nodes, "Machines")
+            field(f"trainer.{nodes.name}", nodes, "Nodes")
     if strategy is None or not form.may_range(config, strategy):
         return
     with right:
         before = form.get(config, f"{form.WORKERS}.min")
-        hint = next(one.help for one in strategy.fields if one.name == "workers")
+        hint = next(argument.help for argument in strategy.fields if argument.name == "workers")
         fewest = number_box("Fewest workers", before, key("fewest"), whole=True, hint=hint, empty=FIXED)
         slot(form.WORKERS)
     form.assign_fewest(config, fewest, description)
 
 
 LookAtModel = Callable[[form.Config, Description], object]
-"""Has the model of a config looked at, behind the page; asked again and again until it is known."""
+"""Reads the model of a config in the background; called repeatedly until the model is known."""
 EVERY_S = 1.0
 PENDING = "Bytes of each codec: reading the model, a few seconds."
 LOOKING = "Checking this against the model, a few seconds."
 
 
 def codec_labels(config: form.Config, description: Description, field: Field) -> dict[str, str]:
-    """Of each codec that the field offers, by class path: `topk 0.01 · 27 kB, 1/100`, with its usual settings.
-    Empty for another field, and where the model is not known."""
-    found = cached_parameters(config, description) if field.name in DIRECTIONS else None
-    if found is None or not found.parameters:
+    """The label of each codec with default settings, by class path: `topk 0.01 · 27 kB, 1/100`. Empty for another
+    field, and while the model is not known."""
+    model = cached_parameters(config, description) if field.name in DIRECTIONS else None
+    if model is None or not model.parameters:
         return {}
-    said, plain = {}, found.width * numel(found.shapes)
+    labels, plain = {}, model.width * numel(model.shapes)
     for option in field.options:
         usual = ChosenClass(option, {})
         if (codec := codec_as(usual)) is not None:
-            nbytes = exchanged(codec, found, 1)[0] if field.name == "codec" else codec.nbytes(found.shapes, found.width)
+            nbytes = exchanged(codec, model, 1)[0] if field.name == "codec" else codec.nbytes(model.shapes, model.width)
             cost = (
                 format_quantity(nbytes, "B")
                 if nbytes == plain
                 else f"{format_quantity(nbytes, 'B')}, {_share(nbytes, plain)}"
             )
-            said[option.class_path] = f"{in_words(usual) or usual.word} · {cost}"
-    return said
+            labels[option.class_path] = f"{in_words(usual) or usual.word} · {cost}"
+    return labels
 
 
 def codec_bytes(config: form.Config, description: Description, drawn: Collection[str], look: LookAtModel) -> None:
-    """What codecs cost in bytes for the model in the form, before anything runs: a line below the strategy's fields.
+    """Draw a line below the strategy's fields: how many bytes the codecs send for the form's model.
 
-    The model is looked at, behind the page, once a list of codecs is among the fields `drawn`, or something is chosen
-    that does not go with every model.
+    `look` reads the model in the background once a list of codecs is among the fields `drawn`, or a choice does not
+    fit every model.
     """
     codecs = codecs_of(config, description)
-    found = cached_parameters(config, description)
+    model = cached_parameters(config, description)
     offered = any(path.rpartition(".")[2] in DIRECTIONS for path in drawn)
-    asked = offered or any(codec.codes for codec in codecs.values())
-    if found is None and (asked or sparse_tables.asks(config, description)):
-        _wait(config, description, look, PENDING if asked else LOOKING)
-    elif found is not None and found.problem and asked:
-        st.caption(f"Bytes are unknown before the run: {found.problem}")
-    elif codecs and found is not None and found.parameters:
-        st.caption(byte_words(codecs, found, workload(config, description).workers))
+    wanted = offered or any(codec.codes for codec in codecs.values())
+    if model is None and (wanted or sparse_tables.asks(config, description)):
+        _wait(config, description, look, PENDING if wanted else LOOKING)
+    elif model is not None and model.problem and wanted:
+        st.caption(f"Bytes are unknown before the run: {model.problem}")
+    elif codecs and model is not None and model.parameters:
+        st.caption(byte_words(codecs, model, workload(config, description).workers))
 
 
 @st.fragment(run_every=EVERY_S)
@@ -340,26 +341,26 @@ def _wait(config: form.Config, description: Description, look: LookAtModel, word
         st.rerun()
 
 
-def byte_words(codecs: Mapping[str, Codec], found: ModelParameters, workers: int) -> str:
+def byte_words(codecs: Mapping[str, Codec], model: ModelParameters, workers: int) -> str:
     """`For this model, a push is 27 kB (1/100 of 2.7 MB); a pull is 2.7 MB, uncompressed.`"""
-    plain = found.width * numel(found.shapes)
+    plain = model.width * numel(model.shapes)
     if "codec" in codecs:
-        sent, taken = exchanged(codecs["codec"], found, workers)
+        sent, taken = exchanged(codecs["codec"], model, workers)
         return f"Per update, a worker sends {_of(sent, plain)} and receives {_of(taken, plain)}."
-    push, pull = (codecs[name].nbytes(found.shapes, found.width) for name in ("push_codec", "pull_codec"))
+    push, pull = (codecs[name].nbytes(model.shapes, model.width) for name in ("push_codec", "pull_codec"))
     return f"For this model, a push is {_of(push, plain)}; a pull is {_of(pull, plain)}."
 
 
-def exchanged(codec: Codec, found: ModelParameters, workers: int) -> tuple[int, int]:
-    """Bytes that a worker of DDP hands in and takes out for an update."""
+def exchanged(codec: Codec, model: ModelParameters, workers: int) -> tuple[int, int]:
+    """Bytes that a DDP worker sends and receives in one update."""
     if in_halves(codec):
-        return 2 * numel(found.shapes), 2 * numel(found.shapes)
-    frame = codec.nbytes(found.shapes, found.width)
+        return 2 * numel(model.shapes), 2 * numel(model.shapes)
+    frame = codec.nbytes(model.shapes, model.width)
     return frame, frame * (max(1, workers - 1) if codec.codes else 1)
 
 
 def _of(nbytes: int, plain: int) -> str:
-    """With the ratio to fp32 where it is another."""
+    """The bytes, with their ratio to fp32 unless they are equal."""
     if nbytes == plain:
         return f"{format_quantity(nbytes, 'B')}, uncompressed"
     return f"{format_quantity(nbytes, 'B')} ({_share(nbytes, plain)} of {format_quantity(plain, 'B')})"

@@ -1,4 +1,4 @@
-"""Composing an experiment: a draft, as a form or as YAML, and the YAML and the command it makes."""
+"""Composing an experiment: edit a draft as a form or as YAML; beside it the resulting YAML and command."""
 
 import copy
 import shlex
@@ -44,21 +44,21 @@ TURN_BACK = "compose-turn-back"
 
 @dataclass(frozen=True)
 class EditedConfig:
-    """What the form, or the text, says now."""
+    """The current values of the form or the text."""
 
     config: dict[str, Any]
     name: str
     repeats: int
     refused: list[Problem] = field(default_factory=list)
-    """What no validation of the config knows: fields that hold no number, a text that is no YAML."""
+    """Problems that the validation of the config cannot see: fields without a number, text that is not YAML."""
     homeless: list[Problem] = field(default_factory=list)
     """The problems that no field shows."""
     text: str = ""
-    """What was typed, where that is no config."""
+    """The typed text, if it is not a config."""
 
 
 def show(wanted: str | None, cell: str) -> None:
-    """The page for `cell` of the notebook called `wanted`, or for a new experiment in it."""
+    """Draw the page for `cell` of the notebook `wanted`; for a new experiment if `cell` is ""."""
     choice = last_notebook(wanted)
     if choice is None:
         missing = f"No notebook called {wanted}" if wanted else "No notebook to write to"
@@ -81,8 +81,8 @@ def show(wanted: str | None, cell: str) -> None:
         )
         page_title(f"Edit {cell}" if cell else "New experiment", within=choice.title)
     with mode_column, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center"):
-        shown, mode_wanted = mode()
-        if st.button("Start over", type="tertiary", help="Discards the draft: back to what the notebook has."):
+        current_mode, mode_wanted = mode()
+        if st.button("Start over", type="tertiary", help="Discards the draft and restores what the notebook has."):
             start_over(draft)
             st.rerun()
     if draft.left_at is not None:
@@ -96,9 +96,9 @@ def show(wanted: str | None, cell: str) -> None:
 
     left, right = st.columns([11, 8], gap="large")
     with left:
-        edited = (edit_as_yaml if shown == "YAML" else edit_as_form)(draft, description)
+        edited = (edit_as_yaml if current_mode == "YAML" else edit_as_form)(draft, description)
     keep_draft(draft, edited, description)
-    if shown != mode_wanted:
+    if current_mode != mode_wanted:
         switch_mode(draft, mode_wanted)
     with right, st.container(key="beside"):
         intent = result(choice, edited, description)
@@ -109,9 +109,10 @@ def show(wanted: str | None, cell: str) -> None:
 
 
 def load(choice: NotebookChoice, cell_name: str, description: Description) -> ComposeDraft | None:
-    """The draft for this address: the one at work, or the one that was left, or the cell, or a new experiment.
+    """The draft for this address, from the first that exists: this session's draft, the saved draft, the cell; a new
+    experiment without a cell name.
 
-    None where the notebook has no such cell (any more) and nothing was left of it.
+    None if the notebook does not have the cell and no draft of it was saved.
     """
     draft = state.draft()
     source = (choice.name, cell_name)
@@ -121,10 +122,10 @@ def load(choice: NotebookChoice, cell_name: str, description: Description) -> Co
     state.remember("composing", stored)
     left = drafts.load(resources.workspace(), SavedDraft, *source)
     if left is not None:
-        saved, at = left
+        saved, left_at = left
         if saved.text:
             state.remember(MODE, "YAML")
-        return state.reset_draft(source, saved.config, saved.name, saved.repeats, saved.text, at)
+        return state.reset_draft(source, saved.config, saved.name, saved.repeats, saved.text, left_at)
     cell = stored.notebook.experiment(cell_name) if cell_name else None
     if cell is not None:
         return state.reset_draft(source, copy.deepcopy(cell.config), cell.name, cell.repeats)
@@ -132,7 +133,7 @@ def load(choice: NotebookChoice, cell_name: str, description: Description) -> Co
 
 
 def show_missing(choice: NotebookChoice, cell_name: str) -> None:
-    """Instead of the page."""
+    """Say that the cell does not exist, instead of drawing the page."""
     st.page_link(
         NOTEBOOK.script, label=choice.label, icon=":material/arrow_back:", query_params={"notebook": choice.name}
     )
@@ -140,19 +141,19 @@ def show_missing(choice: NotebookChoice, cell_name: str) -> None:
 
 
 def edit_as_form(draft: ComposeDraft, description: Description) -> EditedConfig:
-    """The form; problems are shown at their fields."""
+    """Draw the form, with each problem at its field."""
     drawn = ConfigForm(description, copy.deepcopy(draft.base), draft.config, draft.version, _gpus(),
                        partial(_clocks, draft, description), look=resources.look_at_model)  # fmt: skip
     typed, repeats = drawn.draw(draft.name, draft.repeats, lambda config: _suggested(config, description))
     name = typed or _suggested(drawn.config, description)
     own = {problem.key for problem in drawn.refused}
-    known = [problem for problem in _problems(drawn.config, description) if problem.key not in own]
-    homeless = drawn.show_problems([*name_problems(draft, name), *known, *drawn.refused])
+    problems = [problem for problem in _problems(drawn.config, description) if problem.key not in own]
+    homeless = drawn.show_problems([*name_problems(draft, name), *problems, *drawn.refused])
     return EditedConfig(drawn.config, name, repeats, drawn.refused, homeless)
 
 
 def _clocks(draft: ComposeDraft, description: Description) -> list[ClockSource]:
-    """Of the notebook that the experiment is for, and of all runs."""
+    """The sources of times in the draft's notebook and in all runs."""
     choice = notebooks.pick(resources.workspace(), draft.source[0])
     stored = notebooks.load(choice)[0] if choice else None
     if stored is None:
@@ -161,7 +162,7 @@ def _clocks(draft: ComposeDraft, description: Description) -> list[ClockSource]:
 
 
 def edit_as_yaml(draft: ComposeDraft, description: Description) -> EditedConfig:
-    """The config as text. What is no config is kept as it was typed, and said where the mistake is."""
+    """Draw the config as text. Text that is not a config is kept as typed, and its problem names the place."""
     text = st.text_area("Config", draft.begun or yaml.dump(draft.base), height=560, key=f"compose.{draft.version}.yaml")
     try:
         config = yaml.load(text)
@@ -178,9 +179,9 @@ def edit_as_yaml(draft: ComposeDraft, description: Description) -> EditedConfig:
 
 def _problems(config: Any, description: Description) -> list[Problem]:
     lacking = gpu_problems(workload(config, description), _machines()) if isinstance(config, dict) else []
-    found = validate(config, description, cores=len(this_machine().cores))
+    problems = validate(config, description, cores=len(this_machine().cores))
     refused = {problem.key for problem in lacking}  # of these keys the error counts, not that it would be slow
-    return [*lacking, *(one for one in found if one.severity == "error" or one.key not in refused)]
+    return [*lacking, *(issue for issue in problems if issue.severity == "error" or issue.key not in refused)]
 
 
 def _machines() -> list[NodeDevices]:
@@ -188,10 +189,10 @@ def _machines() -> list[NodeDevices]:
 
 
 def _gpus() -> str:
-    """Which there are, and who needs how many; why none is used, where one might be there."""
-    said, machines = about_gpus(_machines()), _machines()
+    """The GPUs of the machines and who needs how many; or why no GPU is used."""
+    words, machines = about_gpus(_machines()), _machines()
     has = any(machine.gpus for machine in machines)
-    return f"{said} DDP needs one for each worker; a parameter server's workers share them." if has else said
+    return f"{words} DDP needs one for each worker; a parameter server's workers share them." if has else words
 
 
 def name_problems(draft: ComposeDraft, name: str) -> list[Problem]:
@@ -200,12 +201,12 @@ def name_problems(draft: ComposeDraft, name: str) -> list[Problem]:
 
 
 def _opened() -> Stored | None:
-    """The notebook as it was when the form was opened."""
+    """The notebook as the form was opened on it."""
     return state.recall("composing", None)
 
 
 def _suggested(config: dict[str, Any], description: Description) -> str:
-    """A name made from the choices that no cell has yet."""
+    """A name made from the choices, which no cell of the notebook has."""
     name, opened = form.suggested_name(config, description), _opened()
     return edit.unique_name(opened.notebook, name) if opened else name
 
@@ -215,7 +216,8 @@ def _name(draft: ComposeDraft, description: Description) -> str:
 
 
 def keep_draft(draft: ComposeDraft, edited: EditedConfig, description: Description) -> None:
-    """Remember what the page says now, in the session and on disk. A suggested name goes on following the choices."""
+    """Store the current values in the session and on disk. A suggested name stays empty, so that it follows the
+    choices."""
     suggested = not draft.source[1] and edited.name == _suggested(edited.config, description)
     now = (edited.config, edited.repeats, "" if suggested else edited.name, edited.text)
     if now == (draft.config, draft.repeats, draft.name, draft.text):
@@ -226,7 +228,8 @@ def keep_draft(draft: ComposeDraft, edited: EditedConfig, description: Descripti
 
 
 def switch_mode(draft: ComposeDraft, mode: str) -> None:
-    """To the other way of editing: all widgets start anew from what they said last. A text that is none stays."""
+    """Switch between form and YAML, with new widgets that start from the current values. Refused while the text is not
+    a config."""
     if draft.text:
         state.show_message("The form cannot show this text: fix it first, or press Start over.", ":material/error:")
         state.remember(TURN_BACK, "YAML")
@@ -237,23 +240,23 @@ def switch_mode(draft: ComposeDraft, mode: str) -> None:
 
 
 def mode() -> tuple[str, str]:
-    """How it is edited, and how the person wants to edit it from now on."""
-    shown = state.recall(MODE, "Form")
+    """Draw the switch between form and YAML; returns the present mode and the chosen one."""
+    current = state.recall(MODE, "Form")
     if back := state.pop(TURN_BACK, ""):
         state.set_widget(MODE, back)
-    wanted = st.segmented_control("Edit as", ["Form", "YAML"], default=shown, required=True, key=MODE,
+    wanted = st.segmented_control("Edit as", ["Form", "YAML"], default=current, required=True, key=MODE,
                                   label_visibility="collapsed")  # fmt: skip
-    return shown, wanted
+    return current, wanted
 
 
 def start_over(draft: ComposeDraft) -> None:
-    """Forget what was typed."""
+    """Discard the draft."""
     drafts.discard(resources.workspace(), SavedDraft, *draft.source)
     state.reset_draft(("", ""), {}, "", 1)
 
 
 def commands(choice: NotebookChoice, name: str) -> str:
-    """How to run the saved cell, and the downloaded config, headless."""
+    """The commands that run the saved cell and the downloaded config without a browser."""
     where = choice.path
     if where.is_relative_to(Path.cwd()):
         where = where.relative_to(Path.cwd())
@@ -261,10 +264,10 @@ def commands(choice: NotebookChoice, name: str) -> str:
 
 
 def result(choice: NotebookChoice, edited: EditedConfig, description: Description) -> widgets.Intent | None:
-    """The column beside the form; returns Run or Save."""
+    """Draw the column beside the form; returns a click on Run or Save."""
     config, name = edited.config, edited.name
-    known = [] if edited.text else [*_problems(config, description), *name_problems(state.draft(), name)]
-    problems = [*edited.refused, *known]
+    invalid = [] if edited.text else [*_problems(config, description), *name_problems(state.draft(), name)]
+    problems = [*edited.refused, *invalid]
     wrong = [
         problem
         for problem in {problem.key: problem for problem in problems[::-1]}.values()
@@ -277,7 +280,7 @@ def result(choice: NotebookChoice, edited: EditedConfig, description: Descriptio
         st.caption(words)
     widgets.sizes(load)
     st.caption(
-        " ".join(said for said in (widgets.batch_sentence(load), validations.words(config, description)) if said)
+        " ".join(line for line in (widgets.batch_sentence(load), validations.words(config, description)) if line)
     )
     show_problems(edited.homeless)
     if not edited.text:
@@ -286,7 +289,7 @@ def result(choice: NotebookChoice, edited: EditedConfig, description: Descriptio
 
 
 def _renaming(edited: EditedConfig, description: Description) -> str:
-    """What becomes of the results of an experiment that gets another name; "" where it keeps its own."""
+    """What a new name does to the experiment's results; "" if the name does not change."""
     before, opened = state.draft().source[1], _opened()
     cell = opened.notebook.experiment(before) if opened and before else None
     if cell is None or edited.name == before:
@@ -302,14 +305,14 @@ def _renaming(edited: EditedConfig, description: Description) -> str:
 def finish(
     intent: widgets.Intent, choice: NotebookChoice, draft: ComposeDraft, edited: EditedConfig, description: Description
 ) -> None:
-    """Save the cell; for Run, submit its runs too and go where they can be watched."""
+    """Save the cell; for Run, also submit its runs and open the first one."""
     config, name, repeats = edited.config, edited.name, edited.repeats
     workspace, key = resources.workspace(), widgets.KEYS[intent]
 
     def put(notebook: Notebook) -> Notebook:
         return notebooks.put_experiment(notebook, name, config, repeats, replaces=draft.source[1])
 
-    stored = write(_opened() or notebooks.read(choice.path), put, said="" if intent == "run" else f"Saved {name}.")
+    stored = write(_opened() or notebooks.read(choice.path), put, toast="" if intent == "run" else f"Saved {name}.")
     if stored is None:
         state.clicks().mark_handled(key, done=False)
         return

@@ -1,4 +1,4 @@
-"""The form of an experiment, and what stands beside it: batch sizes, the YAML, the command."""
+"""The form of an experiment, and the parts beside it: batch sizes, YAML, command."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ SWITCH_HELP: Final = (
 )
 MEANING: Final = (
     "One process simulates all workers, each with the parameters that it would hold. Seconds are those "
-    "of the clock that you declare: 100 workers take as long as 100 machines would."
+    "of the clock that you declare: 100 workers take as long as 100 nodes would."
 )
 OFFER: Final = "Try more workers than this machine has: one process simulates them all."
 TIMES: Final = (
@@ -51,25 +51,25 @@ def simulated_workers(
     description: Description,
     key: Callable[[str], str],
     slot: Callable[[str], None],
-    known: Callable[[], Sequence[ClockSource]],
+    clock_sources: Callable[[], Sequence[ClockSource]],
 ) -> list[str]:
-    """Draw the switch for workers that one process plays, and how long each of them computes, and write both into the
-    config; returns the strategy's arguments that have no place beside it.
+    """Draw the switch for simulated workers and their time per gradient, and write both into the config; returns the
+    strategy's arguments that the form does not show as fields of their own.
 
-    `last`: what the page said before. `key` makes a widget's key of a name; `slot` leaves a place for the problems of a
-    dotted path. `known`: where times can come from.
+    `last`: the config of the page's previous run. `key` makes a widget's key from a name; `slot` leaves a place for the
+    problems of a dotted path. `clock_sources` returns the sources of times.
     """
     left, right = st.columns([2, 1], vertical_alignment="bottom")
     workers, before, clock = form.workers_of(config, description), form.is_simulated(config), form.CLOCK
     with left:
-        said = st.toggle("Virtual workers", before, key=key("virtual"), help=SWITCH_HELP)
-        st.caption(MEANING if said else OFFER)
-    if said != before:
-        (form.make_simulated if said else form.make_real)(config, workers)
-    if not said:
+        simulated = st.toggle("Virtual workers", before, key=key("virtual"), help=SWITCH_HELP)
+        st.caption(MEANING if simulated else OFFER)
+    if simulated != before:
+        (form.make_simulated if simulated else form.make_real)(config, workers)
+    if not simulated:
         return ["clock", "host"] if form.is_simulated(last) else ["clock"]  # a fold carries over what was there
     with left:
-        source = _clock_source(config, key("clock_source"), known(), is_new=not before)
+        source = _clock_source(config, key("clock_source"), clock_sources(), is_new=not before)
     with right:
         if source is NUMBER:
             seconds: Any = form.get(config, f"{clock}.gradient_s")
@@ -84,13 +84,14 @@ def simulated_workers(
     return ["clock", "host"]
 
 
-def _clock_source(config: form.Config, key: str, known: Sequence[ClockSource], *, is_new: bool) -> ClockSource:
-    """Where the times come from, which is written into the config. A new clock begins with what Plan has measured."""
+def _clock_source(config: form.Config, key: str, sources: Sequence[ClockSource], *, is_new: bool) -> ClockSource:
+    """Draw the choice of a source of times, and write it into the config. A new clock starts with a measurement by
+    Plan, if there is one."""
     is_number = not isinstance(form.get(config, f"{form.CLOCK}.gradient_s"), dict)
-    before = data.chosen_source(config, known) or (NUMBER if is_number else WRITTEN)
-    options = list(dict.fromkeys([NUMBER.label, before.label, *(source.label for source in known)]))
-    by_label = {source.label: source for source in (*known, before, NUMBER)}
-    first = known[0] if is_new and known and known[0].is_measured else before
+    before = data.chosen_source(config, sources) or (NUMBER if is_number else WRITTEN)
+    options = list(dict.fromkeys([NUMBER.label, before.label, *(source.label for source in sources)]))
+    by_label = {source.label: source for source in (*sources, before, NUMBER)}
+    first = sources[0] if is_new and sources and sources[0].is_measured else before
     picked = by_label[st.selectbox("Times", options, options.index(first.label), key=key, help=TIMES)]
     if picked is not before:
         form.take_clock(config, picked.clock)
@@ -98,7 +99,7 @@ def _clock_source(config: form.Config, key: str, known: Sequence[ClockSource], *
 
 
 def without_switch(argument: Field) -> Field:
-    """Without the choice that the switch makes."""
+    """The field without the choice that the switch stands for."""
     return replace(argument, choices=[choice for choice in argument.choices if choice != VIRTUAL])
 
 
@@ -110,36 +111,36 @@ NO_SCHEDULE = "constant"
 
 @dataclass
 class ConfigForm:
-    """The form of an experiment, in one drawing.
+    """The form of an experiment in one run of the page.
 
-    `config` is changed field by field. Problems belong beside their field, but are known only when all fields have been
-    read: each leaves a slot behind, by dotted path, which `show_problems` fills.
+    `config` is changed field by field. Problems are shown beside their field, but known only after all fields are read:
+    so each field leaves a slot, by dotted path, and `show_problems` fills it.
     """
 
     description: Description
     config: form.Config
     last: form.Config
-    """What the page said in its run before this one."""
+    """The config of the page's previous run."""
     version: int
     gpus: str = ""
-    """Which the machines have, in words; "" where they have none."""
+    """A sentence on the machines' GPUs, "" without GPUs."""
     look: fields.LookAtModel = field(kw_only=True)
     clocks: Callable[[], Sequence[ClockSource]] = tuple
-    """Where the times of virtual workers can come from."""
+    """Returns the sources of times of simulated workers."""
     slots: dict[str, DeltaGenerator] = field(default_factory=dict)
     refused: list[Problem] = field(default_factory=list)
-    """What is wrong with fields that the description does not know: workers, budget, seeds."""
+    """Problems of the fields that are in no description: workers, budget, seeds."""
 
     def key(self, path: str) -> str:
         return f"compose.{self.version}.{path}"
 
     def draw(self, name: str, repeats: int, suggest: Callable[[form.Config], str]) -> tuple[str, int]:
-        """All sections; returns the cell's name, "" to take the one that `suggest` makes, and its number of seeds.
+        """Draw all sections; returns the cell's name ("": take that of `suggest`) and its number of seeds.
 
-        The name is drawn last, in its place above: what it suggests follows from all choices below.
+        The name is drawn last, in a container on top, because its suggestion depends on all choices below.
 
-        A section whose fields come and go is in a container, so that those below keep their place on the page: the
-        browser makes what moves anew, and forgets what is being typed into it.
+        A section whose fields come and go has a container, so that those below keep their place: the browser rebuilds
+        a field that moves, and loses what is being typed into it.
         """
         above = st.container()
         st.header("Model and data")
@@ -168,7 +169,7 @@ class ConfigForm:
         self.slots[path] = st.empty()
 
     def _name(self, name: str, suggested: str) -> str:
-        said = st.text_input(
+        text = st.text_input(
             "Name",
             name,
             key=self.key("name"),
@@ -176,10 +177,10 @@ class ConfigForm:
             help="Names the cell and its runs. Empty: made from the choices below.",
         )
         self._slot("name")
-        return said.strip()
+        return text.strip()
 
     def _class(self, path: str, group: Group, label: str) -> ClassInfo | None:
-        """A choice of class, and its plain fields below; the advanced ones in a fold."""
+        """Draw the choice of a class, then its plain fields; the advanced ones behind a title."""
         info = self._choice(path, group, label, getattr(self.description, group))
         if info is not None and info.config_value is None:
             skip = {"data": ("batch_size",), "trainer.strategy": form.HANDLED_STRATEGY_ARGS}.get(path, ())
@@ -216,8 +217,8 @@ class ConfigForm:
             self._fold(f"More of {info.name}", path, [(f"{path}.{argument.name}", argument) for argument in advanced])
 
     def _fold(self, title: str, key: str, wanted: Sequence[tuple[str, Field]], columns: int = 1) -> None:
-        """Fields behind a title. While it is closed they are not drawn, which halves the time of the page; they keep
-        what they said last."""
+        """Draw fields behind a title. Closed, they are not drawn, which halves the page's time, and keep their last
+        values."""
         for path, argument in wanted:
             self._carry(path, argument)
         fold = st.expander(title, key=self.key(f"fold.{key}"), on_change="rerun")
@@ -229,7 +230,7 @@ class ConfigForm:
                         self._field(path, argument)
 
     def _carry(self, path: str, field: Field) -> None:
-        """While a field is folded away, keep what was typed into it, unless that was for another class."""
+        """Copy the last value of a hidden field, unless it belongs to another class."""
         owner = path.rsplit(".init_args", 1)[0]
         if owner == path or form.get(self.last, f"{owner}.class_path") == form.get(self.config, f"{owner}.class_path"):
             form.assign(self.config, path, field, form.value_of(self.last, path, field))
@@ -240,11 +241,11 @@ class ConfigForm:
         key = self.key(f"{owner}:{path}")
         if field.type == "class":
             labels = fields.codec_labels(self.config, self.description, field)
-            said = fields.class_field(self.config, path, field, key, label, self._field, labels)
+            value = fields.class_field(self.config, path, field, key, label, self._field, labels)
         else:
-            said = fields.draw_field(self.config, path, field, key, label)
+            value = fields.draw_field(self.config, path, field, key, label)
         self._slot(path)
-        return said
+        return value
 
     def _strategy(self) -> None:
         was_single = form.get(self.config, "trainer.strategy", "auto") == "auto"
@@ -255,8 +256,8 @@ class ConfigForm:
         single = info is not None and info.config_value == "auto"
         with middle:
             key = self.key(f"workers.{'single' if single else 'several'}")
-            said = number_box("Workers", 1 if single else workers, key, whole=True, disabled=single, hint=WORKERS)
-            form.assign_workers(self.config, self._read(WORKERS_KEY, said, MOST_WORKERS))
+            typed = number_box("Workers", 1 if single else workers, key, whole=True, disabled=single, hint=WORKERS)
+            form.assign_workers(self.config, self._read(WORKERS_KEY, typed, MOST_WORKERS))
         with right:
             data = form.chosen_class(self.config, "data", "data", self.description)
             batch = next((field for field in data.fields if field.name == "batch_size"), None) if data else None
@@ -271,11 +272,11 @@ class ConfigForm:
             fields.codec_bytes(self.config, self.description, drawn=self.slots, look=self.look)
 
     def _strategy_args(self, info: ClassInfo) -> None:
-        """The strategy's arguments: those about what it does side by side, those about how it does it folded."""
+        """Draw the strategy's arguments: the main ones side by side, the others behind a title."""
         above = "trainer.strategy.init_args"
         form.open_arguments(self.config, "trainer.strategy", info)
-        shown = [field for field in info.fields if field.name in form.SHOWN_STRATEGY_ARGS]
-        for place, argument in zip(st.columns(max(1, len(shown))), shown, strict=False):
+        visible = [field for field in info.fields if field.name in form.SHOWN_STRATEGY_ARGS]
+        for place, argument in zip(st.columns(max(1, len(visible))), visible, strict=False):
             with place:
                 self._field(f"{above}.{argument.name}", argument)
         hidden = [*form.HANDLED_STRATEGY_ARGS, *form.SHOWN_STRATEGY_ARGS]
@@ -348,13 +349,15 @@ class ConfigForm:
             labels = {"epochs": "Epochs", "updates": "Updates", "time": "Minutes"}
             usual: dict[form.BudgetKind, float] = {"epochs": 5, "updates": 1000, "time": 5}
             start = before.value if before.kind == kind else usual[kind]
-            said = number_box(labels[kind], start, self.key(f"budget.{kind}"), whole=kind != "time")
+            typed = number_box(labels[kind], start, self.key(f"budget.{kind}"), whole=kind != "time")
             path = f"trainer.{form.BUDGET_KEYS[kind]}"
-            read = self._read(path, said, None, kind="float", minimum=0.1) if kind == "time" else self._read(path, said)
+            read = (
+                self._read(path, typed, None, kind="float", minimum=0.1) if kind == "time" else self._read(path, typed)
+            )
             form.assign_budget(self.config, form.Budget(kind, read))
         with seeds_column:
-            said = number_box("Seeds", repeats, self.key("repeats"), whole=True, hint=HELP["experiment"]["repeats"])
-            wanted = self._read("repeats", said, MOST_REPEATS)
+            typed = number_box("Seeds", repeats, self.key("repeats"), whole=True, hint=HELP["experiment"]["repeats"])
+            wanted = self._read("repeats", typed, MOST_REPEATS)
             repeats = wanted if isinstance(wanted, int) and not self._is_refused("repeats") else repeats
         with seed_column:
             seed = form.value_of(self.config, SEED.name, SEED)
@@ -362,14 +365,14 @@ class ConfigForm:
             self._slot(SEED.name)
         return repeats
 
-    def _read(self, path: str, said: Any, most: int | None = None, *, kind: FieldType = "int",
+    def _read(self, path: str, value: Any, most: int | None = None, *, kind: FieldType = "int",
               minimum: float = 1) -> Any:  # fmt: skip
-        """What was typed into a box of a field that the description does not know, with what is wrong with it."""
-        problem = check_value(path, said, Field(path, kind, required=True, minimum=minimum, maximum=most))
+        """Check the value of a field that is in no description; returns it, and notes its problem."""
+        problem = check_value(path, value, Field(path, kind, required=True, minimum=minimum, maximum=most))
         if problem is not None:
             self.refused.append(problem)
         self._slot(path)
-        return said
+        return value
 
     def _is_refused(self, path: str) -> bool:
         return any(problem.key == path for problem in self.refused)
@@ -395,7 +398,7 @@ class ConfigForm:
         return homeless
 
     def _home(self, path: str) -> DeltaGenerator | None:
-        """The slot of the field itself, or of the nearest thing around it."""
+        """The slot of the field, or of its nearest parent."""
         while path and path not in self.slots:
             path = path.rpartition(".")[0]
         return self.slots.get(path)
@@ -406,21 +409,21 @@ KEYS: Final[dict[Intent, str]] = {"run": "compose-run", "save": "compose-save"}
 MOST_SAID: Final = 3
 
 
-def buttons(wrong: Sequence[Problem], waiting: int, shown: str, crowd: str) -> Intent | None:
-    """Run and Save, off while anything is `wrong`, which is said below; `waiting` is the number of runs to submit.
+def buttons(wrong: Sequence[Problem], waiting: int, stamp: str, crowd: str) -> Intent | None:
+    """Draw Run and Save, disabled while `wrong` has problems, which are listed below. `waiting`: runs to submit.
 
-    `shown`: see `state.Clicks`. Run is off, too, until what `crowd` says has been confirmed.
+    `stamp` as in `state.Clicks`. Run is disabled, too, until the user confirms the warning `crowd`.
     """
     off = bool(wrong)
     row = st.container(horizontal=True, vertical_alignment="center", key="compose-buttons")
-    meant = confirmed_anyway(crowd, f"compose-crowd-{shown}-{crowd}")
+    meant = confirmed_anyway(crowd, f"compose-crowd-{stamp}-{crowd}")
     with row:
         run = press_button(
-            "Run", KEYS["run"], shown, type="primary", icon=":material/play_arrow:", disabled=off or not meant,
+            "Run", KEYS["run"], stamp, type="primary", icon=":material/play_arrow:", disabled=off or not meant,
             help=f"Saves the experiment to the notebook and submits {plural(waiting, 'run')}. Ctrl+Enter",
         )  # fmt: skip
         save = press_button(
-            "Save", KEYS["save"], shown, icon=":material/save:", disabled=off,
+            "Save", KEYS["save"], stamp, icon=":material/save:", disabled=off,
             help="Saves the experiment to the notebook. Ctrl+S",
         )  # fmt: skip
     intent: Intent | None = "run" if run else "save" if save else None
@@ -439,7 +442,7 @@ def buttons(wrong: Sequence[Problem], waiting: int, shown: str, crowd: str) -> I
 
 
 def sizes(load: Workload) -> None:
-    """Batch per worker, global and effective, always; a dash where the data has no batch size."""
+    """Draw batch per worker, global and effective; a dash if the data has no batch size."""
 
     def shown(value: int | None) -> str:
         return "–" if value is None else f"{value:,}"
@@ -455,14 +458,14 @@ def sizes(load: Workload) -> None:
 
 
 def _rate(load: Workload) -> tuple[str, str]:
-    """The one that optimizers step with."""
+    """The learning rate that optimizers step with, and its label."""
     if load.learning_rate_scaled is not None:
         return "scaled learning rate", f"{load.learning_rate_scaled:g}"
     return "learning rate", "–" if load.learning_rate is None else f"{load.learning_rate:g}"
 
 
 def batch_sentence(load: Workload) -> str:
-    """Why the effective batch is what it is, in one sentence."""
+    """One sentence that explains the effective batch."""
     if load.batch_per_worker is None:
         return "This data has no batch_size."
     gathered = f", each over {load.accumulate} batches" if load.accumulate > 1 else ""
@@ -478,7 +481,7 @@ def batch_sentence(load: Workload) -> str:
 
 
 def text(yaml_text: str, commands: str, file_name: str) -> None:
-    """The YAML as it would be saved, and how to run it without a browser."""
+    """Draw the YAML as it would be saved, and the commands that run it without a browser."""
     html.draw('<div class="sb-eyebrow">YAML</div>')
     code_block(yaml_text, "yaml")
     html.draw('<div class="sb-eyebrow">Run from the command line</div>')

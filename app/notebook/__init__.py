@@ -1,4 +1,4 @@
-"""The page of a notebook. Begin with `page.show`; `cells` draws the cells and runs them, `managing` does what is
-done to the notebook as a whole, `data` what a renaming takes along, `widgets` the first row and an experiment's
-card.
+"""The page of a notebook. Begin with `page.show`; `cells` draws and runs the cells, `managing` renames, duplicates,
+deletes and restores the notebook, `data` moves its runs and drafts to a new name, `widgets` draws the first row and an
+experiment's card.
 """

@@ -1,4 +1,4 @@
-"""The cells of a notebook: each by its kind, experiments, all of them at once, what can be added below."""
+"""The cells of a notebook: drawing each by its kind, the experiments' cards, running all, adding cells."""
 
 from dataclasses import dataclass, field
 
@@ -36,8 +36,8 @@ EVERY_S = 1.0
 
 
 def show_experiment(stored: Stored, index: int, cell: ExperimentCell, reader: RunReader) -> list[SeedView]:
-    """The card of an experiment; drawn every second while a run waits or runs, and once more, with the page, when the
-    last has ended. Returns what it shows. `reader` is for this drawing of the page alone."""
+    """Draw the card of an experiment; returns its runs by seed. Redraws every second while a run waits or runs, and
+    reruns the page when the last one ends. `reader` serves this drawing of the page alone."""
     seeds = _seeds(stored, cell, reader)
     live = runs.experiment_state(seeds) in LIVE
     with st.container(border=True, key=f"cell-experiment-{cell.name}"):
@@ -46,7 +46,7 @@ def show_experiment(stored: Stored, index: int, cell: ExperimentCell, reader: Ru
 
 
 def _seeds(stored: Stored, cell: ExperimentCell, reader: RunReader | None = None) -> list[SeedView]:
-    """As the store has them now, or as `reader` has read them."""
+    """The experiment's runs by seed, read from the store or from `reader`."""
     workspace, reader = resources.workspace(), reader or resources.reader()
     return runs.seeds(workspace, reader, stored, cell, resources.description(), resources.waiting_reasons)
 
@@ -64,16 +64,16 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView
     live = runs.experiment_state(seeds) in LIVE
     crowd = "" if problems or live else crowd_words(load, len(this_machine().cores))
     real_server = load.strategy == "AsyncPS" and not load.is_simulated and not problems
-    told = [*problems, *data_path_problems(cell.config, description)]
-    intent = widgets.experiment_card(cell.name, cell.repeats, line, seeds, told, stored.stamp, crowd, real_server)
+    notices = [*problems, *data_path_problems(cell.config, description)]
+    intent = widgets.experiment_card(cell.name, cell.repeats, line, seeds, notices, stored.stamp, crowd, real_server)
     offer_direction([seed.run for seed in seeds if seed.run is not None], f"better-{cell.name}")
     clicked = f"{intent}-{cell.name}"
     if intent == "run":
         state.clicks().mark_handled(clicked, done=_run_one(stored, cell))
     elif intent == "stop":
-        asked = runs.stop_seeds(seeds)
+        stopped = runs.stop_seeds(seeds)
         state.clicks().mark_handled(clicked)
-        state.show_message(f"Asked {plural(asked, 'run')} to stop.", ":material/stop:")
+        state.show_message(f"Asked {plural(stopped, 'run')} to stop.", ":material/stop:")
     elif intent in ("edit", "search", "plan", "duplicate", "simulate"):
         state.clicks().mark_handled(clicked)
         _leave(intent, stored.path.stem, cell, load.workers)
@@ -89,7 +89,7 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView
 
 
 def _leave(intent: str, notebook: str, cell: ExperimentCell, workers: int) -> None:
-    """To the page where the cell is edited, searched over or planned for, or where one like it begins."""
+    """Go to the page that edits the cell, searches over it, plans for it, or composes a copy of it."""
     if intent == "edit":
         st.switch_page(COMPOSE.script, query_params={"notebook": notebook, "cell": cell.name})
     elif intent == "search":
@@ -102,7 +102,7 @@ def _leave(intent: str, notebook: str, cell: ExperimentCell, workers: int) -> No
 
 
 def _run_one(stored: Stored, cell: ExperimentCell) -> bool:
-    """Submit its runs, unless they are under way already, by another click or in another tab. Whether it has been."""
+    """Submit the cell's runs, unless they are active already, by another click or in another tab; False on an error."""
     if runs.experiment_state(_seeds(stored, cell)) in LIVE:
         state.show_message(f"{cell.name} is already queued or running.", ":material/info:")
         return True
@@ -128,17 +128,17 @@ ALL, STALE, STOP = "run-all", "run-stale", "stop-all"
 
 @dataclass
 class CellStates:
-    """How the cells of a notebook stand, as the page shows them; `reader` is for this drawing of the page alone."""
+    """The state of a notebook's cells, as the page shows them. `reader` serves this drawing of the page alone."""
 
     reader: RunReader
     seeds: dict[str, list[SeedView]] = field(default_factory=dict)
-    """Of each experiment its runs by seed."""
+    """Runs by seed of each experiment, by the experiment's name."""
     searching: list[str] = field(default_factory=list)
-    """The search cells whose search goes on."""
+    """Names of the search cells whose search is active."""
 
 
 def show_run_all(stored: Stored, standing: CellStates) -> None:
-    """All of a notebook at once: buttons to run its experiments, to run what is stale, to stop everything."""
+    """Draw the buttons for the whole notebook: run all experiments, run the stale seeds, stop everything."""
     by_cell = standing.seeds
     if not by_cell:
         return
@@ -167,7 +167,7 @@ def show_run_all(stored: Stored, standing: CellStates) -> None:
 
 
 def _run(stored: Stored, only_stale: bool) -> None:
-    """Each experiment stands for itself: what cannot run is told of, and the others run."""
+    """Submit the runs of all experiments. A message names those that cannot start; the others run."""
     submitted, refusals = 0, []
     for cell in stored.notebook.experiments():
         try:
@@ -181,7 +181,8 @@ def _run(stored: Stored, only_stale: bool) -> None:
 
 
 def _submit(stored: Stored, cell: ExperimentCell, only_stale: bool) -> int:
-    """How many runs, none where some wait or run; ConfigError also for what has to be confirmed in its cell."""
+    """Submit an experiment's runs; returns their number, 0 while some are active. ConfigError, too, if the experiment
+    needs a confirmation in its cell."""
     workspace, description = resources.workspace(), resources.description()
     views = _seeds(stored, cell)
     seeds = runs.stale_seeds(views) if only_stale else [seed.seed for seed in views]
@@ -202,8 +203,8 @@ def _submit(stored: Stored, cell: ExperimentCell, only_stale: bool) -> int:
 
 
 def _stop(stored: Stored) -> None:
-    asked = sum(runs.stop_seeds(_seeds(stored, cell)) for cell in stored.notebook.experiments())
-    words = [plural(asked, "run")] if asked else []
+    stopped = sum(runs.stop_seeds(_seeds(stored, cell)) for cell in stored.notebook.experiments())
+    words = [plural(stopped, "run")] if stopped else []
     going = [
         searches.of_cell(resources.workspace(), stored.path.name, cell.name) for cell in stored.notebook.searches()
     ]
@@ -212,12 +213,14 @@ def _stop(stored: Stored) -> None:
         search_requests.stop(search.folder)
     words += ["1 search" if len(live) == 1 else f"{len(live)} searches"] if live else []
     state.clicks().mark_handled(STOP)
-    state.show_message(f"Asked {' and '.join(words) or 'nothing'} to stop.", ":material/stop:")
+    state.show_message(
+        f"Asked {' and '.join(words)} to stop." if words else "Nothing is queued or running.", ":material/stop:"
+    )
     st.rerun()
 
 
 def show_cell(stored: Stored, index: int, cell: Cell, standing: CellStates) -> None:
-    """Draw cell `index` of the notebook, with all its buttons; `standing` takes in how it stands."""
+    """Draw cell `index` of the notebook with its buttons, and add its state to `standing`."""
     notes.show_new(stored, index)
     if isinstance(cell, ExperimentCell):
         standing.seeds[cell.name] = show_experiment(stored, index, cell, standing.reader)
@@ -235,10 +238,12 @@ def show_cell(stored: Stored, index: int, cell: Cell, standing: CellStates) -> N
 
 
 def _broken(stored: Stored, index: int, cell: BrokenCell) -> None:
-    """A cell that cannot be read: why, its text, and a way to mend it right here."""
+    """Draw a cell that cannot be read: the reason, and its text to edit."""
     with st.container(border=True, key=f"cell-broken-{index}"):
-        it = "it " if cell.message.startswith(("is ", "has ")) else ""
-        st.error(f"The {cell.kind} {cell.name or 'cell'} cannot be read: {it}{cell.message}", icon=":material/error:")
+        subject = "it " if cell.message.startswith(("is ", "has ")) else ""
+        st.error(
+            f"The {cell.kind} {cell.name or 'cell'} cannot be read: {subject}{cell.message}", icon=":material/error:"
+        )
         height = min(500, max(140, 24 * (cell.source.count("\n") + 2)))
         text = st.text_area("Text", cell.source, height=height, key=f"broken-{index}-{abs(hash(cell.source)) % 10**8}")
         if st.button("Save", key=f"save-broken-{index}", disabled=text == cell.source):
@@ -248,8 +253,8 @@ def _broken(stored: Stored, index: int, cell: BrokenCell) -> None:
 
 
 def show_adding(stored: Stored) -> None:
-    """Below the last cell. Buttons for a note and, where there is an experiment, for a comparison and a claim;
-    comparisons left unsaved."""
+    """Draw what stands below the last cell: drafts of comparisons, and buttons that add a note and, if there is an
+    experiment, a comparison or a claim."""
     show_left(stored)
     with st.container(horizontal=True):
         if st.button("Add a note", icon=":material/add:", type="tertiary"):

@@ -1,4 +1,4 @@
-"""What follows a notebook that gets another file name: its runs and searches, and what was typed and not saved."""
+"""Renaming a notebook's file, together with its runs, searches and drafts."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -30,10 +30,11 @@ LIVE_SEARCH: Final = ("running", "stopping", "waiting")
 
 
 def rename(workspace: Workspace, reader: RunReader, stored: Stored, stem: str) -> Stored:
-    """The notebook in the file `stem`.md, with all that refers to it.
+    """Move the notebook to the file `stem`.md, with all that refers to it.
 
-    Begins with the runs, which are in MLflow and may be out of reach: where it breaks off, done again it goes on.
-    ConfigError while anything of the notebook runs, and where the name cannot be had; EditedMeanwhile.
+    Begins with the runs, because MLflow may be unreachable; after a failure, calling it again continues.
+    Raises ConfigError while anything of the notebook is active, and for a name that is taken or not allowed;
+    EditedMeanwhile.
     """
     old, new = stored.path.name, f"{stem}.md"
     lifecycle.require_stem(stored.path, stem)
@@ -56,7 +57,7 @@ def _under_way(workspace: Workspace, notebook: str) -> bool:
 
 
 def _runs(workspace: Workspace, reader: RunReader, old: str, new: str) -> None:
-    """Those of this workspace: a store that is shared may have runs of other notebooks with this name."""
+    """Retag the runs of this workspace. A shared store may have runs of other notebooks with the same name."""
     from mlflow.exceptions import MlflowException
 
     own = reader.tracking_uri == sqlite_address(workspace.database)
@@ -76,7 +77,7 @@ def _runs(workspace: Workspace, reader: RunReader, old: str, new: str) -> None:
 
 
 def _trials(workspace: Workspace, reader: RunReader, old: str, new: str) -> None:
-    """The MLflow experiments of the trials of its searches."""
+    """Rename the MLflow experiments that hold the trials of the notebook's searches."""
     for search in all_searches(workspace):
         request = search.request()
         if request.notebook != old or not request.trials_experiment:
@@ -89,7 +90,7 @@ def _trials(workspace: Workspace, reader: RunReader, old: str, new: str) -> None
 
 
 def _describe(reader: RunReader, experiment: "Experiment", old: str, new: str, search: str = "") -> None:
-    """Its description with the notebook's new name, unless a person has written another one."""
+    """Put the notebook's new name into the description of an MLflow experiment, unless a person has changed it."""
     before, after = (notes.of_experiment(experiment.experiment_id, name, search) for name in (old, new))
     if experiment.tags.get(names.TAG_NOTE) == before:
         reader.client.set_experiment_tag(experiment.experiment_id, names.TAG_NOTE, after)
@@ -100,8 +101,8 @@ def _searches(workspace: Workspace, old: str, new: str) -> None:
         request = search.request()
         if request.notebook != old:
             continue
-        mine = signed(search.path, SEARCH)
+        is_signed = signed(search.path, SEARCH)
         search.write(replace(request, notebook=new))
-        if mine:
+        if is_signed:
             sign(search.path, search.id, SEARCH)
     record_folder.forget()

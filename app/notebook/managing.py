@@ -1,6 +1,4 @@
-"""The notebook as a whole: its earlier states, a new one, a model of one's own for it; renamed, duplicated, deleted,
-restored.
-"""
+"""The notebook as a whole: its history, a new notebook, the user's own model; rename, duplicate, delete, restore."""
 
 from collections.abc import Callable
 from functools import lru_cache, partial
@@ -29,19 +27,18 @@ from scalebook.training.notebook.lifecycle import DeletedNotebook, retitled
 from scalebook.training.notebook.store import Stored
 
 MOST_TOLD = 3
-"""Changes of one state that are told of."""
+"""Changes that the list of states names for each state."""
 
 
 def undo_from(stored: Stored | None) -> str | None:
-    """The stamp of the file that an undo would start from; None where there is no earlier state, or while a note is
-    edited."""
+    """The stamp of the file that Undo would start from; None without an earlier state, and while a note is edited."""
     if stored is None or notes.opened_here(stored.path) is not None:
         return None
     return stored.stamp if history.previous(stored.path, stored.notebook.text.encode("utf-8")) is not None else None
 
 
 def undo(stored: Stored) -> None:
-    """To the state before."""
+    """Restore the state before the present one."""
     back = history.previous(stored.path, stored.notebook.text.encode("utf-8"))
     if back is not None:
         attempt(
@@ -52,22 +49,22 @@ def undo(stored: Stored) -> None:
 
 
 def ask_history(stored: Stored) -> NoReturn:
-    """Opens the dialog with all earlier states, to look at and to return to."""
+    """Open the dialog with all earlier states, to view or restore."""
     dialogs.ask("History", partial(_history_dialog, stored), "large")
 
 
 def _history_dialog(stored: Stored) -> None:
-    """The kept states except the present one, newest first, and the difference that returning to one would make."""
+    """Draw the earlier states, newest first, and the change that restoring the chosen one would make."""
     now = stored.notebook.text
     every = history.states(stored.path)
     before = dict(pairwise(every))
-    kept = [state for state in every if state.back is None]
-    kept = [kept_state for kept_state in kept if kept_state.content() != now.encode("utf-8")]
-    if not kept:
+    past_states = [state for state in every if state.back is None]
+    past_states = [kept_state for kept_state in past_states if kept_state.content() != now.encode("utf-8")]
+    if not past_states:
         st.markdown("No earlier state yet: each save adds one.")
         return
     chosen = st.selectbox(
-        "State", kept, format_func=lambda one: _state_words(one, before.get(one)), key="earlier-state"
+        "State", past_states, format_func=lambda past: _state_words(past, before.get(past)), key="earlier-state"
     )
     text = chosen.content().decode("utf-8", "replace")
     st.caption("The changes that restoring it would make to the file. The present state stays in this list.")
@@ -81,25 +78,25 @@ def _history_dialog(stored: Stored) -> None:
 
 
 def _state_words(state_: PastState, before: PastState | None) -> str:
-    """When it came, and what changed then."""
+    """The state's number, its time, and what it changed."""
     what = _state_changes(state_, before) if before else "the oldest one"
     return f"{state_.number}, {ago(state_.changed_s)}: {what}"
 
 
 @lru_cache(maxsize=4 * history.MOST)
 def _state_changes(state_: PastState, before: PastState) -> str:
-    """A state that is kept never changes."""
-    texts = (one.content().decode("utf-8", "replace") for one in (before, state_))
-    found = changes(*texts)
-    more = f", {len(found) - MOST_TOLD} more" if len(found) > MOST_TOLD else ""
-    return "; ".join(found[:MOST_TOLD]) + more
+    """What a state changed. Cached: a stored state never changes."""
+    texts = (past.content().decode("utf-8", "replace") for past in (before, state_))
+    sentences = changes(*texts)
+    more = f", {len(sentences) - MOST_TOLD} more" if len(sentences) > MOST_TOLD else ""
+    return "; ".join(sentences[:MOST_TOLD]) + more
 
 
 RENAME, DELETE, BRING_BACK = "rename-notebook", "delete-notebook", "bring-back"
 
 
 def manage(intent: str, stored: Stored) -> None:
-    """What the menu of the notebook offers, renaming, duplicating, deleting; anything else is not its business."""
+    """Rename, duplicate or delete the notebook, as chosen in its menu; other intents do nothing."""
     if intent == "rename":
         dialogs.ask("Rename this notebook", partial(_rename_dialog, stored))
     elif intent == "duplicate":
@@ -159,14 +156,14 @@ def _removed(stored: Stored) -> Stored:
 
 
 def ask_deleted() -> NoReturn:
-    """Opens the list of those that can be brought back."""
+    """Open the list of deleted notebooks that can be restored."""
     dialogs.ask("Deleted notebooks", _deleted_dialog)
 
 
 def _deleted_dialog() -> None:
     gone = lifecycle.deleted(resources.workspace())
     if not gone:
-        st.markdown("There are none.")
+        st.markdown("No deleted notebooks.")
         return
     chosen = st.selectbox(
         "Notebook", gone, format_func=lambda notebook: f"{notebook.title} ({notebook.path.name}), {ago(notebook.at)}"
@@ -176,9 +173,9 @@ def _deleted_dialog() -> None:
 
 
 def offer_deleted(wanted: str | None) -> None:
-    """Where the notebook that is asked for has been deleted: a way to have it again."""
-    known = (notebook for notebook in lifecycle.deleted(resources.workspace()) if notebook.path.stem == wanted)
-    notebook = next(known, None)
+    """Draw a button that restores the notebook `wanted`, if it was deleted."""
+    matches = (notebook for notebook in lifecycle.deleted(resources.workspace()) if notebook.path.stem == wanted)
+    notebook = next(matches, None)
     if notebook is not None and press_button(
         f"Restore {notebook.path.name}", f"{BRING_BACK}-here", str(notebook.path), icon=":material/undo:"
     ):
@@ -196,12 +193,12 @@ def _bring_back(notebook: DeletedNotebook) -> None:
 
 
 def ask_new() -> NoReturn:
-    """Opens the dialog for a new notebook."""
+    """Open the dialog for a new notebook."""
     dialogs.ask("New notebook", _new_dialog)
 
 
 def _new_dialog() -> None:
-    """Asks for a title, makes the file, opens it."""
+    """Ask for a title, create the file, open it."""
     title = st.text_input(
         "Title",
         placeholder="Does staleness hurt a PixelCNN?",
@@ -227,7 +224,7 @@ SUGGESTED = "my_model"
 
 
 def ask_own_model() -> NoReturn:
-    """Opens the dialog for a model of one's own: a module that lies in the folder, or a new one from a template."""
+    """Open the dialog for the user's own model: a module in the folder, or a new one from a template."""
     dialogs.ask(OWN_MODEL_TITLE, _own_model_dialog, "large")
 
 
@@ -265,7 +262,7 @@ def _own_model_dialog() -> None:
 
 
 def _module(module: FoundModule, is_named: bool) -> None:
-    """A row: the file, what it defines, and the button that names it."""
+    """Draw a row: the file, the classes it defines, and the button that adds it to scalebook.toml."""
     key = f"use-{module.name}"
     with st.container(border=True, key=f"found-{module.name}"):
         left, right = st.columns([3, 1], vertical_alignment="center")
@@ -282,7 +279,7 @@ def _module(module: FoundModule, is_named: bool) -> None:
 
 
 def _own_model_words(module: FoundModule) -> str:
-    """Names of files are the folder's, so they are escaped."""
+    """The row's HTML. File names come from the folder, so they are escaped."""
     path = module.path.relative_to(resources.workspace().root)
     kinds = (("model", module.models), ("data", module.data))
     defined = [f"{kind}: {', '.join(names)}" for kind, names in kinds if names]
@@ -290,8 +287,8 @@ def _own_model_words(module: FoundModule) -> str:
     return f"<b>{escape(str(path))}</b><div>{escape(' · '.join(defined))}</div>{problem}"
 
 
-def _make_own_model(act: Callable[[], object], key: str, said: str) -> None:
-    """What was pressed; a mistake is said in the dialog, which stays open."""
+def _make_own_model(act: Callable[[], object], key: str, toast: str) -> None:
+    """Do `act` and close the dialog; an error is shown in the dialog, which then stays open."""
     try:
         act()
     except (ConfigError, OSError) as error:
@@ -300,6 +297,6 @@ def _make_own_model(act: Callable[[], object], key: str, said: str) -> None:
         return
     state.clicks().mark_handled(key, done=False)
     resources.look_anew()
-    state.show_message(said)
+    state.show_message(toast)
     dialogs.close()
     st.rerun()

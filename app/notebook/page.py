@@ -27,7 +27,7 @@ from scalebook.training.notebook.store import Stored
 
 
 def show(wanted: str | None, cell_wanted: str) -> None:
-    """The notebook called `wanted`, else the one that was open last; the page then stands at a cell of it."""
+    """Draw the notebook `wanted`, or the last open one, and scroll to the cell `cell_wanted`."""
     workspace = resources.workspace()
     choices = notebooks.choices(workspace)
     chosen = last_notebook(wanted)
@@ -78,7 +78,7 @@ def show(wanted: str | None, cell_wanted: str) -> None:
 
 
 def _act(head: NotebookHead, chosen: NotebookChoice | None, stored: Stored | None) -> None:
-    """Do what was asked for in the first row. `stored` is None where the chosen notebook cannot be read."""
+    """Do what the first row asks for. `stored` is None if the chosen notebook cannot be read."""
     if head.intent == "undo" and stored:
         managing.undo(stored)
     elif head.intent == "history" and stored:
@@ -99,7 +99,7 @@ def _act(head: NotebookHead, chosen: NotebookChoice | None, stored: Stored | Non
 
 
 def maker(stored: Stored | None) -> Callable[[], str] | None:
-    """What makes one HTML file from the notebook as it is by then; None without one."""
+    """A function that exports the notebook, as it is when called, as one HTML file; None without a notebook."""
     if stored is None:
         return None
     path, workspace, reader, description = (
@@ -121,7 +121,7 @@ OWN = "A LightningModule of yours from this folder, or a template to start from.
 
 
 def first_minute() -> None:
-    """In an empty folder: what Scalebook is, and the three ways to begin."""
+    """Draw the page of an empty folder: what Scalebook is, and three ways to start."""
     with st.container(key="first-minute"):
         st.title("Scalebook")
         for line in ABOUT:
@@ -162,7 +162,7 @@ KINDS = ("experiment", "search", "comparison", "claim", "broken")
 
 
 def stand_at(name: str) -> None:
-    """Scroll to a cell, once a visit: what is drawn anew later does not move the page."""
+    """Scroll to a cell, once in each visit, so that later redraws do not move the page."""
     key = re.sub(r"[^a-zA-Z0-9_-]", "-", name.strip())  # as Streamlit makes a class of a key
     places = [f"st-key-cell-{kind}-{key}" for kind in KINDS]
     call = f"({SCRIPT.read_text(encoding='utf-8')})({json.dumps(places)}, {json.dumps(f'{state.visits()} {name}')})"

@@ -1,4 +1,4 @@
-"""What the notebook's page consists of: its first row, and the card of an experiment."""
+"""Parts of the notebook's page: its first row, and the card of an experiment."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ DELETED: dict[str, HeadIntent] = {"Deleted notebooks": "deleted"}
 
 @dataclass(frozen=True)
 class NotebookHead:
-    """What was asked for in the notebook's head."""
+    """What the first row of the page asks for: the picked notebook, and the clicked button."""
 
     picked: str | None
     intent: HeadIntent | None
@@ -47,12 +47,12 @@ def notebook_head(
     whole: bool = False,
     deleted: bool = False,
 ) -> NotebookHead:
-    """The notebook's first row: picker, Undo and History, Export, a menu, New notebook, New experiment; in an empty
-    folder the menu alone.
+    """Draw the first row: picker, Undo, History, Export, a menu, New notebook, New experiment; in an empty folder the
+    menu alone.
 
-    `undo` tells the state that Undo would go back from; None where it has nothing to go back to. `export` makes the
-    HTML that is downloaded, when it is asked for; None where the notebook cannot be read. `whole`: it can be renamed,
-    duplicated and deleted now; `deleted`: some can be brought back.
+    `undo` is the stamp of the state that Undo starts from, None without an earlier state. `export` makes the HTML when
+    Export is clicked; None if the notebook cannot be read. `whole`: the notebook can be renamed, duplicated and
+    deleted now; `deleted`: there are deleted notebooks to restore.
     """
     intent: HeadIntent | None = None
     picked = chosen.name if chosen else None
@@ -116,12 +116,11 @@ def experiment_card(
     crowd: str,
     real_server: bool,
 ) -> CardIntent | None:
-    """The card of an experiment: its line, its runs by seed, its buttons; returns what was asked for.
+    """Draw the card of an experiment: its line, its runs by seed, its buttons; returns the clicked one.
 
-    `page` tells this state of the notebook from others.
+    `page` identifies this state of the notebook.
 
-    Run is off until what `crowd` says has been confirmed. `real_server`: its workers push to a parameter server, and
-    are no virtual ones.
+    Run is disabled until the user confirms the warning `crowd`. `real_server`: real workers push to a parameter server.
     """
     head = st.container()
     wrong = any(problem.severity == "error" for problem in problems)
@@ -130,13 +129,13 @@ def experiment_card(
         intent = _card_head(name, seeds, blocked, page, {**(MORE_WORKERS if real_server else {}), **CARD_MENU})
     _card_summary(line, repeats)
     show_problems(problems)
-    shown = [seed for seed in seeds if seed.run is not None]
-    for seed in shown:
+    with_runs = [seed for seed in seeds if seed.run is not None]
+    for seed in with_runs:
         if seed.run is not None and not seed.run.ended:
-            progress_bar(seed.run, f"seed {seed.seed}: " if len(shown) > 1 else "")
-    if shown:
-        html.draw(results(shown))
-    for seed in shown:
+            progress_bar(seed.run, f"seed {seed.seed}: " if len(with_runs) > 1 else "")
+    if with_runs:
+        html.draw(results(with_runs))
+    for seed in with_runs:
         if seed.run is not None and seed.run.state == "failed" and not seed.stale:
             st.error(
                 f"**Seed {seed.seed}: {seed.run.failure}.** {sentence(seed.run.cause)} {seed.run.advice}",
@@ -160,24 +159,24 @@ def _card_head(
         html.draw(html.name(name, chips))
     with buttons, st.container(horizontal=True, horizontal_alignment="right", gap="small"):
         now = f"{page} {' '.join(seed.run.id if seed.run else 'none' for seed in seeds)}"
-        asked: CardIntent | None = None
+        intent: CardIntent | None = None
         if live and press_button("Stop", f"stop-{name}", now, icon=":material/stop:", disabled=word == "stopping"):
-            asked = "stop"
+            intent = "stop"
         if not live and press_button("Run", f"run-{name}", now, icon=":material/play_arrow:", disabled=blocked):
-            asked = "run"
+            intent = "run"
         if press_button("Edit", f"edit-{name}", type="tertiary"):
-            asked = "edit"
+            intent = "edit"
         if press_button("Search", f"search-{name}", type="tertiary",
                         help="Try many batch sizes, learning rates or other fields."):  # fmt: skip
-            asked = "search"
+            intent = "search"
         if press_button("Plan", f"plan-{name}", type="tertiary",
                         help="How fast would it train with more workers, and where do they stop helping?"):  # fmt: skip
-            asked = "plan"
+            intent = "plan"
         if press_button("Duplicate", f"duplicate-{name}", page, type="tertiary",
                         help="Opens the form of a new experiment with this config."):  # fmt: skip
-            asked = "duplicate"
+            intent = "duplicate"
         picked = st.menu_button("More", list(menu), key=f"more-{name}", type="tertiary", icon=":material/more_horiz:")
-    return menu[picked] if picked else asked
+    return menu[picked] if picked else intent
 
 
 def _card_summary(line: ExperimentSummary, repeats: int) -> None:
@@ -191,7 +190,7 @@ def _card_summary(line: ExperimentSummary, repeats: int) -> None:
 
 
 def results(seeds: Sequence[SeedView]) -> str:
-    """A table with a row for each seed that has a run."""
+    """The HTML of a table with a row for each seed that has a run."""
     metrics_by_seed = [seed.run.metrics for seed in seeds if seed.run]
     last = "final" if all(seed.run.ended for seed in seeds if seed.run) else "latest"
     metric = names.main_metric(key for metrics in metrics_by_seed for key in metrics)
@@ -207,13 +206,13 @@ def results(seeds: Sequence[SeedView]) -> str:
 
 
 def _mean_rows(runs: Sequence[RunView], metric: str | None, stale: bool) -> list[list[html.Cell]]:
-    """Of several seeds that have finished with the config as it stands: the mean, ± half of its 95 % interval."""
+    """One row with the means of `runs`, ± half of their 95 % intervals; none with fewer than two runs."""
     if len(runs) < 2:
         return []
 
     def over(name: str) -> html.Cell:
-        found = estimate(run.metrics.get(name) for run in runs)
-        return html.number(interval(found.mean, found.half) if found else "")
+        across_seeds = estimate(run.metrics.get(name) for run in runs)
+        return html.number(interval(across_seeds.mean, across_seeds.half) if across_seeds else "")
 
     own = [names.best(metric), names.final(metric)] if metric else []
     figures = [*own, *([names.STALENESS_MEAN] if stale else []), names.UPDATES, names.UPDATES_PER_SECOND]

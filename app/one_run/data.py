@@ -1,4 +1,4 @@
-"""Where a run comes from, what has changed since, and what it has left to be taken along."""
+"""Where a run comes from, what has changed since, and which files it left to download."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunOrigin:
-    """What a run was started from. `notebook` is None where it is gone (or never was), `cell` "" where that is; `path`
+    """What a run was started from. `notebook` is None if there is none, or none any more; `cell` likewise "". `path`
     names both as recorded."""
 
     notebook: NotebookChoice | None
@@ -43,37 +43,37 @@ class RunOrigin:
 
 
 def origin(workspace: Workspace, record: RunRecord) -> RunOrigin:
-    """Reads the notebook, to see whether the cell is still there."""
+    """The run's origin. Reads the notebook, to check that the cell still exists."""
     stem, cell = Path(record.notebook or "").stem, record.cell or ""
     choice = notebooks.pick(workspace, stem) if stem else None
-    known = False
+    cell_exists = False
     if choice is not None:
         stored, _ = notebooks.load(choice)
         cells = stored.notebook.cells if stored else ()
-        known = any(cell_.name == cell for cell_ in cells if not isinstance(cell_, Note))
+        cell_exists = any(cell_.name == cell for cell_ in cells if not isinstance(cell_, Note))
     trial = record.tags.get(names.TAG_TRIAL, "")
     parent = record.tags.get(names.TAG_PARENT, "")
     search = SearchFolder(workspace.studies / parent) if trial and "/" not in parent else None
     if search is not None and not search.name():
         search = None
     path = " › ".join(part for part in (choice.title if choice else stem, cell) if part)
-    return RunOrigin(choice, cell if known else "", search, trial, path)
+    return RunOrigin(choice, cell if cell_exists else "", search, trial, path)
 
 
 OF_A_RUN = ("seed_everything", "ckpt_path")
-"""Keys that belong to a run and not to its experiment."""
+"""Config keys of a run that its experiment does not have."""
 MOST_OTHERS = 50
 
 
 def cell_of(workspace: Workspace, record: RunRecord) -> ExperimentCell | None:
-    """The experiment that it is a run of, as its notebook says now; None where that is gone or cannot be read."""
+    """The run's experiment in its present notebook; None if it is gone or cannot be read."""
     if not (record.notebook and record.cell):
         return None
-    known = {path.name: path for path in workspace.notebooks()}
+    paths = {path.name: path for path in workspace.notebooks()}
     try:
         return (
-            notebooks.read(known[record.notebook]).notebook.experiment(record.cell)
-            if record.notebook in known
+            notebooks.read(paths[record.notebook]).notebook.experiment(record.cell)
+            if record.notebook in paths
             else None
         )
     except ConfigError:
@@ -83,15 +83,15 @@ def cell_of(workspace: Workspace, record: RunRecord) -> ExperimentCell | None:
 def changes_since(
     record: RunRecord, ran: Mapping[str, Any], cell: ExperimentCell, description: Description
 ) -> list[str] | None:
-    """What of the experiment's config and modules has changed since the run, in words; None where the run is not stale.
-    `ran`: the config of the run."""
+    """The changes of the experiment's config and modules since the run, in words; None if the run is not stale. `ran`:
+    the config of the run."""
     code = CodeNow(description.folder)
     if not changed_since(record, config_hash(cell.config, description), code):
         return None
     files = code.changed(record.tags.get(names.TAG_MODULES, ""))
     differing = differences(meanings_by_name({"then": ran, "now": cell.config}, description))
     words = [_change_words(key, values) for key, values in differing if key not in OF_A_RUN]
-    return [*words, *(f"{file} is not what it was" for file in files)]
+    return [*words, *(f"{file} has changed" for file in files)]
 
 
 def _change_words(key: str, values: Mapping[str, Any]) -> str:
@@ -103,7 +103,8 @@ def _change_words(key: str, values: Mapping[str, Any]) -> str:
 
 
 def other_runs(reader: RunReader, record: RunRecord) -> list[RunRecord]:
-    """All runs of its experiment, of any config and seed, itself among them, the newest first; MOST_OTHERS at most."""
+    """All runs of the run's experiment, itself included, with any config and seed; the newest first, MOST_OTHERS at
+    most."""
     if not (record.notebook and record.cell) or names.TAG_TRIAL in record.tags:
         return [record]
     return reader.runs(notebook=record.notebook, cell=record.cell, limit=MOST_OTHERS)
@@ -111,25 +112,25 @@ def other_runs(reader: RunReader, record: RunRecord) -> list[RunRecord]:
 
 MOST_FILES = 200
 MOST_BYTES = 2**31
-"""A larger file would not go through the server's memory; its path is told instead."""
+"""Bytes; the page names the path of a larger file, since a download passes through the server's memory."""
 LONGEST_LOG = 2**24
 """Bytes of a log that are searched, from its end."""
 
 
 @dataclass(frozen=True)
 class RunFile:
-    """One file. `read` gives its bytes when it is asked for."""
+    """One file of a run. `read` returns its content."""
 
     name: str
     kind: str
     size: int
     read: Callable[[], bytes]
     path: Path | None = None
-    """Where it lies on this machine, if it is known."""
+    """Its path on this machine, if known."""
 
 
 def files(reader: RunReader, run_id: str, job: JobFolder | None) -> list[RunFile]:
-    """What can be taken along: checkpoints, the newest first, then artifacts by name; MOST_FILES of each at most."""
+    """The files to download: checkpoints, the newest first, then artifacts by name; MOST_FILES of each at most."""
     listed = _checkpoints(job) if job else []
     inside = [] if leads_out(reader, run_id) else _artifacts(reader, run_id, "")
     for info in islice(inside, MOST_FILES):
@@ -158,9 +159,9 @@ def _download(reader: RunReader, run_id: str, path: str) -> bytes:
 
 
 def found_in(log: Path, text: str) -> tuple[list[tuple[int, str]], int]:
-    """The lines of a log that contain `text`, in any case, with their numbers; and how many lines it has.
+    """The lines of a log that contain `text`, ignoring case, with their numbers; and the number of all lines.
 
-    Of a log beyond LONGEST_LOG bytes the end is searched, and lines are counted from there.
+    Of a log longer than LONGEST_LOG bytes only the end is searched and counted.
     """
     lines = read_end(log, LONGEST_LOG).decode("utf-8", "replace").splitlines()
     wanted = text.casefold()

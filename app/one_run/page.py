@@ -1,4 +1,4 @@
-"""One run, drawn every second or two while it lives."""
+"""The page of one run; redraws every second or two while the run is active."""
 
 from functools import partial
 from html import escape
@@ -27,16 +27,16 @@ from scalebook.training.tracking import names
 
 EVERY_S = 1.0
 CURVES_EVERY_S = 2.0
-"""A chart that has changed is built anew (80 ms of the browser's time, and it blinks), so these change more rarely."""
+"""Charts change less often: the browser rebuilds a changed chart, which takes 80 ms and blinks."""
 DESCRIBED_EVERY_S = 1.0
 LINES = len(charts.PALETTE)  # workers whose throughput is drawn
 FEW = 4
-"""Workers whose bars leave room for the table of their pushes below them."""
+"""Workers up to which the table of pushes fits below their bars."""
 CHARTS = 6  # more do not help while it runs; all are in MLflow
 
 
 def show(run_id: str) -> None:
-    """The whole view; says so where there is no such run."""
+    """Draw the page, or say that there is no such run."""
     try:
         view = _load(run_id)
     except KeyError:
@@ -91,7 +91,7 @@ def _head(view: RunView) -> None:
 
 
 def _back(view: RunView) -> None:
-    """To what it was started from: of a trial its search, then the cell of its notebook; and to all runs."""
+    """Draw the links back: to a trial's search, to the cell of the notebook, to all runs."""
     started_from = origin(resources.workspace(), view.record)
     back = ":material/arrow_back:"
     with st.container(horizontal=True, vertical_alignment="center", key="run-origin"):
@@ -111,7 +111,7 @@ def _back(view: RunView) -> None:
 
 
 def _siblings(view: RunView) -> None:
-    """The same experiment with other seeds; this one is no link."""
+    """Draw links to the runs of the same experiment with other seeds; this run is no link."""
     record = view.record
     reader = resources.reader()
     if record.notebook and names.TAG_TRIAL not in record.tags:
@@ -140,7 +140,7 @@ def _standing(run_id: str, was_live: bool) -> None:
 
 
 def _curves(run_id: str, look: CurveLook) -> None:
-    """What the model logs, or what was chosen, then how fast each worker is."""
+    """Draw the curves of the chosen or the main metrics, then the throughput of each worker."""
     view = _load(run_id)
     with st.container(key="live-curves"):
         chosen, in_one = widgets.metrics_choice(runs.all_metrics(view.record))
@@ -148,9 +148,9 @@ def _curves(run_id: str, look: CurveLook) -> None:
         all_rates = runs.rates(view.record)
         rates = all_rates[:LINES]
         figures = resources.worker_figures(view)
-        asked = list(dict.fromkeys([*metrics, *rates]))
-        curves = resources.curves(view.record, [metric for metric in asked if metric not in figures.last])
-        curves += [figures.curve(run_id, metric) for metric in asked if metric in figures.last]
+        wanted = list(dict.fromkeys([*metrics, *rates]))
+        curves = resources.curves(view.record, [metric for metric in wanted if metric not in figures.last])
+        curves += [figures.curve(run_id, metric) for metric in wanted if metric in figures.last]
         own = [curve for curve in curves if curve.metric in metrics]
         if own and in_one:
             widgets.together(own, look, view.record.tags)
@@ -168,14 +168,14 @@ def _curves(run_id: str, look: CurveLook) -> None:
 
 
 def _main_metrics(view: RunView) -> list[str]:
-    """Those whose charts are shown where none was chosen; each stays where it stood when others come."""
+    """The metrics to draw if none is chosen. Each chart keeps its place when others are added."""
     metrics = runs.in_place(state.recall(f"charts-{view.id}", []), runs.curve_metrics(view.record), CHARTS)
     state.remember(f"charts-{view.id}", metrics)
     return metrics
 
 
 def _workers(run_id: str) -> None:
-    """What each worker did, from the run's own record while it lives, from the totals afterwards."""
+    """Draw what each worker did: from the run's own record while it is active, from its totals afterwards."""
     view = _load(run_id)
     record, pushes = view.record, resources.pushes(view)
     record_ = pushes if pushes is not None and not view.ended else None
@@ -206,7 +206,7 @@ def _usage(run_id: str) -> None:
 
 
 def _stale(run_id: str, was_described: bool) -> None:
-    """What of its experiment has changed since it was run; said when all classes are described."""
+    """Draw what has changed in the experiment since the run, once all classes are described."""
     description = resources.description_at_hand()
     if description is None:
         return
@@ -227,8 +227,8 @@ TABS = ("Config", "Log", "Files", "Other runs", "Environment")
 
 
 def _tabs(run_id: str) -> None:
-    """Below the curves, one at a time: config, log, files, other runs of its experiment, what it ran under; of a failed
-    run the log is in front."""
+    """Draw the tabs below the curves: config, log, files, other runs of its experiment, environment. For a failed run
+    the log is open."""
     view = runs.view(resources.workspace(), resources.reader().run(run_id), resources.waiting_reasons)
     draws = (_config, _log, _file_list, _others, _environment)
     with st.container(key="live-files"):
@@ -268,12 +268,12 @@ def _log(view: RunView) -> None:
         widgets.log_lines(*data.found_in(job.log, looked_for))
     else:
         widgets.log(job.tail() if job else "", failed)
-    for machine, part in (part_folders(job) if job else {}).items():
-        widgets.other_log(machine, part.tail())
+    for node, part in (part_folders(job) if job else {}).items():
+        widgets.other_log(node, part.tail())
 
 
 def config_text(view: RunView) -> str:
-    """The config that ran, of the job's folder or the store; "" where neither has it."""
+    """The config that ran, from the job's folder or the store; "" if neither has it."""
     job = view.job
     if job and job.config.exists():
         return read_end(job.config, MOST_CONFIG).decode("utf-8", "replace")
@@ -281,7 +281,7 @@ def config_text(view: RunView) -> str:
 
 
 def config_of(view: RunView) -> dict[str, Any] | None:
-    """The same, read; None where it cannot be."""
+    """The config that ran; None if it cannot be read."""
     try:
         config = yaml.load(config_text(view))
     except ConfigError:

@@ -1,6 +1,4 @@
-"""What the page of one run consists of, in its order: how it stands, what went wrong, its curves, what is kept of
-it.
-"""
+"""The parts of the page of one run, in its order: state, failure, curves, records."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +26,7 @@ MOST_CHANGES = 12
 
 
 def head(view: RunView) -> None:
-    """Title, state, and the line that says what it is."""
+    """Draw the title, the state, and a line on model, strategy, batch and rate."""
     record = view.record
     chips = html.chip(view.state) + (html.chip("virtual", "virtual workers") if view.is_simulated else "")
     if purpose := run_query.purpose(record):
@@ -49,11 +47,11 @@ def head(view: RunView) -> None:
 
 
 def _rate(tags: Mapping[str, str]) -> str:
-    """The one that is applied, and what was asked for where that is scaled."""
-    asked, scaled = tags.get(names.TAG_LR_ASKED), tags.get(names.TAG_LR_SCALED)
-    if not asked:
+    """The applied learning rate, and the configured one if it was scaled."""
+    base, scaled = tags.get(names.TAG_LR_ASKED), tags.get(names.TAG_LR_SCALED)
+    if not base:
         return ""
-    return f"learning rate {float(scaled or asked):g}" + (f", scaled from {float(asked):g}" if scaled else "")
+    return f"learning rate {float(scaled or base):g}" + (f", scaled from {float(base):g}" if scaled else "")
 
 
 def _took(view: RunView) -> str:
@@ -63,7 +61,7 @@ def _took(view: RunView) -> str:
 
 
 def buttons(view: RunView, mlflow_url: str | None) -> Intent | None:
-    """What can be done with it in its state."""
+    """Draw the buttons that the run's state allows; returns the clicked one."""
     intent: Intent | None = None
     with st.container(horizontal=True, horizontal_alignment="right"):
         if not view.ended and view.job and st.button("Stop", icon=":material/stop:", disabled=view.state == "stopping"):
@@ -84,21 +82,21 @@ def buttons(view: RunView, mlflow_url: str | None) -> Intent | None:
 
 
 def standing(view: RunView) -> None:
-    """The bar of a living run, the cause and the remedy of a failed one."""
+    """Draw the progress of an active run, or why a run ended early."""
     progress_bar(view)
     if view.state == "failed":
         _failure(view)
     elif view.state == "pruned":
         st.info(f"The search pruned this run. {sentence(view.pruned)}")
     elif view.state == "stopped":
-        kept = "Its records are below" if view.seconds is not None else "It had not started"
+        remark = "Its records are below" if view.seconds is not None else "It had not started"
         st.info(
-            f"This run was stopped. {kept}{'; Resume continues from its last checkpoint' if view.resumable else ''}."
+            f"This run was stopped. {remark}{'; Resume continues from its last checkpoint' if view.resumable else ''}."
         )
 
 
 def _failure(view: RunView) -> None:
-    """Class, cause and remedy; of a person's own code the lines that raised it."""
+    """Draw class, cause and remedy of the failure; if the user's own code raised it, its lines too."""
     words = f"**{sentence(view.failure)}** {sentence(view.cause)}"
     if view.frame:
         words = f"**{view.failure[:1].upper()}{view.failure[1:]}:** {sentence(view.cause)}"
@@ -131,40 +129,40 @@ def figures(view: RunView) -> None:
         if metrics.get(name):
             pairs.append((f"kB {way} per update", metrics[name] / 1e3, 3))
             pairs.append((f"MB/s {way}", None if math.isnan(rate) else metrics[name] * rate / 1e6, 3))
-    shown = [(label, figure(value, digits)) for label, value, digits in pairs if value is not None]
-    if shown:
-        html.facts(shown)
+    labelled = [(label, figure(value, digits)) for label, value, digits in pairs if value is not None]
+    if labelled:
+        html.facts(labelled)
 
 
 def _several(each: float | None) -> float | None:
-    """Nothing where an update is one gradient, but for those under way at the end."""
+    """None if each update has one gradient (a few in flight at the end do not count)."""
     return None if each is None or round(each, 1) == 1 else each
 
 
-def curves(shown: Sequence[MetricCurve], look: CurveLook, live: bool, tags: Mapping[str, str]) -> None:
-    """A chart for each metric, two in a row; also of one, while more may come."""
-    columns = st.columns(2, gap="medium") if live or len(shown) > 1 else [st.container()]
-    for i, curve in enumerate(shown):
+def curves(metric_curves: Sequence[MetricCurve], look: CurveLook, live: bool, tags: Mapping[str, str]) -> None:
+    """Draw a chart for each metric, two in a row, also for a single metric while more may come."""
+    columns = st.columns(2, gap="medium") if live or len(metric_curves) > 1 else [st.container()]
+    for i, curve in enumerate(metric_curves):
         series = [Series(curve.metric, *curve.on(look.axis), charts.PALETTE[0])]
         with columns[i % len(columns)]:
             title = curve.metric + sign(tags, curve.metric)
             _chart(series, look, title, f"curve-{curve.metric}", curve.metric, height=280)
-    _explain(shown, tags)
+    _explain(metric_curves, tags)
 
 
-def _explain(shown: Sequence[MetricCurve], tags: Mapping[str, str]) -> None:
-    if any(is_own(tags, curve.metric) for curve in shown):
+def _explain(metric_curves: Sequence[MetricCurve], tags: Mapping[str, str]) -> None:
+    if any(is_own(tags, curve.metric) for curve in metric_curves):
         st.caption(f"{SIGN} {WORDS}")
 
 
-def together(shown: Sequence[MetricCurve], look: CurveLook, tags: Mapping[str, str]) -> None:
-    """All metrics in one chart, on one scale."""
+def together(metric_curves: Sequence[MetricCurve], look: CurveLook, tags: Mapping[str, str]) -> None:
+    """Draw all metrics in one chart, on one scale."""
     series = [
         Series(curve.metric + sign(tags, curve.metric), *curve.on(look.axis), charts.PALETTE[i % len(charts.PALETTE)])
-        for i, curve in enumerate(shown)
+        for i, curve in enumerate(metric_curves)
     ]
-    _chart(series, look, "", "curves-together", ", ".join(curve.metric for curve in shown), height=400)
-    _explain(shown, tags)
+    _chart(series, look, "", "curves-together", ", ".join(curve.metric for curve in metric_curves), height=400)
+    _explain(metric_curves, tags)
 
 
 def _chart(series: Sequence[Series], look: CurveLook, title: str, key: str, what: str, height: int) -> None:
@@ -181,7 +179,7 @@ def _chart(series: Sequence[Series], look: CurveLook, title: str, key: str, what
 
 
 def metrics_choice(offered: Sequence[str]) -> tuple[list[str], bool]:
-    """Which metrics to draw, none for the main ones; and whether in one chart."""
+    """Draw the choice of metrics; returns them (none: the main ones), and whether to draw one chart."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         chosen = st.multiselect("Metrics", offered, key="metrics", placeholder="The main metrics", width=420,
                                 label_visibility="collapsed")  # fmt: skip
@@ -189,17 +187,17 @@ def metrics_choice(offered: Sequence[str]) -> tuple[list[str], bool]:
 
 
 def samples(picture: bytes | None) -> None:
-    """What a generative model drew last."""
+    """Draw the last samples of a generative model."""
     if picture is not None:
         st.header("Samples drawn by the model")
         st.image(picture, width=320)
 
 
 def stale_notice(changes: Sequence[str]) -> None:
-    """That the experiment is another one by now, and in what."""
+    """Say that the experiment has changed since the run, and how."""
     more = len(changes) - MOST_CHANGES
-    shown = "; ".join([*changes[:MOST_CHANGES], *([f"and {more} more"] if more > 0 else [])])
-    words = f"The experiment has changed since: {shown}." if changes else "The experiment has been rewritten since."
+    listed = "; ".join([*changes[:MOST_CHANGES], *([f"and {more} more"] if more > 0 else [])])
+    words = f"The experiment has changed since: {listed}." if changes else "The experiment has been rewritten since."
     html.draw(f'<div class="sb-summary">{html.chip("stale")} {escape(words)}</div>')
 
 
@@ -212,7 +210,7 @@ def config(text: str) -> None:
 
 
 def log_box(whole: Callable[[], bytes] | None, name: str) -> str:
-    """The box to search it by, and its download; returns what is looked for. `whole` gives all of it."""
+    """Draw the search box and the download button of a log; returns the text to find. `whole` returns the whole log."""
     with st.container(horizontal=True, vertical_alignment="center"):
         text: str = st.text_input(
             "Find in the log", key="find-in-log", placeholder="Find in the log", label_visibility="collapsed",
@@ -227,7 +225,7 @@ def log_box(whole: Callable[[], bytes] | None, name: str) -> str:
 
 
 def log(text: str, failed: bool) -> None:
-    """Its end, which stays in sight while more is written; of a failed run from its first traceback on."""
+    """Draw the end of a log, which stays in view while the run writes; for a failed run, from its first traceback."""
     before, rest = split_log(text) if failed else ("", text)
     if before:
         with st.expander(f"Earlier output: {plural(before.count(chr(10)), 'line')}"):
@@ -236,24 +234,24 @@ def log(text: str, failed: bool) -> None:
         code_block(rest or "nothing written yet")
 
 
-def other_log(machine: str, text: str) -> None:
-    """Of another machine of the run."""
-    with st.expander(f"Log of {machine}"):
+def other_log(node: str, text: str) -> None:
+    """Draw the log of another node of the run."""
+    with st.expander(f"Log of {node}"):
         code_block(text or "nothing written yet", height=LOG_HEIGHT)
 
 
 def log_lines(lines: Sequence[tuple[int, str]], total: int) -> None:
-    """Those that were looked for, with their numbers."""
+    """Draw the matching lines with their numbers."""
     most = f", the last {MOST_LINES:,} of them below" if len(lines) > MOST_LINES else ""
     st.caption(f"{len(lines):,} of {plural(total, 'line')}{most}")
     if lines:
         wide = len(str(lines[-1][0]))
-        shown = "\n".join(f"{number:>{wide}}  {line}" for number, line in lines[-MOST_LINES:])
-        code_block(shown, height=LOG_HEIGHT)
+        text = "\n".join(f"{number:>{wide}}  {line}" for number, line in lines[-MOST_LINES:])
+        code_block(text, height=LOG_HEIGHT)
 
 
 def files(listed: Sequence[RunFile]) -> None:
-    """A line for each, with a button that downloads it."""
+    """Draw a line for each file, with a button that downloads it."""
     if not listed:
         st.caption("No files yet: checkpoints appear after an epoch, artifacts after the run.")
     for i, file in enumerate(listed):
@@ -280,8 +278,8 @@ def in_bytes(size: int) -> str:
     return f"{size / 1000**power:.3g} {('kB', 'MB', 'GB')[power - 1]}"
 
 
-def others(views: Sequence[RunView], shown: str, config_hash: str) -> None:
-    """The runs of one experiment; `shown` is the id of the one whose page this is, `config_hash` that of its config."""
+def others(views: Sequence[RunView], this_run: str, config_hash: str) -> None:
+    """The runs of one experiment. `this_run` is the id of the page's run, `config_hash` the hash of its config."""
     metric = names.main_metric(key for view in views for key in view.metrics)
     head = ["Run", "State", "Started", "Config", *([f"best {metric}"] if metric else []), "time"]
     rows = []
@@ -289,7 +287,7 @@ def others(views: Sequence[RunView], shown: str, config_hash: str) -> None:
         same = view.record.tags.get(names.TAG_CONFIG_HASH) == config_hash
         title = f"seed {view.record.tags.get(names.TAG_SEED, '?')}"
         row = [
-            html.text(f"{title} (this one)") if view.id == shown else html.link(title, RUNS.url(run=view.id)),
+            html.text(f"{title} (this one)") if view.id == this_run else html.link(title, RUNS.url(run=view.id)),
             html.Cell(html.chip(view.state)),
             html.text(ago(view.began) if view.began else "", "dim"),
             html.text("the same" if same else "another", "dim"),

@@ -1,4 +1,4 @@
-"""What each worker of a run did, and what the run takes of its machine over time."""
+"""What each worker of a run did, and how much of its machine the run used over time."""
 
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
@@ -17,21 +17,21 @@ from scalebook.training.tracking.run_reader import MetricCurve
 
 HEIGHT = 300
 MOST_ROWS = 64
-"""More workers and shards than that are in the artifact `pushes.json`."""
+"""Rows of the table; all workers and shards are in the artifact `pushes.json`."""
 MOST_BARS = 16
 
 
 def time_split(rows: Sequence[tuple[str, Mapping[str, float]]]) -> None:
-    """A bar for all workers, and one for each: (name, part -> share)."""
-    known = [(name, dict(shares)) for name, shares in rows if shares]
-    if known:
+    """Draw where the time went: a bar for all workers, then one for each. `rows`: (name, part -> share)."""
+    splits = [(name, dict(shares)) for name, shares in rows if shares]
+    if splits:
         st.header("Where the time went")
-        html.draw(charts.time_split(known[: 1 + MOST_BARS]))
-        _rest(len(known) - 1, MOST_BARS)
+        html.draw(charts.time_split(splits[: 1 + MOST_BARS]))
+        _rest(len(splits) - 1, MOST_BARS)
 
 
 def throughput(curves: Sequence[MetricCurve], axis: Axis, x_title: str, simulated: bool) -> None:
-    """A line for each worker, from the histories of `worker_N/...`. `simulated`: the seconds are those of a clock."""
+    """Draw a line for each worker, from the histories of `worker_N/...`. `simulated`: the seconds are virtual."""
     if any(curve.values for curve in curves):
         st.header("Throughput by worker")
         numbered = [(int(curve.metric.partition("/")[0].removeprefix("worker_")), curve) for curve in curves]
@@ -50,7 +50,7 @@ def throughput(curves: Sequence[MetricCurve], axis: Axis, x_title: str, simulate
 
 
 def pushes(record: PushRecord) -> None:
-    """Figures by worker; where there are several shards, by worker and shard in a fold below."""
+    """Draw the table of pushes by worker; with several shards, also by worker and shard, behind a title."""
     if not record.shards:
         return
     st.header("Pushes")
@@ -69,19 +69,22 @@ def pushes(record: PushRecord) -> None:
 
 
 def comings(record: PushRecord, ended: bool) -> None:
-    """How many workers take part, and who came and left; nothing where nobody did."""
+    """Draw how many workers take part, and which joined and left; nothing if none did."""
     changes = record.changes
     if not changes:
         return
     st.header("Workers that joined and left" if ended else f"{len(record.there)} workers are taking part")
-    words = [f"worker {one.worker} {'joined' if one.joined else 'left'} {ago(one.at)}" for one in changes[-MOST_BARS:]]
+    words = [
+        f"worker {change.worker} {'joined' if change.joined else 'left'} {ago(change.at)}"
+        for change in changes[-MOST_BARS:]
+    ]
     st.caption(" · ".join(reversed(words)))
 
 
-def _rest(workers: int, shown: int) -> None:
-    """Where the others are."""
-    if workers > shown:
-        st.caption(f"The first {shown} of {workers:,} workers; all are in `pushes.json`, under Files.")
+def _rest(workers: int, limit: int) -> None:
+    """Say where the rows beyond `limit` are."""
+    if workers > limit:
+        st.caption(f"The first {limit} of {workers:,} workers; all are in `pushes.json`, under Files.")
 
 
 def _table(
@@ -90,8 +93,8 @@ def _table(
     head: Sequence[str],
     record: PushRecord | None,
 ) -> str:
-    """Of `record` the mean staleness and the memory of a worker are columns more; what nobody measured has no
-    column."""
+    """The HTML of a table of pushes. `record` adds columns for mean staleness and memory of each worker; a figure that
+    was not measured has no column."""
     columns: list[tuple[str, Callable[[Pushes], str]]] = [
         ("applied", lambda row: f"{row.applied:,}"),
         ("dropped", lambda row: f"{row.dropped:,}"),
@@ -120,16 +123,16 @@ MOST_LABELS = 16
 
 
 def staleness(record: PushRecord) -> None:
-    """How old the gradients were that were applied, under a heading of its own; nothing before the first push."""
+    """Draw the histogram of the staleness of applied gradients; nothing before the first push."""
     if any(any(row) for row in record.counts):
         st.header("Staleness")
         html.draw(staleness_html(record.counts))
 
 
 def staleness_html(counts: Sequence[Sequence[int]]) -> str:
-    """How old the gradients were: `counts[worker][i]` pushes of staleness i, the last bin "or more"; some are counted.
+    """The HTML of a histogram: `counts[worker][i]` pushes have staleness i, those in the last bin i or more.
 
-    A column is as high as its share of all pushes, and divided by worker, where there are colours for all of them.
+    A column's height is its share of all pushes. It is divided by worker if there are enough colours.
     """
     if len(counts) > len(PALETTE):
         counts = [[sum(column) for column in zip(*counts, strict=True)]]
@@ -154,26 +157,26 @@ def _staleness_column(i: int, counts: Sequence[Sequence[int]], totals: Sequence[
         for worker, row in enumerate(counts)
         if row[i]
     )
-    shown = (f"{share:.0%}" if share >= 0.005 else "<1%") if labelled and totals[i] else ""
+    label = (f"{share:.0%}" if share >= 0.005 else "<1%") if labelled and totals[i] else ""
     return (
-        f'<div title="staleness {name}: {totals[i]:,} pushes, {share:.1%}"><b>{escape(shown)}</b>'
+        f'<div title="staleness {name}: {totals[i]:,} pushes, {share:.1%}"><b>{escape(label)}</b>'
         f'<div style="height:{0.82 * height:.1%}">{parts}</div><span>{name if labelled else ""}</span></div>'
     )
 
 
 USAGE_HEIGHT = 240
 BY_WORKER: Final = {"GPU busy by worker, %": ("busy", 100.0), "GPU memory by worker, MB": ("memory_mb", 1.0)}
-"""Title, and of which field, times what."""
+"""By title: the field of the sample, and the factor of the unit."""
 
 
 def usage_over_time(samples: Sequence[Usage]) -> None:
-    """CPU and memory; of runs on GPUs also theirs. Nothing before the first sample."""
+    """Draw CPU and memory over time, and the GPUs'; nothing before the first sample."""
     if not samples:
         return
     st.header("CPU and memory")
     seconds = [sample.seconds for sample in samples]
     memory = [sample.memory_mb for sample in samples]
-    shown = [
+    panels = [
         ("CPU cores busy", [Series("CPU cores", seconds, [sample.cores for sample in samples], charts.PALETTE[0])]),
         ("memory of all processes, MB", [Series("memory", seconds, memory, charts.PALETTE[0])]),
     ]
@@ -181,12 +184,12 @@ def usage_over_time(samples: Sequence[Usage]) -> None:
     for title, field, times in (("GPU busy, %", "busy", 100.0), ("GPU memory, MB", "memory_mb", 1.0),
                                 ("GPU temperature, °C", "temperature_c", 1.0)):  # fmt: skip
         lines = [_gpu_line(samples, uuid, i, field, times) for i, uuid in enumerate(uuids)]
-        told = [line for line in lines if line.x]  # not every GPU tells everything
-        shown += [(title, told)] if told else []
+        with_values = [line for line in lines if line.x]  # not every GPU tells everything
+        panels += [(title, with_values)] if with_values else []
     by_worker = _usage_by_worker(samples)
-    shown += by_worker
+    panels += by_worker
     columns = st.columns(2, gap="medium")
-    for i, (title, lines) in enumerate(shown):
+    for i, (title, lines) in enumerate(panels):
         drawn = charts.lines(lines, x_title="seconds", title=title, dark=style.dark(), height=USAGE_HEIGHT)
         drawn.update_yaxes(rangemode="tozero")
         with columns[i % 2]:
@@ -199,25 +202,25 @@ def usage_over_time(samples: Sequence[Usage]) -> None:
 
 
 def _usage_by_worker(samples: Sequence[Usage]) -> list[tuple[str, list[Series]]]:
-    """A line for each worker on each of its GPUs; no chart of what NVML tells of none."""
+    """Charts with a line for each worker on each of its GPUs; none for a figure that NVML never reports."""
     numbers = {uuid: i for i, uuid in enumerate(dict.fromkeys(gpu.uuid for one in samples for gpu in one.gpus))}
     keys = sorted({(one.process, one.uuid) for sample in samples for one in sample.workers}, key=_in_order)
-    shown = []
+    panels = []
     for title, (field, times) in BY_WORKER.items():
         lines = list[Series]()
         for process, uuid in keys[: len(charts.PALETTE)]:
             points = [
-                (sample.seconds, times * told)
+                (sample.seconds, times * value)
                 for sample in samples
                 for one in sample.workers
-                if (one.process, one.uuid) == (process, uuid) and (told := getattr(one, field)) is not None
+                if (one.process, one.uuid) == (process, uuid) and (value := getattr(one, field)) is not None
             ]
             name = f"{process or 'the run'}, GPU {numbers.get(uuid, '?')}"
             lines.append(Series(name, [x for x, _ in points], [y for _, y in points], charts.PALETTE[len(lines)]))
         if told_lines := [line for line in lines if line.x]:
             more = f" (the first {len(lines)} of {len(keys)})" if len(keys) > len(lines) else ""
-            shown.append((f"{title}{more}", told_lines))
-    return shown
+            panels.append((f"{title}{more}", told_lines))
+    return panels
 
 
 def _in_order(key: tuple[str, str]) -> tuple[int, str]:
@@ -227,10 +230,10 @@ def _in_order(key: tuple[str, str]) -> tuple[int, str]:
 
 def _gpu_line(samples: Sequence[Usage], uuid: str, index: int, field: str, times: float) -> Series:
     points = [
-        (sample.seconds, times * told)
+        (sample.seconds, times * value)
         for sample in samples
         for gpu in sample.gpus
-        if gpu.uuid == uuid and (told := getattr(gpu, field)) is not None
+        if gpu.uuid == uuid and (value := getattr(gpu, field)) is not None
     ]
     colour = charts.PALETTE[index % len(charts.PALETTE)]
     return Series(f"GPU {index}", [x for x, _ in points], [y for _, y in points], colour)

@@ -1,4 +1,4 @@
-"""The charts of an answer: what becomes of each strategy as workers are added."""
+"""The charts of an answer: each strategy over the number of workers."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,16 +12,16 @@ from scalebook.training.planner.time_to_target import TargetAnswer
 
 HEIGHT = 340
 OWN_WIDTH = 4
-"""Of the config's own strategy."""
+"""Line width of the config's own strategy."""
 IDEAL = "ideal"
 READING = (
-    "Dotted: linear speed-up. Diamond: how far workers help; each further one adds less than half of what the first "
-    "did. Its line and the bands: the range of the prediction. Dashed: the 95th percentile."
+    "Dotted: linear speed-up. Diamond: how far workers help; each further worker adds less than half of what the first "
+    "did. The line through it, and the bands: the range of the prediction. Dashed: the 95th percentile."
 )
 
 
 def samples(answer: Answer, dark: bool) -> go.Figure:
-    """Samples a second; log-log, with the ideal line and the knees."""
+    """Samples per second on log-log axes, with the ideal line and the knees."""
     figure = _speed(answer, "samples/s", dark, lambda point: point.samples_per_s, 1.0)
     for curve, colour in zip(answer.curves, _colours(answer.curves), strict=True):
         if curve.knee is not None:
@@ -30,20 +30,20 @@ def samples(answer: Answer, dark: bool) -> go.Figure:
 
 
 def updates(answer: Answer, dark: bool) -> go.Figure:
-    """Updates a second; the ideal line is of one gradient an update."""
+    """Updates per second; the ideal line assumes one gradient per update."""
     return _speed(answer, "updates/s", dark, lambda point: point.updates_per_s, 1 / _batch(answer))
 
 
 def idle(answer: Answer, dark: bool) -> go.Figure:
-    """The share of their time in which workers do not compute."""
+    """The share of time in which workers do not compute."""
     figure = _lines(answer, "time without computing", dark, lambda point: 1 - point.compute)
     figure.update_yaxes(range=[0, 1.02], tickformat=".0%")
     return figure
 
 
 def staleness(answer: Answer, dark: bool) -> go.Figure:
-    """The mean, with the range of its prediction; dashed the 95th percentile."""
-    figure = _lines(answer, "staleness", dark, lambda point: point.staleness, lambda known: known.staleness)
+    """The mean staleness with the range of its prediction; dashed, the 95th percentile."""
+    figure = _lines(answer, "staleness", dark, lambda point: point.staleness, lambda reliability: reliability.staleness)
     for curve, name, colour in zip(
         answer.curves, data.curve_names(answer.curves), _colours(answer.curves), strict=True
     ):
@@ -58,19 +58,21 @@ def staleness(answer: Answer, dark: bool) -> go.Figure:
     return figure
 
 
-def target(found: TargetAnswer, titles: Sequence[str], dark: bool) -> list[go.Figure]:
-    """Updates to the target, seconds of an update, and their product; where all seeds have reached it."""
-    there = [(point.workers, point.updates, point.seconds) for point in found.points if point.updates and point.seconds]
+def target(answer: TargetAnswer, titles: Sequence[str], dark: bool) -> list[go.Figure]:
+    """Updates to the target, seconds per update, and their product, for the points at which all seeds reached it."""
+    reached = [
+        (point.workers, point.updates, point.seconds) for point in answer.points if point.updates and point.seconds
+    ]
     values = (
-        [updates for _, updates, _ in there],
-        [seconds / updates for _, updates, seconds in there],
-        [seconds for *_, seconds in there],
+        [updates for _, updates, _ in reached],
+        [seconds / updates for _, updates, seconds in reached],
+        [seconds for *_, seconds in reached],
     )
     figures = []
     for title, y, colour in zip(titles, values, PALETTE, strict=False):
-        series = [Series(title, [workers for workers, *_ in there], y, colour)]
+        series = [Series(title, [workers for workers, *_ in reached], y, colour)]
         figure = charts.lines(series, x_title="workers", y_title=title, dark=dark, height=HEIGHT, log_y=True)
-        figures.append(_by_workers(figure, [workers for workers, *_ in there]))
+        figures.append(_by_workers(figure, [workers for workers, *_ in reached]))
     return figures
 
 
@@ -79,12 +81,12 @@ def _by_workers(figure: go.Figure, ticks: Sequence[int]) -> go.Figure:
 
 
 def _speed(answer: Answer, title: str, dark: bool, value: Callable[[Point], float], unit: float) -> go.Figure:
-    figure = _lines(answer, title, dark, value, lambda known: known.updates_per_s)
+    figure = _lines(answer, title, dark, value, lambda reliability: reliability.updates_per_s)
     workers = _workers(answer.curves)
-    one = max(curve.one_per_s for curve in answer.curves) * unit
+    one_worker = max(curve.one_per_s for curve in answer.curves) * unit
     figure.add_trace(
         go.Scatter(
-            x=workers, y=[one * count for count in workers], name=IDEAL, mode="lines", hovertemplate="%{y:.4~g}",
+            x=workers, y=[one_worker * count for count in workers], name=IDEAL, mode="lines", hovertemplate="%{y:.4~g}",
             line={"color": "#8a9493", "width": 1.4, "dash": "dot"},
         )
     )  # fmt: skip
@@ -97,16 +99,16 @@ def _lines(
     title: str,
     dark: bool,
     value: Callable[[Point], float],
-    within: Callable[[Reliability], Range | None] = lambda known: None,
+    within: Callable[[Reliability], Range | None] = lambda band: None,
 ) -> go.Figure:
-    """A line for each curve, with the band that measurements of its kind have had around predictions."""
+    """A line for each curve, with the band in which measurements of its kind have lain around predictions."""
     series = []
     for curve, name, colour in zip(
         answer.curves, data.curve_names(answer.curves), _colours(answer.curves), strict=True
     ):
         y = [value(point) for point in curve.points]
-        known = within(curve.reliability)
-        low, high = zip(*(known.likely(at) for at in y), strict=True) if known and y else ((), ())
+        band = within(curve.reliability)
+        low, high = zip(*(band.likely(predicted) for predicted in y), strict=True) if band and y else ((), ())
         series.append(Series(name, [point.workers for point in curve.points], y, colour, low=low, high=high))
     figure = charts.lines(series, x_title="workers", y_title=title, dark=dark, height=HEIGHT)
     _by_workers(figure, _workers(answer.curves))

@@ -1,4 +1,4 @@
-"""What Plan asks and answers, as plain data: a system that is written by hand, and an answer as rows and CSV."""
+"""Plan's question and answer as plain data: a system described by hand, and an answer as rows and CSV."""
 
 import csv
 import io
@@ -17,7 +17,8 @@ from scalebook.training.planner.quantities import format_quantity
 
 @dataclass(frozen=True)
 class SystemField:
-    """One box. `key` stands in the address; `default` is of an example, a model of 25 M parameters on accelerators."""
+    """One field of the form. `key` is its query parameter; `default` belongs to an example, a model of 25 M parameters
+    on accelerators."""
 
     key: str
     label: str
@@ -50,26 +51,26 @@ server_link: {bandwidth: 10 Gbit/s}
 
 
 def from_fields(typed: Mapping[str, str]) -> Profile:
-    """The profile of a system that was typed into a form, by the keys of FIELDS; ConfigError, naming key and remedy,
-    for what is no profile."""
-    given = {key: text.strip() for key, text in typed.items()}
-    gradient: Any = given["gradient"]
-    if given["spread"]:
-        gradient = {"kind": "gamma", "mean": gradient, "cv": _number(given["spread"], "profile.gradient.cv", "0.1")}
-    link = {name: _plain(given[name]) for name in ("bandwidth", "latency") if given[name]}
+    """The profile of a system from the form's values, by the keys of FIELDS. ConfigError, with key and remedy, for
+    values that make no profile."""
+    values = {key: text.strip() for key, text in typed.items()}
+    gradient: Any = values["gradient"]
+    if values["spread"]:
+        gradient = {"kind": "gamma", "mean": gradient, "cv": _number(values["spread"], "profile.gradient.cv", "0.1")}
+    link = {name: _plain(values[name]) for name in ("bandwidth", "latency") if values[name]}
     return read_profile(
         {
             "gradient": _plain(gradient),
-            "batch_size": _number(given["batch"], "profile.batch_size", "32"),
-            "parameters": _plain(given["parameters"]),
-            "copy_bandwidth": _plain(given["copying"]),
+            "batch_size": _number(values["batch"], "profile.batch_size", "32"),
+            "parameters": _plain(values["parameters"]),
+            "copy_bandwidth": _plain(values["copying"]),
             "network": link,
         }
     )
 
 
 def from_text(text: str) -> Profile:
-    """Of YAML; ConfigError, naming key and remedy, for what is no profile."""
+    """The profile in a YAML text. ConfigError, with key and remedy, for a text that is no profile."""
     try:
         raw = yaml.load(text)
     except ConfigError as error:
@@ -80,7 +81,7 @@ def from_text(text: str) -> Profile:
 
 
 def facts(profile: Profile) -> list[tuple[str, str]]:
-    """What it is made of, as names and figures."""
+    """The figures of a profile, each with its name."""
     cv = profile.gradient_s.cv if isinstance(profile.gradient_s, Distribution) else None
     return [
         ("time per gradient", format_quantity(profile.gradient_mean_s, "s")),
@@ -103,7 +104,7 @@ def _bandwidth(profile: Profile) -> str:
 
 
 def _plain(text: Any) -> Any:
-    """A number without a unit as the number that it is."""
+    """The text as a number if it has no unit, else the text."""
     if isinstance(text, str):
         try:
             return float(text)
@@ -127,7 +128,7 @@ COLUMNS: Final = (
 
 
 def curve_names(curves: Sequence[Curve]) -> list[str]:
-    """What tells each curve from the others: its rule, and what else differs."""
+    """A name for each curve: its rule, and its shards and network if the curves differ in them."""
     several_shards = len({curve.shards for curve in curves}) > 1
     several_networks = len({curve.network for curve in curves}) > 1
     return [
@@ -143,12 +144,12 @@ def curve_names(curves: Sequence[Curve]) -> list[str]:
 
 
 def speedup(curve: Curve, point: Point) -> float:
-    """Samples a second, in those of one worker."""
+    """Samples per second, relative to one worker."""
     return point.samples_per_s / curve.one_per_s
 
 
 def as_csv(answer: Answer) -> str:
-    """A line for each number of workers of each curve."""
+    """The answer as CSV, one line for each curve and number of workers."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["rule", "shards", "network", *COLUMNS])

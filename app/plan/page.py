@@ -1,4 +1,4 @@
-"""Planning with more workers, of an experiment or of a system written by hand: the question, and what was found."""
+"""The Plan page, for an experiment or a system described by hand: the question and its answer."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -49,22 +49,22 @@ def show(notebook: str, name: str) -> None:
                 trains=profile is None,
             )
         if profile is None and cell is not None:
-            known, hashed = None, config_hash(cell.config, resources.description())
+            written, hashed = None, config_hash(cell.config, resources.description())
         else:
             assert profile is not None, "the form has made one"
-            known, hashed = as_mapping(profile), ""
-        asked = QuestionFolder(resources.workspace(), PlanRequest(known, hashed, **asdict(asking)))
-        asked.request.question()
+            written, hashed = as_mapping(profile), ""
+        folder = QuestionFolder(resources.workspace(), PlanRequest(written, hashed, **asdict(asking)))
+        folder.request.question()
     except ConfigError as error:
         st.error(str(error), icon=":material/error:")
         return
-    working = asked.running() is not None
+    working = folder.running() is not None
     config = cell.config if cell is not None else None
-    st.fragment(_standing, run_every=EVERY_S if working else None)(asked, config, name or "plan", working)
+    st.fragment(_standing, run_every=EVERY_S if working else None)(folder, config, name or "plan", working)
 
 
 def _metrics(notebook: str, cell: ExperimentCell | None) -> list[str]:
-    """What the experiment's runs have logged."""
+    """The metrics that the experiment's runs have logged."""
     choice = notebooks.pick(resources.workspace(), notebook) if cell is not None else None
     if cell is None or choice is None:
         return []
@@ -73,7 +73,7 @@ def _metrics(notebook: str, cell: ExperimentCell | None) -> list[str]:
 
 
 def _cell(notebook: str, name: str) -> ExperimentCell | None:
-    """The head of the page, with the way back; None where the address names no experiment, or one that has gone."""
+    """Draw the head of the page and the link back; returns the experiment in the address, None if it does not exist."""
     choice = notebooks.pick(resources.workspace(), notebook) if notebook else None
     stored, _ = notebooks.load(choice) if choice else (None, "")
     if choice is not None:
@@ -88,38 +88,38 @@ def _cell(notebook: str, name: str) -> ExperimentCell | None:
 
 
 def _system(cell: ExperimentCell | None) -> Profile | None:
-    """The profile that was written; None where this machine is measured."""
+    """Draw the system; returns the profile described by hand, None if this machine is measured."""
     kinds = [*([MACHINE] if cell is not None else []), FORM, YAML]
     kind = st.segmented_control("System from", kinds, default=kinds[0], required=True, key="system",
                                 bind="query-params", label_visibility="collapsed")  # fmt: skip
     if cell is None or kind in (FORM, YAML):
         return widgets.system_text() if kind == YAML else widgets.system_fields()
-    found = measured(resources.workspace(), config_hash(cell.config, resources.description()))
-    if found is None:
+    profile = measured(resources.workspace(), config_hash(cell.config, resources.description()))
+    if profile is None:
         html.empty("Not measured yet", f"Plan first measures {cell.name} on this machine, in less than 30 s.")
     else:
-        widgets.system_facts(found)
+        widgets.system_facts(profile)
     return None
 
 
-def _standing(asked: QuestionFolder, config: Mapping[str, Any] | None, name: str, was_working: bool) -> None:
-    """Buttons, and how far it is, or what was found."""
-    progress = asked.running()
+def _standing(folder: QuestionFolder, config: Mapping[str, Any] | None, name: str, was_working: bool) -> None:
+    """Draw the buttons, then the progress or the answer."""
+    progress = folder.running()
     if was_working and progress is None:
         st.rerun()  # the page stops looking every second, and shows what was measured
-    failure, answer = asked.failure(), None if progress else asked.answer()
-    reached, measures = asked.target_answer(), asked.request.profile is None
-    missing = answer is None or (asked.request.target is not None and reached is None)
+    failure, answer = folder.failure(), None if progress else folder.answer()
+    reached, measures = folder.target_answer(), folder.request.profile is None
+    missing = answer is None or (folder.request.target is not None and reached is None)
     label = "Plan" if answer is None else "Train to the target"
     with st.container(horizontal=True):
         idle = progress is None
         if idle and missing and press_button(label, PLAY, type="primary", icon=":material/timeline:"):
-            _start(asked, config, anew=False)
-        known = measures and asked.profile() is not None
-        if idle and known and press_button("Measure again", ANEW, type="tertiary", icon=":material/refresh:"):
-            _start(asked, config, anew=True)
+            _start(folder, config, anew=False)
+        can_remeasure = measures and folder.profile() is not None
+        if idle and can_remeasure and press_button("Measure again", ANEW, type="tertiary", icon=":material/refresh:"):
+            _start(folder, config, anew=True)
         if not idle and press_button("Stop", STOP, icon=":material/stop:"):
-            asked.stop()
+            folder.stop()
             state.clicks().mark_handled(STOP)
             st.rerun()
     if progress is not None:
@@ -134,15 +134,15 @@ def _standing(asked: QuestionFolder, config: Mapping[str, Any] | None, name: str
         html.empty("No plan yet", "Press Plan for the answer in words, charts and a table.")
 
 
-def _start(asked: QuestionFolder, config: Mapping[str, Any] | None, *, anew: bool) -> None:
+def _start(folder: QuestionFolder, config: Mapping[str, Any] | None, *, anew: bool) -> None:
     key = ANEW if anew else PLAY
     try:
-        if asked.request.profile is None:
+        if folder.request.profile is None:
             assert config is not None, "it is a cell's"
             require(config, resources.description(), queued=False)
-            asked.start(config, anew=anew)
+            folder.start(config, anew=anew)
         else:
-            asked.start()
+            folder.start()
     except ConfigError as error:
         state.show_message(str(error), ":material/error:")
     state.clicks().mark_handled(key)
@@ -150,7 +150,7 @@ def _start(asked: QuestionFolder, config: Mapping[str, Any] | None, *, anew: boo
 
 
 def _show_finding(answer: Answer, file: str) -> None:
-    """`file`: what a download is called."""
+    """Draw the answer. `file`: name of the downloads."""
     st.header("Answer")
     dark = style.dark()
     if best := compare_strategies(answer):
@@ -174,15 +174,15 @@ def _show_finding(answer: Answer, file: str) -> None:
     widgets.findings_table(answer, file)
 
 
-def _show_target(found: TargetAnswer, answer: Answer) -> None:
-    """How long until the target, and both factors of it."""
-    st.header(f"Time to {found.metric} {found.target:g}")
-    st.markdown(target_words(found, answer.curves[0].reliability))
+def _show_target(reached: TargetAnswer, answer: Answer) -> None:
+    """Draw the time to the target, and its two factors."""
+    st.header(f"Time to {reached.metric} {reached.target:g}")
+    st.markdown(target_words(reached, answer.curves[0].reliability))
     titles = ("updates to the target", "seconds per update", "seconds to the target")
     for i, (column, figure) in enumerate(
-        zip(st.columns(3), answer_charts.target(found, titles, style.dark()), strict=True)
+        zip(st.columns(3), answer_charts.target(reached, titles, style.dark()), strict=True)
     ):
         with column:
             charts.draw(figure, f"plan-target-{i}", f"{titles[i]} against workers")
-    widgets.target_table(found)
-    st.caption(f"Under {found.rule}, at the config's own learning rate; {plural(found.seeds, 'seed')}.")
+    widgets.target_table(reached)
+    st.caption(f"Under {reached.rule}, at the config's own learning rate; {plural(reached.seeds, 'seed')}.")

@@ -1,4 +1,4 @@
-"""What the page of Plan consists of: the question, the system it is about, the table of what was found."""
+"""The parts of the Plan page: the question, the system, the table of the answer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from scalebook.training.tracking.names import VAL_ACCURACY
 
 RULES: Final = ("ddp", "fsdp", "async", "bounded:1", "bounded:4", "sync", "sync:1", "softsync:4")
 USUAL: Final = ("ddp", "fsdp", "sync", "async")
-"""Of a system written by hand, where no rule is chosen."""
+"""The rules for a system described by hand, if none is chosen."""
 SHARDS: Final = ("1", "2", "4", "8", "16")
 MOST: Final = 64
 MOST_CURVES: Final = 24
@@ -32,7 +32,7 @@ MOST_CURVES: Final = 24
 
 @dataclass(frozen=True)
 class QuestionForm:
-    """What the widgets say, as `PlanRequest` has it."""
+    """The values of the widgets, as `PlanRequest` takes them."""
 
     workers: list[int]
     rules: list[str]
@@ -42,17 +42,18 @@ class QuestionForm:
     target: float | None = None
 
 
-def ask_question(asked: Mapping[str, Sequence[str]], metrics: Sequence[str], *, trains: bool) -> QuestionForm:
-    """What is asked: for which workers, rules, shards and links; all of it stands in the address.
+def ask_question(address: Mapping[str, Sequence[str]], metrics: Sequence[str], *, trains: bool) -> QuestionForm:
+    """Draw the question: which workers, rules, shards and links.
 
-    `asked` is what the address says, `trains`: there is a config, which may be trained to a target of one of these
-    `metrics`. ConfigError for what is no number, and for more than MOST_CURVES at once.
+    `address` holds the query parameters, which the widgets keep up to date. `trains`: there is a config, which may be
+    trained to a target of one of `metrics`. ConfigError for a value that is not a number, and for more than MOST_CURVES
+    at once.
     """
     columns = st.columns(2)
     rule_now, shards_now = ("the config's, beside others", "from the config") if trains else (", ".join(USUAL), "1")
     with columns[0]:
         rules = st.multiselect(
-            "Strategies", list(dict.fromkeys([*RULES, *asked.get("rules", ())])), [] if trains else list(USUAL),
+            "Strategies", list(dict.fromkeys([*RULES, *address.get("rules", ())])), [] if trains else list(USUAL),
             key="rules", bind="query-params", accept_new_options=True, placeholder=rule_now,
             help="ddp, fsdp, or the rule of a parameter server, with its first argument after a colon: bounded:2, "
                  "sync:1 (one backup worker).",
@@ -64,15 +65,15 @@ def ask_question(asked: Mapping[str, Sequence[str]], metrics: Sequence[str], *, 
         links = st.multiselect(
             "Links", list(titles.values()), [titles[OWN]], key="links", bind="query-params",
             placeholder="the system's own, 10 Gbit/s Ethernet",
-            help="Any other link puts each worker on its own machine.",
+            help="Any other link puts each worker on its own node.",
         )  # fmt: skip
         shards = st.multiselect(
-            "Shards", list(dict.fromkeys([*SHARDS, *asked.get("shards", ())])), [] if trains else ["1"],
+            "Shards", list(dict.fromkeys([*SHARDS, *address.get("shards", ())])), [] if trains else ["1"],
             key="shards", bind="query-params", accept_new_options=True, placeholder=shards_now,
             help="Parts of the parameters, each with its own server.",
         )  # fmt: skip
         metric, target = _target(metrics) if trains else ("", None)
-    said = QuestionForm(
+    question = QuestionForm(
         [count for count in WORKERS if count <= int(most)],
         list(rules) or ([] if trains else list(USUAL)),
         list(numbers(",".join(shards) or "1", "--shards")) if shards or not trains else [],
@@ -80,14 +81,14 @@ def ask_question(asked: Mapping[str, Sequence[str]], metrics: Sequence[str], *, 
         metric,
         target,
     )
-    if (curves := (len(said.rules) or 1) * (len(said.shards) or 1) * len(said.networks)) > MOST_CURVES:
+    if (curves := (len(question.rules) or 1) * (len(question.shards) or 1) * len(question.networks)) > MOST_CURVES:
         remedy = f"Choose fewer rules, shards or links: at most {MOST_CURVES} combinations."
         raise ConfigError("plan", f"asks for {curves} curves", remedy)
-    return said
+    return question
 
 
 def _target(metrics: Sequence[str]) -> tuple[str, float | None]:
-    """A metric and a value of it; ("", None) where no value was written."""
+    """Draw the target; returns a metric and its value, ("", None) without a value."""
     hint = (
         "Also trains with up to 16 virtual workers, under the first rule, link and number of shards. Time to "
         "target = updates to target × seconds per update."
@@ -108,7 +109,7 @@ WIDTH = 150
 
 
 def system_fields() -> Profile:
-    """The system as boxes, all of them in the address. ConfigError for what is no profile."""
+    """Draw the system as fields, which the address holds. ConfigError for values that make no profile."""
     typed = {}
     with st.container(horizontal=True):
         for field in FIELDS:
@@ -119,14 +120,14 @@ def system_fields() -> Profile:
 
 
 def system_text() -> Profile:
-    """YAML, in the address too. ConfigError for what is no profile."""
-    said = st.text_area("Profile", data.TEMPLATE, height=230, key="profile", bind="query-params",
+    """Draw the system as YAML, which the address holds. ConfigError for a text that is no profile."""
+    text = st.text_area("Profile", data.TEMPLATE, height=230, key="profile", bind="query-params",
                         label_visibility="collapsed")  # fmt: skip
-    return data.from_text(said)
+    return data.from_text(text)
 
 
 def system_facts(profile: Profile) -> None:
-    """Figures of one that was measured."""
+    """Draw the figures of a measured profile."""
     if warning := busy_words(profile):
         st.warning(warning, icon=":material/warning:")
     html.facts(data.facts(profile))
@@ -140,7 +141,7 @@ HEAD = (
 
 
 def findings_table(answer: Answer, file: str) -> None:
-    """The table; below it, what it can be downloaded as. The knee's row is bold."""
+    """Draw the table, the knee's row in bold, and a download button."""
     price = number_box("Price per worker-hour", None, "price", empty="none", in_address=True,
                             hint="In any currency. Adds what a million samples cost.")  # fmt: skip
     if isinstance(price, str) or (price is not None and price < 0):
@@ -170,15 +171,15 @@ def findings_table(answer: Answer, file: str) -> None:
             )
     html.draw(html.table(head, rows, numeric=range(1, len(head)), label="All figures"))
     st.caption(
-        "Bold: as far as workers help. Sending: push (with queueing) and pull. Memory: weights, "
+        "Bold: the most workers that still help. Sending: push (with queueing) and pull. Memory: weights, "
         "gradients and optimizer state of one worker, without activations."
     )
     st.download_button("CSV", data.as_csv(answer), f"{file}.csv", "text/csv", key="plan-csv", on_click="ignore",
                        icon=":material/download:", type="tertiary")  # fmt: skip
 
 
-def target_table(found: TargetAnswer) -> None:
-    """Both factors, and the time."""
+def target_table(answer: TargetAnswer) -> None:
+    """Draw the table of both factors and the time."""
     rows = [
         [
             html.number(f"{point.workers}"),
@@ -186,7 +187,7 @@ def target_table(found: TargetAnswer) -> None:
             html.number(figure(point.updates_per_s, 3)),
             html.number(roughly(point.seconds) if point.seconds is not None else ""),
         ]
-        for point in found.points
+        for point in answer.points
     ]
     html.draw(
         html.table(

@@ -1,5 +1,5 @@
-"""Runs as the pages show them: what MLflow has recorded, joined with a job's folder, which knows whether it lives; the
-runs of an experiment, and what its buttons do; who holds which devices."""
+"""Runs as the pages show them: MLflow's record joined with the job's folder, which knows whether the job is alive; the
+runs of an experiment, and what its buttons do; which run holds which devices."""
 
 import copy
 import time
@@ -40,8 +40,8 @@ NOT_LIVING = "Its process is gone and left no reason."
 
 @dataclass(frozen=True)
 class RunView:
-    """One run: what MLflow has recorded, joined with its job's folder, which knows whether it lives. `state` is one of
-    STATES or `stopping`; `reason` says why a waiting one waits, or for which machines one that runs does."""
+    """One run: MLflow's record joined with the job's folder, which knows whether the job is alive. `state` is one of
+    STATES or `stopping`; `reason` says why the run waits, or which nodes a running one waits for."""
 
     record: RunRecord
     state: str
@@ -80,7 +80,7 @@ class RunView:
 
     @property
     def began(self) -> float | None:
-        """Unix time at which its process started; None where none did. MLflow's own time is that of the submission."""
+        """Unix time at which its process started; None if none did. MLflow's own time is that of the submission."""
         if self.state == "waiting" or (self.job is not None and not self.job.claimed()):
             return None
         started = self.job.started() if self.job else None
@@ -88,7 +88,7 @@ class RunView:
 
     @property
     def seconds(self) -> float | None:
-        """Wall time since the process started, until now or until the end; None where no process started."""
+        """Wall time from the start of its process until now or its end, s; None if no process started."""
         if self.began is None:
             return None
         ended = self.result.ended if self.result else self.record.ended
@@ -102,7 +102,7 @@ class RunView:
 
     @property
     def pruned(self) -> str:
-        """Why its search gave it up; "" of any other run."""
+        """Why its search pruned it; "" for any other run."""
         return self.result.cause if self.state == "pruned" and self.result else ""
 
     @property
@@ -113,7 +113,8 @@ class RunView:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Last values by metric; of a run that goes on those of its own progress, all read at once, before MLflow's."""
+        """Last values by metric. For an active run, values of its progress, which are read together, win over
+        MLflow's."""
         progress = self.progress
         if progress is None:
             return self.record.metrics
@@ -136,13 +137,13 @@ class RunView:
 
     @property
     def resumable(self) -> bool:
-        """Whether it has ended before its time and left what it can go on from."""
+        """Whether it failed or was stopped, and left a checkpoint."""
         early = self.state in ("failed", "stopped")
         return early and self.job is not None and job_requests.newest_checkpoint(self.job) is not None
 
     @property
     def frame(self) -> str:
-        """Where in a person's own code it failed, as a traceback writes it."""
+        """The lines of the user's own code at which it failed, as in a traceback; "" if there are none."""
         return self.result.frame if self.result else ""
 
     @property
@@ -161,7 +162,7 @@ def no_reasons() -> Mapping[str, str]:
 
 
 def view(workspace: Workspace, record: RunRecord, reasons: Reasons = no_reasons) -> RunView:
-    """Join one record with its job's folder, where this workspace has it (a shared store also holds others' runs)."""
+    """Join a record with its job's folder, if this workspace has one (a shared store also holds others' runs)."""
     job = folder_of(workspace, record.id)
     if job is None or not (job.path / "job.json").exists():
         return RunView(record, record.outcome)
@@ -180,20 +181,20 @@ def view(workspace: Workspace, record: RunRecord, reasons: Reasons = no_reasons)
 
 
 def views(workspace: Workspace, records: Iterable[RunRecord], reasons: Reasons = no_reasons) -> list[RunView]:
-    """`view` of each; `reasons` is called only for runs that wait, because it looks at every job."""
+    """`view` of each record; `reasons`, which reads every job, is called only for runs that wait."""
     return [view(workspace, record, reasons) for record in records]
 
 
 def next_first(views: Sequence[RunView]) -> list[RunView]:
-    """Those that have begun as they are, then those that wait, the one that starts next first."""
+    """The runs that have begun in their order, then those that wait, the one that starts next first."""
     waiting = {view.id: view for view in views if view.state == "waiting"}
     queued = in_order([view.job.queued() for view in waiting.values() if view.job])
-    known = [waiting.pop(request.id) for request in queued]
-    return [*(view for view in views if view.state != "waiting"), *known, *waiting.values()]
+    queued_views = [waiting.pop(request.id) for request in queued]
+    return [*(view for view in views if view.state != "waiting"), *queued_views, *waiting.values()]
 
 
 def page_number(text: str) -> int:
-    """The page that an address asks for, from 1; the first one where it asks for none."""
+    """The number of the page that the address names, from 1; 1 if it names none."""
     number = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 1
     return min(max(1, number), MOST_PAGES)
 
@@ -203,16 +204,16 @@ TRACEBACK = "Traceback (most recent call last)"
 
 
 def split_log(log: str) -> tuple[str, str]:
-    """A log, cut before the first traceback in it: what came before, and the rest; all is the rest where none is."""
-    at = log.rfind("\n", 0, max(0, log.find(TRACEBACK))) + 1
-    return log[:at], log[at:]
+    """The text before the first traceback in a log, and the rest; ("", log) without a traceback."""
+    cut = log.rfind("\n", 0, max(0, log.find(TRACEBACK))) + 1
+    return log[:cut], log[cut:]
 
 
 NOT_CURVES = ("perf/", "ps/", "best/", "final/", "to_target/", "worker_", "system/")
 
 
 def curve_metrics(record: RunRecord) -> list[str]:
-    """The metrics worth a chart of their own, the main one first: what the model logs, not what we measure about it."""
+    """The metrics that the model logs, which have a chart each, the main one first; without measurements of the run."""
     metrics = [
         name for name in record.metrics if not name.startswith(NOT_CURVES) and name not in (*names.AXES, "epoch")
     ]
@@ -223,21 +224,20 @@ def curve_metrics(record: RunRecord) -> list[str]:
 
 
 def all_metrics(record: RunRecord) -> list[str]:
-    """Every metric that has a history: those of the model (`curve_metrics`), then those that are measured about the
-    run."""
+    """Every metric that has a history: those of the model (`curve_metrics`), then the measurements of the run."""
     own = curve_metrics(record)
     measured = [name for name in record.metrics if name.startswith((*names.MEASURED, "worker_"))]
     return [*own, *sorted(measured)]
 
 
-def in_place(known: Sequence[str], metrics: Sequence[str], most: int) -> list[str]:
-    """The metrics whose charts are shown, `most` of them: those `known` where they stood, new ones after them."""
-    kept = [name for name in known if name in metrics]
-    return [*kept, *(name for name in metrics if name not in kept)][:most]
+def in_place(previous: Sequence[str], metrics: Sequence[str], most: int) -> list[str]:
+    """The metrics whose charts are shown, at most `most`: those of `previous` in their order, then new ones."""
+    remaining = [name for name in previous if name in metrics]
+    return [*remaining, *(name for name in metrics if name not in remaining)][:most]
 
 
 def shares(record: RunRecord, worker: int | None = None) -> dict[str, float]:
-    """Where the time went: part -> share, of the run or of one worker; empty where it was not measured."""
+    """Where the time of the run or of one worker went: part -> share; empty if it was not measured."""
     by_part: dict[str, float] = {}
     for part, name in names.PARTS.items():
         key = name if worker is None else names.per_worker(name, worker)
@@ -247,7 +247,7 @@ def shares(record: RunRecord, worker: int | None = None) -> dict[str, float]:
 
 
 def rates(record: RunRecord) -> list[str]:
-    """The metrics that say how fast each worker is, in their order; empty where that was not measured."""
+    """The throughput metrics of the workers, in their order; empty if they were not measured."""
     workers = range(int(record.tags.get(names.TAG_WORKERS, "1")))
     rates_ = [names.per_worker(names.SAMPLES_PER_SECOND, worker) for worker in workers]
     return [name for name in rates_ if name in record.metrics]
@@ -270,7 +270,7 @@ LIVE = ("running", "waiting", "stopping")
 
 @dataclass(frozen=True)
 class SeedView:
-    """The newest run with this seed, if any; `changed` as in SeedResult: what of the cell has changed since."""
+    """The newest run with this seed, if any. `changed`, as in SeedResult: what has changed in the cell since."""
 
     seed: int
     run: RunView | None
@@ -293,7 +293,7 @@ def seeds(
     description: Description,
     reasons: Reasons,
 ) -> list[SeedView]:
-    """State and results of a cell of the notebook `stored`, by seed."""
+    """The runs of a cell of the notebook `stored`, by seed."""
     return [
         SeedView(result.seed, view(workspace, result.run, reasons) if result.run else None, result.changed)
         for result in results(reader, stored.path.name, cell, description, notebook=stored.notebook)
@@ -301,27 +301,27 @@ def seeds(
 
 
 def experiment_state(seeds: Iterable[SeedView]) -> str:
-    """One word for the cell: what needs attention first."""
+    """The state of the cell: of its seeds' states, the one that needs attention most."""
     states = {seed.state for seed in seeds}
     order = ("running", "stopping", "waiting", "failed", "stopped", "finished", "new")
     return next((word for word in order if word in states), "new")
 
 
 def stale_seeds(seeds: Iterable[SeedView]) -> list[int]:
-    """The seeds that have not finished with the config as it stands, and are not about to."""
+    """The seeds that have not finished with the present config, and have no active run."""
     return [seed.seed for seed in seeds if seed.state not in LIVE and (seed.stale or seed.state != "finished")]
 
 
 def stop_seeds(seeds: Iterable[SeedView]) -> int:
-    """Ask all that have not ended to end; returns how many."""
-    asked = [seed.run.job for seed in seeds if seed.run and seed.run.job and not seed.run.ended]
-    for job in asked:
+    """Ask all runs that have not ended to stop; returns how many."""
+    jobs = [seed.run.job for seed in seeds if seed.run and seed.run.job and not seed.run.ended]
+    for job in jobs:
         job_requests.stop(job)
-    return len(asked)
+    return len(jobs)
 
 
 def copy_of(workspace: Workspace, view: RunView) -> SavedDraft:
-    """A new experiment with the config of a run: as its cell says, or as it ran where the cell is gone."""
+    """A draft of a new experiment with the config of the run's cell, or of the run itself if the cell is gone."""
     record = view.record
     stem = Path(record.notebook or "").stem
     path = workspace.root / f"{stem}.md"
@@ -333,12 +333,12 @@ def copy_of(workspace: Workspace, view: RunView) -> SavedDraft:
 
 
 def plain_copy(notebook: str, cell: ExperimentCell) -> SavedDraft:
-    """A new experiment of `notebook` with the config of `cell`; its name follows its strategy and workers."""
+    """A draft of a new experiment with the config of `cell`, without a name, so that the form suggests one."""
     return SavedDraft(notebook, "", "", cell.repeats, cell.config)
 
 
 def simulated_copy(notebook: str, cell: ExperimentCell, workers: int) -> SavedDraft:
-    """A new experiment of `notebook`, with more virtual workers than the `workers` that the cell has."""
+    """A draft of a new experiment with the config of `cell` and more, simulated workers than its `workers`."""
     config = copy.deepcopy(cell.config)
     strategy = form.get(config, "trainer.strategy")
     if not isinstance(strategy, dict):  # written as its bare name
@@ -351,8 +351,8 @@ MOST_TRIALS = 50_000
 
 
 def delete_runs(workspace: Workspace, reader: RunReader, run_ids: Iterable[str]) -> tuple[int, list[str]]:
-    """Delete their folders here and their entries in MLflow, which keeps them among its deleted ones; how many were,
-    and why the others were not: a run that goes on is never deleted."""
+    """Delete the runs' folders and their entries in MLflow, which keeps them among its deleted runs; returns how many,
+    and why the others were not: an active run is never deleted."""
     done, refused = 0, []
     for run_id in run_ids:
         job = job_requests.folder_of(workspace, run_id)
@@ -368,26 +368,26 @@ def delete_runs(workspace: Workspace, reader: RunReader, run_ids: Iterable[str])
 
 
 def _delete_entry(reader: RunReader, run_id: str) -> None:
-    """Of a run that has no folder here: it may live somewhere else."""
+    """Delete the entry of a run without a folder here. ConfigError while it is active, maybe elsewhere."""
     try:
         record = reader.run(run_id)
     except KeyError:
         return  # by somebody else, meanwhile
     if record.outcome in ("waiting", "running"):
-        raise ConfigError(record.name or run_id[:12], f"is {record.outcome}", "Stop it on its machine.")
+        raise ConfigError(record.name or run_id[:12], f"is {record.outcome}", "Stop it on its node.")
     reader.client.delete_run(run_id)
 
 
 def delete_search(workspace: Workspace, reader: RunReader, search: SearchFolder, *, trials: bool) -> list[str]:
-    """The search with its study and, where asked for, the runs of its `trials`; why some of these were not deleted.
+    """Delete the search with its study and, with `trials`, their runs; returns why some of these were not deleted.
 
-    ConfigError while it goes on.
+    ConfigError while the search is active.
     """
     search_requests.delete(search)
     refused: list[str] = []
     if trials:
-        mine = reader.runs(where=tag_is(names.TAG_PARENT, search.id), limit=MOST_TRIALS)
-        _, refused = delete_runs(workspace, reader, [run.id for run in mine])
+        trial_runs = reader.runs(where=tag_is(names.TAG_PARENT, search.id), limit=MOST_TRIALS)
+        _, refused = delete_runs(workspace, reader, [run.id for run in trial_runs])
     try:
         reader.run(search.id)
     except KeyError:
@@ -398,19 +398,19 @@ def delete_search(workspace: Workspace, reader: RunReader, search: SearchFolder,
 
 @dataclass(frozen=True)
 class DeviceHolder:
-    """A run, and the numbers of the devices that it was lent."""
+    """A run, and the numbers of the devices that it holds."""
 
     run_id: str
     name: str
     cores: list[int]
     gpus: list[int]
     share: float = 1.0
-    """Of the memory of these."""
+    """Share of the GPUs' memory that it may use."""
 
 
 @dataclass(frozen=True)
 class GpuState:
-    """A GPU; what it does not tell is None."""
+    """A GPU; a figure that it does not report is None."""
 
     index: int
     name: str
@@ -422,7 +422,7 @@ class GpuState:
 
 @dataclass(frozen=True)
 class NodeState:
-    """Another machine, of the workspace's cluster. `words`: why nothing can be lent of it just now."""
+    """Another node of the workspace's cluster. `words`: why none of its devices can be used now."""
 
     name: str
     held: list[DeviceHolder]
@@ -433,7 +433,7 @@ class NodeState:
 
 @dataclass(frozen=True)
 class DeviceState:
-    """This machine. `free`: lent to nobody of this workspace."""
+    """The devices of this machine, and of the other nodes. Free devices are held by no run of this workspace."""
 
     cores: int
     free_cores: list[int]
@@ -444,11 +444,11 @@ class DeviceState:
     memory_used_mb: float
     elsewhere: list[NodeState] = field(default_factory=list)
     about_gpus: str = ""
-    """Why none is used, where one might be there; what is odd about those that are."""
+    """Why no GPU is used although there may be one, or remarks on those in use."""
 
 
 def device_state(workspace: Workspace) -> DeviceState:
-    """Who holds which devices at this moment. Looks at every job that has not ended."""
+    """Which run holds which devices now. Reads every job that has not ended."""
     machine, memory = this_machine(), psutil.virtual_memory()
     index = {gpu.uuid: i for i, gpu in enumerate(machine.gpus)}
     held, away = [], dict[str, list[tuple[str, str, Allocation]]]()
@@ -491,16 +491,16 @@ def _is_clustered(workspace: Workspace) -> bool:
 
 
 def _cluster_state(workspace: Workspace, held: Mapping[str, list[tuple[str, str, Allocation]]]) -> list[NodeState]:
-    """The machines of the cluster, as they were last heard of."""
-    told = RayExecutor(workspace).known()
+    """The nodes of the cluster, as last reported."""
+    cluster = RayExecutor(workspace).known()
     states = []
-    for machine in told.ready:
-        uuids = [gpu.uuid for gpu in machine.gpus]
+    for node in cluster.ready:
+        uuids = [gpu.uuid for gpu in node.gpus]
         holders = [
             DeviceHolder(run, name, sorted(lent.cores), [uuids.index(uuid) for uuid in lent.gpus if uuid in uuids])
-            for run, name, lent in held.get(machine.name, [])
+            for run, name, lent in held.get(node.name, [])
         ]
-        lent, lent_gpus = ({n for one in holders for n in getattr(one, kind)} for kind in ("cores", "gpus"))
-        free = [core for core in machine.cores if core not in lent]
-        states.append(NodeState(machine.name, holders, free, [i for i in range(len(uuids)) if i not in lent_gpus]))
-    return [*states, *(NodeState(name, [], [], [], words) for name, words in sorted(told.others.items()))]
+        lent, lent_gpus = ({n for holder in holders for n in getattr(holder, kind)} for kind in ("cores", "gpus"))
+        free = [core for core in node.cores if core not in lent]
+        states.append(NodeState(node.name, holders, free, [i for i in range(len(uuids)) if i not in lent_gpus]))
+    return [*states, *(NodeState(name, [], [], [], words) for name, words in sorted(cluster.others.items()))]

@@ -1,4 +1,4 @@
-"""The list of all runs: the living ones on top, live; then the table with filter and pages."""
+"""The list of all runs: the active ones on top, live; then the table with filters and pages."""
 
 import hashlib
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ LIVE_SHOWN = 8  # a search may have hundreds waiting; they are in the table
 
 
 def show() -> None:
-    """Heading, filters, living runs, table."""
+    """Draw heading, filters, active runs and table."""
     records = resources.all_runs()
     opened: dict[str, object] = state.pop(OPENED, {})
     for key, value in opened.items():
@@ -48,43 +48,43 @@ def show() -> None:
     with title:
         page_title("Runs")
     with filters, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="bottom"):
-        shown = widgets.filters(records, data.STATES, _asked(), resources.parameter_names(), resources.parameter)
-        _views(shown)
-    wanted = run_query.parameter_columns(shown.named())
+        list_view = widgets.filters(records, data.STATES, _asked(), resources.parameter_names(), resources.parameter)
+        _views(list_view)
+    wanted = run_query.parameter_columns(list_view.named())
     records = run_query.with_parameters(records, {name: resources.parameter(name) for name in wanted})
     show_broken(resources.broken_records())
     living = _living()
     _devices()
     st.fragment(_show_living, run_every=EVERY_S if living else None)([view.id for view in living])
-    passing = run_query.select_runs(records, shown.query)
+    passing = run_query.select_runs(records, list_view.query)
     if not passing:
-        _nothing(shown.query.narrows)
-    elif shown.group:
-        _groups(passing, shown)
+        _nothing(list_view.query.narrows)
+    elif list_view.group:
+        _groups(passing, list_view)
     else:
-        _table(passing, shown)
+        _table(passing, list_view)
 
 
 def _asked() -> dict[str, list[str]]:
-    """What address and widgets name, of runs that there are or not."""
-    asked = {key: st.query_params.get_all(key) for key in st.query_params}
-    names = [*asked.get("by", []), *(state.widget("by") or [])]
+    """The query parameters, and the values of the widgets, which may name what no run has any more."""
+    address = {key: st.query_params.get_all(key) for key in st.query_params}
+    names = [*address.get("by", []), *(state.widget("by") or [])]
     for key in (*widgets.LISTS, *(f"{widgets.IS}{name}" for name in names)):
-        asked[key] = [*asked.get(key, []), *(state.widget(key) or [])]
-    asked["sort"] = [*asked.get("sort", []), *([state.widget("sort")] if state.widget("sort") else [])]
-    return asked
+        address[key] = [*address.get(key, []), *(state.widget(key) or [])]
+    address["sort"] = [*address.get("sort", []), *([state.widget("sort")] if state.widget("sort") else [])]
+    return address
 
 
-def _views(shown: ListView) -> None:
-    """Views that have a name: to open, save and delete one."""
+def _views(list_view: ListView) -> None:
+    """Draw the menu of saved views: open, save, delete."""
     workspace = resources.workspace()
     with st.popover("Views", icon=":material/bookmark:"):
         try:
-            kept = run_query.saved_views(workspace)
+            saved = run_query.saved_views(workspace)
         except ConfigError as error:
             st.error(str(error))
             return
-        for view in kept:
+        for view in saved:
             with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
                 address = f"{RUNS.url()}?{urlencode(widgets.known_keys(view.parameters), doseq=True)}"
                 html.draw(f'<table class="sb"><tr><td>{html.link(view.name, address).html}</td></tr></table>')
@@ -95,17 +95,17 @@ def _views(shown: ListView) -> None:
         name = st.text_input("Save this view as", key="view-name", max_chars=run_query.LONGEST_NAME)
         if st.button("Save", key="view-save", disabled=not (name or "").strip()):
             try:
-                run_query.save_view(workspace, name or "", shown.address())
+                run_query.save_view(workspace, name or "", list_view.address())
             except ConfigError as error:
                 st.error(str(error))
             else:
                 state.show_message(f"Saved the view {widgets.plain_label(name or '')}.")
                 st.rerun()
-        st.caption("The address says all of a view too: copy it to pass it on.")
+        st.caption("The address of this page holds the whole view: copy it to share the view.")
 
 
 def _devices() -> None:
-    """Who holds what; looked at only while it is open."""
+    """Draw which run holds which devices; read only while the section is open."""
     with (fold := st.expander("Devices", key="devices", icon=":material/memory:", on_change="rerun")):
         if fold.open:
             st.fragment(_show_devices, run_every=DEVICES_EVERY_S)()
@@ -116,7 +116,7 @@ def _show_devices() -> None:
 
 
 def _living() -> list[RunView]:
-    """Runs that run, then those that wait, in the order in which they will start; LIVE_SHOWN at most."""
+    """The running runs, then the waiting ones in the order in which they will start; LIVE_SHOWN at most."""
     workspace, reader = resources.workspace(), resources.reader()
     records = []
     for status, most in (("RUNNING", LIVE_SHOWN), ("SCHEDULED", MOST_WAITING)):
@@ -126,9 +126,9 @@ def _living() -> list[RunView]:
     return data.next_first([view for view in views if not view.ended])[:LIVE_SHOWN]
 
 
-def _show_living(known: list[str]) -> None:
-    living = _living() if known else []
-    if [view.id for view in living] != known:
+def _show_living(ids: list[str]) -> None:
+    living = _living() if ids else []
+    if [view.id for view in living] != ids:
         st.rerun()
     if not living:
         return
@@ -148,7 +148,7 @@ def _show_living(known: list[str]) -> None:
 
 
 def _acts(view: RunView, job: JobFolder, waiting: list[str]) -> None:
-    """Stop; of several that wait also who starts before whom."""
+    """Draw Stop and, if several runs wait, the buttons that move this one in the queue."""
     if len(waiting) > 1 and view.id in waiting:
         for word, icon, way, end in MOVES:
             key = f"{way}-{view.id}"
@@ -166,30 +166,30 @@ def _acts(view: RunView, job: JobFolder, waiting: list[str]) -> None:
         st.rerun(scope="fragment")
 
 
-def _groups(records: Sequence[RunRecord], shown: ListView) -> None:
-    """A row for each group; a click on one shows its runs."""
-    groups = run_query.groups(records, shown.group, shown.columns)
+def _groups(records: Sequence[RunRecord], list_view: ListView) -> None:
+    """Draw a row for each group; a click on one shows its runs."""
+    groups = run_query.groups(records, list_view.group, list_view.columns)
     with st.container(key="groups"):
-        key = f"groups-{shown.group}-{_digest(records)}"
-        opened = table.group_table(groups, shown.group, shown.columns, key)
+        key = f"groups-{list_view.group}-{_digest(records)}"
+        opened = table.group_table(groups, list_view.group, list_view.columns, key)
     if opened is not None:
-        value = opened.value if shown.group == "state" else [opened.value]
-        state.remember(OPENED, {shown.group: value, "group": widgets.NO_GROUP})
+        value = opened.value if list_view.group == "state" else [opened.value]
+        state.remember(OPENED, {list_view.group: value, "group": widgets.NO_GROUP})
         st.rerun()
-    html.draw(f'<span class="sb-dim">{escape(_counted(records, shown))} Click a group to see its runs.</span>')
+    html.draw(f'<span class="sb-dim">{escape(_counted(records, list_view))} Click a group to see its runs.</span>')
 
 
-def _table(records: Sequence[RunRecord], shown: ListView) -> None:
-    number = _page_number(shown)
+def _table(records: Sequence[RunRecord], list_view: ListView) -> None:
+    number = _page_number(list_view)
     if (number - 1) * PER_PAGE >= len(records):
         number = 1  # beyond the last one
     workspace = resources.workspace()
     views = data.views(workspace, records[(number - 1) * PER_PAGE : number * PER_PAGE], resources.waiting_reasons)
     bar = st.container(horizontal=True, vertical_alignment="center", key="table-actions")
-    ticked = table.run_table(views, f"runs-{_digest([view.record for view in views])}", shown.columns)
+    ticked = table.run_table(views, f"runs-{_digest([view.record for view in views])}", list_view.columns)
     with bar:
-        _actions([view for view in views if view.id in ticked], _counted(records, shown))
-        st.download_button("CSV", partial(_csv, records, shown.columns), "runs.csv", "text/csv", key="runs-csv",
+        _actions([view for view in views if view.id in ticked], _counted(records, list_view))
+        st.download_button("CSV", partial(_csv, records, list_view.columns), "runs.csv", "text/csv", key="runs-csv",
                            on_click="ignore", type="tertiary", icon=":material/download:",
                            help="All runs of this list, on all its pages.")  # fmt: skip
     _pages(number, len(records))
@@ -199,11 +199,11 @@ def _csv(records: Sequence[RunRecord], columns: Sequence[str]) -> str:
     return table.as_csv(data.views(resources.workspace(), records, resources.waiting_reasons), columns)
 
 
-def _page_number(shown: ListView) -> int:
-    """Which page is asked for; another question begins with its first one."""
-    if state.recall(ASKED, shown) != shown:
+def _page_number(list_view: ListView) -> int:
+    """The page in the address; another query starts at page 1."""
+    if state.recall(ASKED, list_view) != list_view:
         st.query_params.pop("page", None)
-    state.remember(ASKED, shown)
+    state.remember(ASKED, list_view)
     return data.page_number(st.query_params.get("page", "1"))
 
 
@@ -211,9 +211,9 @@ def _digest(records: Sequence[RunRecord]) -> str:
     return hashlib.sha256("".join(record.id for record in records).encode()).hexdigest()[:12]
 
 
-def _counted(records: Sequence[RunRecord], shown: ListView) -> str:
+def _counted(records: Sequence[RunRecord], list_view: ListView) -> str:
     """`12 runs: notebook first-steps.`"""
-    narrowed = shown.filter_words()
+    narrowed = list_view.filter_words()
     return f"{plural(len(records), 'run')}{f': {narrowed}' if narrowed else ''}."
 
 
@@ -259,7 +259,7 @@ NAMED = 8
 
 
 def ask_delete(views: Sequence[RunView]) -> NoReturn:
-    """Opens the dialog about deleting these runs."""
+    """Open the dialog that deletes these runs."""
     dialogs.ask(f"Delete {plural(len(views), 'run')}?", partial(_delete_dialog, views))
 
 
@@ -269,7 +269,7 @@ def _delete_dialog(views: Sequence[RunView]) -> None:
     st.text("\n".join([*titles[:NAMED], *more]))
     st.markdown(
         "This removes their logs and checkpoints. MLflow keeps their entries among its deleted runs. "
-        "What they had locked of claims goes with them."
+        "The claim locks that they hold are deleted too."
     )
     if any(not view.ended for view in views):
         st.caption("Queued and running runs stay: stop them first.")

@@ -1,6 +1,4 @@
-"""What runs have recorded, read back: files in a job's folder or in the store; and a reader that keeps what has
-ended.
-"""
+"""Reading what runs have recorded, from a job's folder or from the store; and readers with a cache."""
 
 import tempfile
 import threading
@@ -28,10 +26,12 @@ def samples_picture(reader: RunReader, run_id: str) -> bytes | None:
 
 
 def read_artifact(reader: RunReader, run_id: str, name: str) -> bytes | None:
-    """A file of the run's root folder; 1 ms in a local store, a request or two at a server. None also of one with more
-    than MOST_OWN_BYTES."""
+    """The content of a file in the run's root folder: 1 ms in a local store, a request or two at a server. None if
+    there is none, or if it is larger than MOST_OWN_BYTES."""
     client = reader.client
-    sizes = {} if leads_out(reader, run_id) else {one.path: one.file_size or 0 for one in client.list_artifacts(run_id)}
+    sizes = (
+        {} if leads_out(reader, run_id) else {file.path: file.file_size or 0 for file in client.list_artifacts(run_id)}
+    )
     if sizes.get(name, MOST_OWN_BYTES + 1) > MOST_OWN_BYTES:
         return None
     with tempfile.TemporaryDirectory(prefix="scalebook-") as folder:
@@ -39,9 +39,9 @@ def read_artifact(reader: RunReader, run_id: str, name: str) -> bytes | None:
 
 
 def leads_out(reader: RunReader, run_id: str) -> bool:
-    """Whether a run of the folder's own store says that its files are elsewhere on this machine, or a link does.
+    """Whether the artifacts of a run of the folder's own store are elsewhere on this machine, by address or by a link.
 
-    The store may be a stranger's, who would have other files of this user's shown.
+    The store may come from somebody else, who could make the page show other files of this user.
     """
     workspace = Workspace.find()
     if reader.tracking_uri != sqlite_address(workspace.database):
@@ -53,13 +53,13 @@ def leads_out(reader: RunReader, run_id: str) -> bool:
 
 
 def config_text(reader: RunReader, run_id: str) -> str:
-    """The config that ran; "" where it was not recorded."""
+    """The config that ran; "" if it was not recorded."""
     content = read_artifact(reader, run_id, names.CONFIG_ARTIFACT)
     return "" if content is None else content.decode("utf-8", "replace")
 
 
 def pushes_in_folder(folder: Path) -> PushRecord | None:
-    """A run's pushes, as `push_recorder.py` has left them in a job's folder; None where there are none."""
+    """The record of a run's pushes that `push_recorder.py` has left in a job's folder; None without one."""
 
     def read(name: str) -> bytes | None:
         try:
@@ -71,12 +71,12 @@ def pushes_in_folder(folder: Path) -> PushRecord | None:
 
 
 def pushes_in_store(reader: RunReader, run_id: str) -> PushRecord | None:
-    """The record of a run's pushes among its artifacts; None where there is none."""
+    """The record of a run's pushes among its artifacts; None without one."""
     return _push_record(lambda name: read_artifact(reader, run_id, name))
 
 
 def _push_record(read: Callable[[str], bytes | None]) -> PushRecord | None:
-    """Runs of before `pushes.json` have the counts of staleness alone. None also where it cannot be read."""
+    """The record, or None if it cannot be read. Runs before `pushes.json` have the counts of staleness alone."""
     for name in (names.PUSHES_JSON, names.STALENESS_JSON):
         if content := read(name):
             try:
@@ -87,7 +87,7 @@ def _push_record(read: Callable[[str], bytes | None]) -> PushRecord | None:
 
 
 def workers_state(folder: Path) -> tuple[int, int] | None:
-    """Of the file in a job's folder: another one when it has grown; None where there is none."""
+    """Time and size of the workers' file in a job's folder, which change when it grows; None without one."""
     try:
         facts = (folder / names.WORKERS_JSONL).lstat()
     except OSError:
@@ -96,8 +96,8 @@ def workers_state(folder: Path) -> tuple[int, int] | None:
 
 
 def workers_in_folder(folder: Path) -> WorkerFigures:
-    """Figures of single workers (tracking/worker_figures.py) in a job's folder; none where there is no such file, or a
-    larger one than ours are."""
+    """Figures of single workers (tracking/worker_figures.py) in a job's folder; none without the file, or if it is
+    larger than LARGEST."""
     try:
         return parsed(whole(folder / names.WORKERS_JSONL, LARGEST))
     except OSError:
@@ -109,7 +109,7 @@ def workers_in_store(reader: RunReader, run_id: str) -> WorkerFigures:
 
 
 def with_workers(view: RunView, figures: WorkerFigures) -> RunView:
-    """With the figures of its workers among its metrics, as runs of earlier versions have them in MLflow."""
+    """The run with the figures of its workers among its metrics, where runs of earlier versions have them in MLflow."""
     if not figures.last:
         return view
     return replace(view, record=replace(view.record, metrics={**view.record.metrics, **figures.last}))
@@ -120,7 +120,7 @@ CURVES_KEPT = 4000  # about 20 kB each
 
 
 class CachingReader(RunReader):
-    """A reader for many visitors: keeps the curves of ended runs. Safe to use from several threads, like its parent."""
+    """A reader for many visitors that caches the curves of ended runs. Thread-safe, like its parent."""
 
     def __init__(self, tracking_uri: str) -> None:
         super().__init__(tracking_uri)
@@ -156,9 +156,9 @@ class CachingReader(RunReader):
 
     def curves(self, run_id: str, metrics: Sequence[str]) -> list[MetricCurve]:
         with self._lock:
-            kept = {metric: self._curves.get((run_id, metric)) for metric in metrics}
+            cached = {metric: self._curves.get((run_id, metric)) for metric in metrics}
             ended = run_id in self._ended
-        missing = [metric for metric, curve in kept.items() if curve is None]
+        missing = [metric for metric, curve in cached.items() if curve is None]
         read = {curve.metric: curve for curve in super().curves(run_id, missing)} if missing else {}
         if ended and read:  # as known before the reading: nothing can have been added since
             with self._lock:
@@ -166,7 +166,7 @@ class CachingReader(RunReader):
                     self._curves[run_id, metric] = curve
                 while len(self._curves) > CURVES_KEPT:
                     self._curves.popitem(last=False)
-        return [kept[metric] or read[metric] for metric in metrics]
+        return [cached[metric] or read[metric] for metric in metrics]
 
     def _note(self, records: Sequence[RunRecord]) -> None:
         with self._lock:
@@ -174,18 +174,18 @@ class CachingReader(RunReader):
 
 
 class NotebookRuns(RunReader):
-    """The runs of one notebook but for trials, read at once and not again: for all cells of a page that is drawn.
+    """A reader that reads the runs of one notebook, without trials, once: for all cells in one drawing of a page.
 
-    What is asked of its cells is answered from there; all else, and what a notebook of more than MOST_OF_NOTEBOOK runs
-    is asked, is passed on to `reader`. `known`: all runs of the store as they stand, where somebody has them.
+    It answers queries about the notebook's cells itself; all others, and those of a notebook with more than
+    MOST_OF_NOTEBOOK runs, it passes on to `reader`. `records`: all runs of the store, if the caller has them.
     """
 
-    def __init__(self, reader: RunReader, notebook: str, known: Sequence[RunRecord] | None = None) -> None:
+    def __init__(self, reader: RunReader, notebook: str, records: Sequence[RunRecord] | None = None) -> None:
         super().__init__(reader.tracking_uri)
         self.reader, self.notebook = reader, notebook
         self._all: list[RunRecord] | None = None
-        if known is not None:
-            self._all = [run for run in known if run.notebook == notebook and names.TAG_TRIAL not in run.tags][
+        if records is not None:
+            self._all = [run for run in records if run.notebook == notebook and names.TAG_TRIAL not in run.tags][
                 :MOST_OF_NOTEBOOK
             ]
 

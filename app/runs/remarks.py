@@ -1,5 +1,5 @@
-"""What a person says of runs: a note, tags, and what is better of their metric; all of it tags of MLflow's, whose own
-pages show and change them too.
+"""A person's remarks on runs: a note, tags, and the direction of a metric. All are tags in MLflow, whose own pages show
+and change them too.
 """
 
 from collections import Counter
@@ -23,12 +23,12 @@ from scalebook.training.tracking.run_reader import RunReader, RunRecord
 
 LONGEST_KEY: Final = 250
 LONGEST_VALUE: Final = 5_000
-"""Characters that MLflow takes."""
+"""Characters that MLflow accepts."""
 
 
 def retag(reader: RunReader, records: Iterable[RunRecord], add: Iterable[str], remove: Iterable[str]) -> int:
-    """Give all `records` the tags `add` and take `remove` from them; how many runs were changed. Nothing else of them
-    changes. ConfigError, before anything is written, for a tag that MLflow refuses."""
+    """Add the tags `add` to all `records` and remove `remove`; returns how many runs changed. ConfigError, before
+    anything is written, for a tag that MLflow refuses."""
     added, removed = dict(_read(tag) for tag in add if tag.strip()), dict(_read(tag) for tag in remove)
     both = sorted(added.keys() & removed.keys())
     if both:
@@ -47,7 +47,7 @@ def retag(reader: RunReader, records: Iterable[RunRecord], add: Iterable[str], r
 
 
 def write_remarks(reader: RunReader, record: RunRecord, note: str, tags: Iterable[str]) -> None:
-    """Make `record` say this and no more. A tag is a word, or `key=value`. ConfigError for one that MLflow refuses."""
+    """Replace note and tags of `record`. A tag is a word, or `key=value`. ConfigError for one that MLflow refuses."""
     wanted = dict(_read(tag) for tag in tags if tag.strip())
     if len(note) > LONGEST_VALUE:
         raise ConfigError("note", f"has {len(note):,} characters, more than {LONGEST_VALUE:,}", "Make it shorter.")
@@ -63,7 +63,7 @@ def write_remarks(reader: RunReader, record: RunRecord, note: str, tags: Iterabl
 
 
 def _read(tag: str) -> tuple[str, str]:
-    """Key and value. ConfigError for what cannot be a tag of a person's."""
+    """Key and value of a tag. ConfigError for a text that cannot be a person's tag."""
     key, _, value = (part.strip() for part in tag.partition("="))
     allowed = bool(key) and all(sign.isalnum() or sign in "_-. /:" for sign in key)
     if not allowed or len(key) > LONGEST_KEY or len(value) > LONGEST_VALUE or key.startswith(run_query.OURS):
@@ -76,7 +76,7 @@ SAVE_ALL = "tags-save"
 
 
 def show_remarks(record: RunRecord) -> None:
-    """What has been said of the run, and a button to say it."""
+    """Draw note and tags of the run, and the button that edits them."""
     note, tags = run_query.note(record), run_query.tags(record)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="remarks"):
         for tag in tags:
@@ -88,17 +88,17 @@ def show_remarks(record: RunRecord) -> None:
 
 
 def ask_remarks(record: RunRecord) -> NoReturn:
-    """Opens the dialog for the note and the tags of a run."""
+    """Open the dialog for note and tags of a run."""
     dialogs.ask("Note and tags", partial(_remarks_dialog, record))
 
 
 def ask_tags(views: Sequence[RunView]) -> NoReturn:
-    """Opens the dialog for tags of several runs."""
+    """Open the dialog for the tags of several runs."""
     dialogs.ask(f"Tags of {plural(len(views), 'run')}", partial(_tags_dialog, [view.record for view in views]))
 
 
 def _known_tags() -> set[str]:
-    """Every tag that somebody has given a run."""
+    """Every tag that a person has given to a run."""
     return {tag for run in resources.all_runs() for tag in run_query.tags(run)}
 
 
@@ -111,15 +111,15 @@ def _tags_dialog(records: Sequence[RunRecord]) -> None:
         format_func=lambda tag: f"{tag} (of {present[tag]})",
     )  # fmt: skip
     st.caption("Saved to MLflow. Notes and other tags stay.")
-    shown = " ".join(record.id for record in records)
-    if press_button("Save", SAVE_ALL, shown, type="primary", disabled=not (added or removed)):
+    stamp = " ".join(record.id for record in records)
+    if press_button("Save", SAVE_ALL, stamp, type="primary", disabled=not (added or removed)):
         _save(SAVE_ALL, lambda: _retag_all(records, added, removed))
 
 
 def _remarks_dialog(record: RunRecord) -> None:
     present = run_query.tags(record)
-    known = sorted({*present, *_known_tags()})
-    tags = st.multiselect("Tags", known, present, key="remarks-tags", accept_new_options=True,
+    choices = sorted({*present, *_known_tags()})
+    tags = st.multiselect("Tags", choices, present, key="remarks-tags", accept_new_options=True,
                           placeholder="Type a word, or key=value")  # fmt: skip
     note = st.text_area("Note", run_query.note(record), key="remarks-note", max_chars=LONGEST_VALUE)
     st.caption("Saved to MLflow. The list of runs can be filtered by them.")
@@ -138,41 +138,41 @@ def _write_one(record: RunRecord, note: str, tags: Sequence[str]) -> str:
 
 
 def _save(key: str, write: Callable[[], str]) -> None:
-    """Write, say what `write` returns, and close the dialog; a mistake is shown in it."""
+    """Call `write`, show what it returns, and close the dialog; an error is shown in the dialog."""
     try:
-        said = write()
+        toast = write()
     except ConfigError as error:
         st.error(str(error))
         return
     finally:
         state.clicks().mark_handled(key, done=False)
     resources.look_at_all_runs_anew()
-    state.show_message(said)
+    state.show_message(toast)
     dialogs.close()
     st.rerun()
 
 
 def set_direction(reader: RunReader, records: Iterable[RunRecord], metric: str, goal: Goal) -> None:
-    """Note a person's word on what is better of a metric, and the best value anew from the curve, of runs that have
-    ended: what goes on records its own."""
+    """Record the goal that a person chose for a metric of ended runs, and compute their best value from the curve
+    again. An active run records its own best value."""
     for record in records:
-        said = directions.recorded_directions([record.tags], names.TAG_GOALS) | {metric: goal}
+        goals = directions.recorded_directions([record.tags], names.TAG_GOALS) | {metric: goal}
         value = best(reader.curve(record.id, metric), goal == "min")
         if value is not None:
             reader.client.log_metric(record.id, names.best(metric), value, step=0)
-        reader.client.set_tag(record.id, names.TAG_GOALS, directions.as_tag(said))
+        reader.client.set_tag(record.id, names.TAG_GOALS, directions.as_tag(goals))
 
 
 def offer_direction(views: Sequence[RunView], key: str) -> None:
-    """What is better of the main metric, said where it is a guess, and turned by a click: of runs of one experiment
-    that have ended; nothing while one goes on, which records its own best value."""
+    """Draw whether lower or higher is better for the main metric of ended runs of one experiment, if that is a guess,
+    with a button that turns it; nothing while a run is active, since it records its own best value."""
     main = names.main_metric(name for view in views for name in view.metrics)
     if main not in names.validation_metrics(name for view in views for name in view.metrics):
         return
     if not views or not all(view.ended for view in views):
         return
-    told = directions.of_runs(main, None, [view.record.tags for view in views])
-    if goal := turn_better(main, told, key, said=True):
+    direction = directions.of_runs(main, None, [view.record.tags for view in views])
+    if goal := turn_better(main, direction, key, said=True):
         set_direction(resources.reader(), [view.record for view in views], main, goal)
         resources.look_at_all_runs_anew()
         state.clicks().mark_handled(key)

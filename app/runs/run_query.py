@@ -1,6 +1,4 @@
-"""Which runs the list shows and in which order: filters, groups, columns, over records in memory; and views with a
-name.
-"""
+"""Which runs the list shows and in which order: filters, groups and columns over records in memory; and saved views."""
 
 import math
 import statistics
@@ -21,9 +19,9 @@ from scalebook.training.tracking import directions, names, notes
 from scalebook.training.tracking.run_reader import RunRecord
 
 LONGEST_TEXT: Final = 200
-"""Characters of what is looked for."""
+"""Characters of the search text."""
 OURS: Final = ("mlflow.", "scalebook.")
-"""How tags begin that no person has given."""
+"""Prefixes of tags that no person has given."""
 
 
 def _batch(record: RunRecord) -> str:
@@ -50,7 +48,7 @@ FACETS: Final[Mapping[str, Callable[[RunRecord], str]]] = {
     "batch": _batch,
     "rate": _rate,
 }
-"""What runs are filtered and grouped by; "" where a run has none of it. The batch is that of a worker."""
+"""The values that runs are filtered and grouped by; "" if a run has none. The batch is that of a worker."""
 ORDERS: Final[Mapping[str, Callable[[RunRecord], float | str | None]]] = {
     "started": lambda record: record.started,
     "name": lambda record: record.name.lower(),
@@ -62,22 +60,22 @@ ORDERS: Final[Mapping[str, Callable[[RunRecord], float | str | None]]] = {
     "rate": lambda record: as_number(_rate(record)),
     "time": lambda record: record.ended - record.started if record.ended else None,
 }
-"""What runs are sorted by; beside these, any metric or parameter."""
+"""The values that runs are sorted by; beside these, any metric or parameter."""
 PARAMETER: Final = "params."
-"""How a parameter is written where metrics are named too, as in MLflow's own filters: `params.lr`."""
+"""Prefix that tells a parameter from a metric, as in MLflow's own filters: `params.lr`."""
 MOST_VALUES: Final = 200
-"""Of a parameter that is no number, to choose from."""
+"""Choices offered for a parameter that is not a number."""
 
 
 @dataclass(frozen=True)
 class ValueRange:
-    """Both ends belong to it; None is no end."""
+    """A range that includes both ends; None leaves an end open."""
 
     low: float | None = None
     high: float | None = None
 
     def has(self, value: float | None) -> bool:
-        """Never what is no number."""
+        """Whether the value lies in the range; None and NaN do not."""
         if value is None or math.isnan(value):
             return False
         return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
@@ -94,23 +92,23 @@ class ValueRange:
 
 @dataclass(frozen=True)
 class RunQuery:
-    """What a person asked for; each is a query parameter of the page."""
+    """What the list is asked to show; each field is a query parameter of the page."""
 
     find: str = ""
     facets: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Facet -> the values that pass; one that is empty lets all pass."""
+    """Facet -> the values that pass; an empty list lets all pass."""
     tags: Sequence[str] = ()
-    """A run passes that has all of them."""
+    """A run passes if it has all of them."""
     trials: bool = False
-    """Whether trials of searches are shown among the others."""
+    """Whether trials of searches are shown too."""
     sort: str = "started"
     down: bool = True
     tests: bool = False
-    """Whether runs are shown that only measured or tested a config, for Plan, learning rates or the largest batch."""
+    """Whether to show runs that only measured or tested a config, for Plan, learning rates or the largest batch."""
     ranges: Mapping[str, ValueRange] = field(default_factory=dict)
-    """Metric, or parameter that is a number -> where it lies in a run that passes."""
+    """Metric or numeric parameter -> the range that passes."""
     values: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Parameter -> the values that pass; one that is empty lets all pass."""
+    """Parameter -> the values that pass; an empty list lets all pass."""
 
     @property
     def narrows(self) -> bool:
@@ -121,7 +119,7 @@ class RunQuery:
 
 @dataclass(frozen=True)
 class RunGroup:
-    """The runs that have one value of a facet. `best` and `mean` are of the best values of the metric that is shown."""
+    """The runs with one value of a facet. `best` and `mean` are taken over each run's best value of the main metric."""
 
     value: str
     runs: int
@@ -129,19 +127,19 @@ class RunGroup:
     best: float | None
     mean: float | None
     columns: Mapping[str, float | None]
-    """Metric, or parameter that is a number -> its mean."""
+    """Metric or numeric parameter -> its mean."""
 
 
 def select_runs(records: Iterable[RunRecord], query: RunQuery) -> list[RunRecord]:
-    """Those that pass, in order. What has no value to be sorted by stands last, whichever way."""
+    """The records that pass, sorted. Records without the value to sort by come last in both directions."""
     passing = [record for record in records if _passes(record, query)]
     keys = {record.id: _order(record, query.sort) for record in passing}
-    known = sorted(
+    ordered = sorted(
         (record for record in passing if keys[record.id] is not None),
         key=lambda record: cast(Any, keys[record.id]),  # all of them numbers, or all words
         reverse=query.down,
     )
-    return [*known, *(record for record in passing if keys[record.id] is None)]
+    return [*ordered, *(record for record in passing if keys[record.id] is None)]
 
 
 def _order(record: RunRecord, sort: str) -> float | str | tuple[bool, float | str] | None:
@@ -153,21 +151,21 @@ def _order(record: RunRecord, sort: str) -> float | str | tuple[bool, float | st
 
 
 def value(record: RunRecord, column: str) -> float | str | None:
-    """The last value of a metric, or what a parameter was; None where the run has none."""
+    """The last value of a metric, or the value of a parameter; None if the run has none."""
     if column.startswith(PARAMETER):
         return record.params.get(column.removeprefix(PARAMETER))
     return infinite(record.metrics.get(column))
 
 
 def infinite(metric: float | None) -> float | None:
-    """MLflow keeps the largest number there is in place of infinity."""
+    """The metric, with infinity again where MLflow stores the largest float for it."""
     return math.copysign(math.inf, metric) if metric is not None and abs(metric) >= sys.float_info.max else metric
 
 
 def number(record: RunRecord, column: str) -> float | None:
-    """`value`, where that is a number."""
-    found = value(record, column)
-    return as_number(found) if isinstance(found, str) else found
+    """`value` as a number, else None."""
+    recorded = value(record, column)
+    return as_number(recorded) if isinstance(recorded, str) else recorded
 
 
 def as_number(text: str) -> float | None:
@@ -178,35 +176,35 @@ def as_number(text: str) -> float | None:
 
 
 def parameter_columns(columns: Iterable[str]) -> list[str]:
-    """The parameters among columns, without what marks them."""
+    """The names of the parameters among `columns`, without their prefix."""
     return [column.removeprefix(PARAMETER) for column in columns if column.startswith(PARAMETER)]
 
 
-def with_parameters(records: Iterable[RunRecord], known: Mapping[str, Mapping[str, str]]) -> list[RunRecord]:
-    """The runs with these parameters: name -> run's id -> value."""
-    if not known:
+def with_parameters(records: Iterable[RunRecord], parameters: Mapping[str, Mapping[str, str]]) -> list[RunRecord]:
+    """The records with `parameters` set from name -> run's id -> value."""
+    if not parameters:
         return list(records)
     return [
-        replace(record, params={name: values[record.id] for name, values in known.items() if record.id in values})
+        replace(record, params={name: values[record.id] for name, values in parameters.items() if record.id in values})
         for record in records
     ]
 
 
 def choices(values: Mapping[str, str]) -> list[str] | None:
-    """The values of a parameter to choose from, by run; None where all are numbers, which have a range."""
+    """The choices for a parameter, given its values by run; None if all are numbers, which have a range instead."""
     different = sorted(set(values.values()))
-    return None if all(as_number(one) is not None for one in different) else different[:MOST_VALUES]
+    return None if all(as_number(text) is not None for text in different) else different[:MOST_VALUES]
 
 
 def is_listed(record: RunRecord, *, trials: bool, tests: bool = False) -> bool:
-    """Whether a run stands in the list: the searches themselves have a page of their own."""
+    """Whether a run is is_listed; searches themselves never are, they have their own page."""
     if names.TAG_SEARCH in record.tags or (names.TAG_TEST in record.tags and not tests):
         return False
     return trials or names.TAG_TRIAL not in record.tags
 
 
 def purpose(record: RunRecord) -> str:
-    """What a run was for that only measured or tested a config: `measured for Plan`; "" of all others."""
+    """The purpose of a run that only measured or tested a config: `measured for Plan`; "" for all others."""
     test = record.tags.get(names.TAG_TEST, "")
     return "measured for Plan" if test == names.TEST_PLAN else f"test: {test}" if test else ""
 
@@ -227,19 +225,19 @@ def _passes(record: RunRecord, query: RunQuery) -> bool:
 
 
 def options(records: Iterable[RunRecord], facet: str) -> list[str]:
-    """The values that occur, numbers by size."""
+    """The values of a facet that occur, numbers sorted by size."""
     values = {FACETS[facet](record) for record in records} - {""}
     return sorted(values, key=lambda value: (as_number(value) is None, as_number(value) or 0.0, value))
 
 
 def metrics(records: Iterable[RunRecord]) -> list[str]:
-    """All metrics that any of the runs has, without those of single workers and of the machine."""
+    """All metrics of the runs, without those of single workers and of the machine."""
     others = ("worker_", names.SYSTEM)
     return sorted({name for record in records for name in record.metrics if not name.startswith(others)})
 
 
 def groups(records: Sequence[RunRecord], facet: str, columns: Sequence[str] = ()) -> list[RunGroup]:
-    """One for each value, in their order; those without a value last."""
+    """A group for each value of the facet, in order; the runs without a value last."""
     by_value: dict[str, list[RunRecord]] = {}
     for record in records:
         by_value.setdefault(FACETS[facet](record), []).append(record)
@@ -250,17 +248,17 @@ def groups(records: Sequence[RunRecord], facet: str, columns: Sequence[str] = ()
     ]
 
 
-def _group(value: str, mine: Sequence[RunRecord], main: str | None, columns: Sequence[str]) -> RunGroup:
-    states = Counter(record.outcome for record in mine)
-    best = _values(mine, names.best(main)) if main else []
-    lower = main is None or directions.of_runs(main, None, [record.tags for record in mine]).lower
+def _group(value: str, records: Sequence[RunRecord], main: str | None, columns: Sequence[str]) -> RunGroup:
+    states = Counter(record.outcome for record in records)
+    best = _values(records, names.best(main)) if main else []
+    lower = main is None or directions.of_runs(main, None, [record.tags for record in records]).lower
     return RunGroup(
         value=value,
-        runs=len(mine),
+        runs=len(records),
         states=", ".join(f"{count} {word}" for word, count in states.most_common()),
         best=None if not best else min(best) if lower else max(best),
         mean=statistics.fmean(best) if best else None,
-        columns={name: statistics.fmean(values) if (values := _values(mine, name)) else None for name in columns},
+        columns={name: statistics.fmean(values) if (values := _values(records, name)) else None for name in columns},
     )
 
 
@@ -274,9 +272,9 @@ def note(record: RunRecord) -> str:
 
 
 def tags(record: RunRecord) -> list[str]:
-    """What people have said of it: `good`, or `key=value` of a tag that has a value."""
-    given = ((key, value) for key, value in sorted(record.tags.items()) if not key.startswith(OURS))
-    return [f"{key}={value}" if value else key for key, value in given]
+    """The tags that people have given to a run: `good`, or `key=value` if the tag has a value."""
+    own_tags = ((key, value) for key, value in sorted(record.tags.items()) if not key.startswith(OURS))
+    return [f"{key}={value}" if value else key for key, value in own_tags]
 
 
 MOST_VIEWS: Final = 100
@@ -287,7 +285,7 @@ _LOCK = threading.Lock()  # of this server, between reading and replacing
 
 @dataclass(frozen=True)
 class SavedView:
-    """A view of the list that has a name. `address`: of the list, such as `columns=params.lr&model=MLP`."""
+    """A named view of the list. `address` is its query string, such as `columns=params.lr&model=MLP`."""
 
     name: str
     address: str
@@ -307,28 +305,28 @@ def views_file(workspace: Workspace) -> Path:
 
 
 def saved_views(workspace: Workspace) -> list[SavedView]:
-    """All of the workspace, by name; without what cannot be one. Raises Broken where the file is none of ours."""
-    kept = records.load(views_file(workspace), SavedViews) or SavedViews()
-    views = {view.name: view for view in kept.views if not view_problem(view)}
+    """All views of the workspace, sorted by name, without invalid ones. Raises Broken if the file cannot be read."""
+    saved = records.load(views_file(workspace), SavedViews) or SavedViews()
+    views = {view.name: view for view in saved.views if not view_problem(view)}
     return sorted(views.values(), key=lambda view: view.name.lower())[:MOST_VIEWS]
 
 
 def save_view(workspace: Workspace, name: str, parameters: dict[str, list[str]]) -> None:
-    """Keep a view, in place of one of the same name. ConfigError where it cannot be, or the file is broken."""
+    """Save a view; one of the same name is replaced. ConfigError for an invalid view or a broken file."""
     view = SavedView(" ".join(name.split()), urlencode(parameters, doseq=True))
     if why := view_problem(view):
         raise ConfigError("view", why, "Choose another name." if view.name == "" or len(view.name) > LONGEST_NAME
                           else "Leave something out.")  # fmt: skip
     with _LOCK:
-        others = [one for one in saved_views(workspace) if one.name != view.name]
+        others = [other for other in saved_views(workspace) if other.name != view.name]
         if len(others) >= MOST_VIEWS:
-            raise ConfigError("view", f"would be one of more than {MOST_VIEWS}", "Delete one first.")
+            raise ConfigError("view", f"exceeds the limit of {MOST_VIEWS} saved views", "Delete one first.")
         _write_views(workspace, [*others, view])
 
 
 def delete_view(workspace: Workspace, name: str) -> None:
     with _LOCK:
-        _write_views(workspace, [one for one in saved_views(workspace) if one.name != name])
+        _write_views(workspace, [other for other in saved_views(workspace) if other.name != name])
 
 
 def _write_views(workspace: Workspace, views: list[SavedView]) -> None:
@@ -337,13 +335,13 @@ def _write_views(workspace: Workspace, views: list[SavedView]) -> None:
 
 
 def view_problem(view: SavedView) -> str:
-    """Why it is no view, "" where it is one: the file may be a stranger's."""
+    """Why the view is invalid, "" if it is valid: the file may come from somebody else."""
     if not view.name.strip() or not view.name.isprintable() or len(view.name) > LONGEST_NAME:
-        return f"needs a name of 1 to {LONGEST_NAME} letters"
+        return f"needs a name of 1 to {LONGEST_NAME} characters"
     if len(view.address) > LONGEST_ADDRESS:
-        return f"has an address of more than {LONGEST_ADDRESS:,} letters"
+        return f"has an address of more than {LONGEST_ADDRESS:,} characters"
     try:
         parse_qs(view.address, max_num_fields=MOST_VIEWS)
     except ValueError:
-        return f"says more than {MOST_VIEWS} things"
+        return f"has more than {MOST_VIEWS} settings"
     return ""

@@ -1,4 +1,4 @@
-"""Runs in rows: what they are, how they stand, what came out. A tick selects, a name is a link."""
+"""The table of runs: their settings, states and results. A tick selects a run, its name is a link."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -35,10 +35,10 @@ CALLED = "called"  # of a run's address: what its link shows; see links.js
 
 
 def run_table(views: Sequence[RunView], key: str, columns: Sequence[str] = ()) -> list[str]:
-    """The table; the ids of the ticked runs, in its order. Its key must change with the set of rows, because a
-    selection is kept by position.
+    """Draw the table; returns the ids of the ticked runs, in its order. `key` must change with the set of rows, because
+    Streamlit stores the selection by position.
 
-    `columns` are metrics and parameters (`params.lr`) that have a column of their own.
+    `columns`: metrics and parameters (`params.lr`) that get a column each.
     """
     called = _called(views)
     table, config = _table(
@@ -60,16 +60,16 @@ def run_table(views: Sequence[RunView], key: str, columns: Sequence[str] = ()) -
 
 
 def as_csv(views: Sequence[RunView], columns: Sequence[str] = ()) -> str:
-    """The same table as a file, with names in place of links, and the id of each run."""
+    """The table as CSV, with names instead of links, and the id of each run."""
     table, config = _table(views, _called(views), columns)
-    shown = table[_shown(table)]
-    shown = shown.map(lambda value: ", ".join(value) if isinstance(value, list) else value)
-    titles = {name: one["label"] for name, one in config.items()}
-    return str(shown.rename(columns=titles).assign(id=[view.id for view in views]).to_csv(index=False))
+    frame = table[_shown(table)]
+    frame = frame.map(lambda value: ", ".join(value) if isinstance(value, list) else value)
+    titles = {name: column["label"] for name, column in config.items()}
+    return str(frame.rename(columns=titles).assign(id=[view.id for view in views]).to_csv(index=False))
 
 
 def _called(views: Sequence[RunView]) -> Mapping[str, str]:
-    """What runs are called where they stand together, by id."""
+    """The names of runs that are listed together, by id."""
     titles = {view.id: view.title for view in views}
     return labels([view.record for view in views], lambda record: titles[record.id])
 
@@ -79,13 +79,13 @@ def _shown(table: pd.DataFrame) -> list[str]:
 
 
 def _one(values: Sequence[Any]) -> str:
-    """What all say; "" where they differ."""
-    said = {str(value) for value in values if value}
-    return said.pop() if len(said) == 1 else ""
+    """The value that all have; "" if they differ."""
+    distinct = {str(value) for value in values if value}
+    return distinct.pop() if len(distinct) == 1 else ""
 
 
 def group_table(groups: Sequence[RunGroup], facet: str, columns: Sequence[str], key: str) -> RunGroup | None:
-    """A row for each group; returns the one whose name was clicked."""
+    """Draw a row for each group; returns the clicked one."""
     column = st.column_config
     cells: dict[str, list[Any]] = {
         "value": [group.value or "none" for group in groups],
@@ -122,7 +122,7 @@ def group_table(groups: Sequence[RunGroup], facet: str, columns: Sequence[str], 
 
 
 def _own(name: str) -> str:
-    """The key of the column of a metric or parameter; no column of ours begins so."""
+    """The key of the column of a metric or parameter, distinct from all other columns."""
     return f"metric {name}"
 
 
@@ -134,14 +134,14 @@ def _worth(name: str, values: Sequence[Any]) -> bool:
 
 
 def _told(value: Any) -> bool:
-    """Whether a cell says anything; pandas makes NaN of None among numbers."""
+    """Whether a cell has a value; pandas makes NaN of None among numbers."""
     return bool(value) if isinstance(value, list) else bool(pd.notna(value)) and value != ""
 
 
 def _table(
     views: Sequence[RunView], called: Mapping[str, str], columns: Sequence[str]
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """What stands in it, column by column in their order, and the config of each column; `called`: name by run."""
+    """The cells, column by column in their order, and the config of each column; `called`: name by run."""
     rows = [_row(view, called[view.id], columns) for view in views]
     cells = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
     config = _words_columns(style.dark())
@@ -155,7 +155,7 @@ def _table(
 
 
 def _own_column(name: str, values: list[Any]) -> tuple[Any, list[Any]]:
-    """Of a metric its last values; of a parameter what was written, as numbers where all of it are."""
+    """The column of a metric (last values) or a parameter (as written; as numbers if all are): config and cells."""
     if not name.startswith(run_query.PARAMETER):
         return number_column(name, values, help="Last value.")
     title = name.removeprefix(run_query.PARAMETER)
@@ -171,14 +171,14 @@ def _own_column(name: str, values: list[Any]) -> tuple[Any, list[Any]]:
 def _row(view: RunView, name: str, columns: Sequence[str]) -> dict[str, Any]:
     metrics = view.metrics
     metric = names.main_metric(metrics)
-    shown = replace(view.record, metrics=dict(metrics))
+    record = replace(view.record, metrics=dict(metrics))
     return {
         "name": name,
         "state": [view.state],
         "remark": view.reason
         or (f"{view.failure}: {view.cause}" if view.state == "failed" else run_query.purpose(view.record))
         or view.pruned,
-        **{_own(name): run_query.value(shown, name) for name in columns},
+        **{_own(name): run_query.value(record, name) for name in columns},
         "own": ", ".join(name for name in dict.fromkeys([metric or "", *columns]) if is_own(view.record.tags, name)),
         "metric": (metric or "").removeprefix("val/"),
         "best": metrics.get(names.best(metric)) if metric else None,
@@ -204,7 +204,7 @@ WRITTEN = {
 
 
 def _numbers(metric: str) -> dict[str, tuple[str, str, str | None]]:
-    """Title, format and help of our own columns of figures. `metric`: of all rows, "" where they differ."""
+    """Title, format and help of the fixed columns of figures. `metric`: that of all rows, "" if they differ."""
     return {
         "best": (f"Best {metric}".strip(), "%.4f", None),
         "final": ("Last", "%.4f", "Final value; of an active run, the latest."),
@@ -235,12 +235,12 @@ def _words_columns(dark: bool) -> dict[str, Any]:
 
 
 DIGIT_PX: Final = 7.2
-"""A digit, 14 px high; letters of a head are narrower on the whole."""
+"""Width of a digit 14 px high; the letters of a title are narrower on average."""
 ROOM_PX: Final = 20
-"""Left and right of what stands in a cell."""
+"""Left and right of a cell's text together."""
 LEAST_PX: Final = 75
 MOST_HEAD_PX: Final = 190
-"""Of a column for the sake of its head, which is cut on the right."""
+"""Largest width of a column for its title; a longer title is cut on the right."""
 SMALL: Final = 1e-4
 LARGE: Final = 1e7
 EXPONENT: Final = "%.4e"
@@ -249,17 +249,17 @@ EXPONENT: Final = "%.4e"
 def number_column(
     title: str, values: Sequence[float | None], *, format: str = "", help: str | None = None
 ) -> tuple[Any, list[Any]]:
-    """A column as wide as its figures (a number that does not fit is cut on its left): its config, and what stands in
-    it, the values, or text where one of them is NaN or infinite, which a column of numbers leaves empty.
+    """A column as wide as its figures (Streamlit cuts a longer number on the left): its config and its cells. The cells
+    are text if one of them is NaN or infinite, which a column of numbers leaves empty.
 
-    `format`: as `st.column_config.NumberColumn` has it, where that holds all digits.
+    `format`, as for `st.column_config.NumberColumn`, is used if it shows enough digits of all values.
     """
-    known = [float(one) for one in values if one is not None]
-    if not all(map(_is_finite, known)):
-        texts = ["" if one is None else f"{one:.5g}" if _is_finite(one) else figure(one) for one in values]
+    numbers = [float(value) for value in values if value is not None]
+    if not all(map(_is_finite, numbers)):
+        texts = ["" if value is None else f"{value:.5g}" if _is_finite(value) else figure(value) for value in values]
         return text_column(title, texts, help=help), texts
-    chosen = format if format and _holds(format, known) else fitting(known)
-    width = _column_width(title, (number_shown(chosen, one) for one in known))
+    chosen = format if format and _holds(format, numbers) else fitting(numbers)
+    width = _column_width(title, (number_shown(chosen, value) for value in numbers))
     return st.column_config.NumberColumn(title, format=chosen, help=help, width=width), list(values)
 
 
@@ -268,35 +268,35 @@ def _is_finite(value: float) -> bool:
 
 
 def text_column(title: str, values: Sequence[str], *, help: str | None = None) -> Any:
-    """A column of words that are numbers as somebody wrote them."""
+    """The config of a column of numbers that are shown as they were written."""
     return st.column_config.TextColumn(title, help=help, alignment="right", width=_column_width(title, values))
 
 
-def fitting(known: Sequence[float]) -> str:
-    """Five digits; whole numbers whole; powers of ten where a figure would be long."""
-    if all(one.is_integer() and abs(one) < 1e15 for one in known):
+def fitting(numbers: Sequence[float]) -> str:
+    """A format with five digits: whole numbers without a point, an exponent if a figure would be long."""
+    if all(value.is_integer() and abs(value) < 1e15 for value in numbers):
         return "%d"
-    sizes = [abs(one) for one in known if one]
+    sizes = [abs(value) for value in numbers if value]
     return EXPONENT if sizes and (min(sizes) < SMALL or max(sizes) >= LARGE) else "%.5g"
 
 
 def number_shown(format: str, value: float) -> str:
-    """As the browser writes it: JavaScript has no exponent from 0.000001 up to 1e21."""
+    """The text that the browser shows: JavaScript writes no exponent from 0.000001 up to 1e21."""
     if not format.endswith("g"):
         return format % value
     rounded = float(format % value)
     return f"{Decimal(repr(rounded)):f}".removesuffix(".0") if 1e-6 <= abs(rounded) < 1e21 else f"{rounded:g}"
 
 
-def _holds(format: str, known: Sequence[float]) -> bool:
-    """Whether it says enough of each value; of fixed places also whether that is not long."""
+def _holds(format: str, numbers: Sequence[float]) -> bool:
+    """Whether the format shows enough digits of each value and, with fixed places, no long number."""
     if format.endswith("g"):
         return True
     places = int(format.strip("%.f") or 0)
-    return all(one == 0 or 10 ** min(0, 2 - places) <= abs(one) < LARGE for one in known)
+    return all(value == 0 or 10 ** min(0, 2 - places) <= abs(value) < LARGE for value in numbers)
 
 
 def _column_width(title: str, texts: Any) -> int:
-    longest = max((len(one) for one in texts), default=0)
+    longest = max((len(text) for text in texts), default=0)
     head = min(MOST_HEAD_PX, round(len(title) * 6.6) + ROOM_PX)
     return max(LEAST_PX, head, round(longest * DIGIT_PX) + ROOM_PX)

@@ -1,4 +1,4 @@
-"""What the list of runs consists of, but for its table: filters, the progress of a run, who holds which devices."""
+"""The parts of the list of runs other than its table: filters, progress of a run, devices."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ from scalebook.training.tracking.run_reader import RunRecord
 
 
 def progress_bar(view: RunView, prefix: str = "") -> None:
-    """The bar of a run that has not ended, with `prefix` before its words. Nothing for an ended one."""
+    """Draw the bar of a run that has not ended, with `prefix` before its text; nothing for an ended run."""
     if not view.ended:
         st.progress(fraction(view), text=prefix + progress_words(view))
 
 
 def fraction(view: RunView) -> float:
-    """The share of the run's budget that is used up, 0 to 1; 0 where it has no end or the run has not begun."""
+    """The used share of the run's budget, 0 to 1; 0 without a limit or before the start."""
     share = view.progress.fraction if view.progress else None
     return min(max(share or 0.0, 0.0), 1.0)
 
@@ -53,18 +53,18 @@ def progress_words(view: RunView) -> str:
 
 
 FULL_C = 85.0
-"""A GPU is called hot from here on."""
+"""From this temperature on a GPU is marked as hot."""
 
 
 def devices(state: DeviceState) -> None:
-    """A row for each run that holds devices, and what is free; then a row for each GPU."""
+    """Draw a row for each run that holds devices and one for the free ones; then a row for each GPU."""
     rows = [[_who(holder), html.text(_numbers(holder.cores)), html.text(_gpus(holder))] for holder in state.held]
     rows.append([html.text("free", "dim"), html.text(_numbers(state.free_cores) or "–"),
                  html.text(_numbers(state.free_gpus) or "–")])  # fmt: skip
     html.draw(html.table(["Held by", "Cores", *(["GPUs"] if state.gpus else [])],
                          rows if state.gpus else [row[:2] for row in rows]))  # fmt: skip
     if state.elsewhere:
-        html.draw(html.table(["Machine", "Held by", "Cores", "GPUs"], _elsewhere_rows(state.elsewhere)))
+        html.draw(html.table(["Node", "Held by", "Cores", "GPUs"], _elsewhere_rows(state.elsewhere)))
     st.caption(f"Memory: {figure(state.memory_used_mb / 1000, 3)} of {figure(state.memory_mb / 1000, 3)} GB in use.")
     if state.about_gpus:
         st.caption(state.about_gpus)
@@ -82,19 +82,19 @@ def devices(state: DeviceState) -> None:
         html.draw(html.table(["GPU", "busy", "memory, GB", "temperature, °C"], gpu_rows, numeric=range(1, 4)))
 
 
-def _elsewhere_rows(machines: Sequence[NodeState]) -> list[list[html.Cell]]:
-    """The machines of the cluster: a row for each run there, and what is free."""
+def _elsewhere_rows(nodes: Sequence[NodeState]) -> list[list[html.Cell]]:
+    """The rows of the cluster's nodes: one for each run there, and one for the free devices."""
     rows = []
-    for machine in machines:
-        name = html.text(machine.name)
+    for node in nodes:
+        name = html.text(node.name)
         rows += [
             [name, _who(holder), html.text(_numbers(holder.cores)), html.text(_numbers(holder.gpus) or "–")]
-            for holder in machine.held
+            for holder in node.held
         ]
-        if machine.words:
-            rows.append([name, html.text(machine.words, "dim"), html.text("–"), html.text("–")])
+        if node.words:
+            rows.append([name, html.text(node.words, "dim"), html.text("–"), html.text("–")])
         else:
-            free = [html.text(_numbers(numbers) or "–") for numbers in (machine.free_cores, machine.free_gpus)]
+            free = [html.text(_numbers(numbers) or "–") for numbers in (node.free_cores, node.free_gpus)]
             rows.append([name, html.text("free", "dim"), *free])
     return rows
 
@@ -104,13 +104,13 @@ def _who(holder: DeviceHolder) -> html.Cell:
 
 
 def _gpus(holder: DeviceHolder) -> str:
-    """`1 (25 %)` of a GPU that it leaves room on."""
+    """The GPUs of a run: `1 (25 %)` if it uses a share of GPU 1."""
     share = f" ({holder.share:.0%})" if holder.share < 1 else ""
     return f"{_numbers(holder.gpus)}{share}" if holder.gpus else "–"
 
 
 def _gb(memory_mb: float | None) -> str:
-    """ "–" where a GPU does not tell, or has none of its own."""
+    """GB; "–" if a GPU does not report it, or has no memory of its own."""
     return f"{memory_mb / 1024:.1f}" if memory_mb is not None else "–"
 
 
@@ -129,35 +129,35 @@ KEYS: Final = ("find", "state", *LISTS, "trials", "tests", "group", "sort", "dow
 FROM: Final = "from "
 TO: Final = "to "
 IS: Final = "is "
-"""How keys of what is said of one metric or parameter begin; its name follows."""
+"""Prefixes of the query parameters about one metric or parameter; its name follows."""
 
 
 @dataclass(frozen=True)
 class ListView:
-    """What is shown, and how."""
+    """Which runs the list shows, and how."""
 
     query: RunQuery
     group: str
     """A facet, "" for single runs."""
     columns: Sequence[str]
-    """Metrics, and parameters (`params.lr`), that have a column of their own."""
+    """Metrics and parameters (`params.lr`) that have a column each."""
 
     def filter_words(self) -> str:
-        """What narrows it, in words; "" where nothing does."""
+        """The filters in words; "" without filters."""
         query = self.query
         chosen = {**query.facets, "tag": query.tags, "name": [query.find] if query.find else [], **query.values}
         words = [f"{facet} {' or '.join(values)}" for facet, values in chosen.items() if values]
         return ", ".join([*words, *(f"{name} {range_.words}" for name, range_ in query.ranges.items() if range_)])
 
     def named(self) -> list[str]:
-        """The metrics and parameters that it asks for."""
+        """The metrics and parameters that the list needs."""
         return list(dict.fromkeys([*self.columns, *self.query.ranges, *self.query.values, self.query.sort]))
 
     def address(self) -> dict[str, list[str]]:
-        """As the address says it, without what is so anyway."""
+        """The query parameters of this list, without defaults."""
         query = self.query
         state = [ANY, *query.facets.get("state", [])][-1]
-        said: dict[str, list[str]] = {
+        parameters: dict[str, list[str]] = {
             "find": [query.find],
             "state": [state] if state != ANY else [],
             **{facet: list(query.facets.get(facet, [])) for facet in LABELS},
@@ -173,7 +173,7 @@ class ListView:
             "sort": [query.sort] if query.sort != "started" else [],
             "down": [] if query.down else ["false"],
         }
-        return {key: values for key, values in said.items() if any(values)}
+        return {key: values for key, values in parameters.items() if any(values)}
 
 
 def _end(value: float | None) -> list[str]:
@@ -181,7 +181,7 @@ def _end(value: float | None) -> list[str]:
 
 
 def known_keys(address: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
-    """What of an address that may say anything is of this list."""
+    """The query parameters that belong to this list; an address may have any others."""
     ways = (FROM, TO, IS)
     return {key: values for key, values in address.items() if key in KEYS or key.startswith(ways)}
 
@@ -189,14 +189,14 @@ def known_keys(address: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]
 def filters(
     records: Sequence[RunRecord],
     states: Sequence[str],
-    asked: Mapping[str, Sequence[str]],
+    address: Mapping[str, Sequence[str]],
     parameters: Sequence[str],
     values: Callable[[str], Mapping[str, str]],
 ) -> ListView:
-    """The widgets that say which runs are listed, in which order and with which columns, all of it in the address.
+    """Draw the widgets that choose runs, order and columns; the address holds their values.
 
-    `asked` is what the address says, which may be of runs that are not there any more. `parameters`: the names of all;
-    `values` of one of them, by run.
+    `address` holds the query parameters, which may name values that no run has any more. `parameters`: the names of
+    all parameters; `values` returns the values of one of them, by run.
     """
     metrics = run_query.metrics(records)
     names = [*metrics, *(f"{PARAMETER}{name}" for name in parameters)]
@@ -211,17 +211,17 @@ def filters(
         facets = {}
         for place, (facet, label) in zip(st.columns(2) * 3, {**LABELS, "tag": "Tags"}.items(), strict=True):
             with place:
-                facets[facet] = _several(label, facet, offered[facet], asked)
+                facets[facet] = _several(label, facet, offered[facet], address)
         tags = facets.pop("tag")
-        by = _several("Metric or parameter", "by", names, asked, "Metrics count by their last value.")
-        ranges, chosen = _of_each(by, asked, values)
+        by = _several("Metric or parameter", "by", names, address, "Metrics count by their last value.")
+        ranges, chosen = _of_each(by, address, values)
         trials = st.toggle("Show trials of searches", key="trials", bind="query-params")
         tests = st.toggle("Show measurements and tests", key="tests", bind="query-params",
                           help="Runs that Plan, learning-rate tests and largest-batch tests made.")  # fmt: skip
     with st.popover("Columns", icon=":material/view_column:"):
-        columns = _several("Metrics and parameters", "columns", names, asked)
+        columns = _several("Metrics and parameters", "columns", names, address)
         group = st.selectbox("Group by", [NO_GROUP, *FACETS], key="group", bind="query-params")
-        orders = list(dict.fromkeys([*run_query.ORDERS, *names, *asked.get("sort", ())]))
+        orders = list(dict.fromkeys([*run_query.ORDERS, *names, *address.get("sort", ())]))
         sort = st.selectbox(
             "Sort by", orders, key="sort", bind="query-params", help="Metrics sort by their last value."
         )
@@ -233,16 +233,17 @@ def filters(
 
 
 def _of_each(
-    names: Sequence[str], asked: Mapping[str, Sequence[str]], values: Callable[[str], Mapping[str, str]]
+    names: Sequence[str], address: Mapping[str, Sequence[str]], values: Callable[[str], Mapping[str, str]]
 ) -> tuple[dict[str, ValueRange], dict[str, Sequence[str]]]:
-    """Of each metric or parameter the two ends of a range; the values of a parameter that is no number."""
+    """Draw the filter of each metric or parameter: two ends of a range, or the values of a parameter that is not
+    numeric."""
     ranges: dict[str, ValueRange] = {}
     chosen: dict[str, Sequence[str]] = {}
     for name in names:
         parameter = name.removeprefix(PARAMETER)
         words = run_query.choices(values(parameter)) if name.startswith(PARAMETER) else None
         if words is not None:
-            chosen[name] = _several(parameter, f"{IS}{name}", words, asked)
+            chosen[name] = _several(parameter, f"{IS}{name}", words, address)
             continue
         with st.container(horizontal=True, vertical_alignment="bottom"):
             low = number_box(f"{plain_label(name)} from", None, f"{FROM}{name}", empty="any", in_address=True)
@@ -255,13 +256,13 @@ def _of_each(
 
 
 def plain_label(text: str) -> str:
-    """In a label, which is Markdown."""
+    """The text escaped for a label, which is Markdown."""
     return "".join(f"\\{letter}" if letter in r"\`*_[]()<>:$~#!|" else letter for letter in text)
 
 
 def _several(
-    label: str, key: str, offered: Sequence[str], asked: Mapping[str, Sequence[str]], words: str | None = None
+    label: str, key: str, offered: Sequence[str], address: Mapping[str, Sequence[str]], words: str | None = None
 ) -> list[str]:
-    values = list(dict.fromkeys([*offered, *asked.get(key, ())]))
+    values = list(dict.fromkeys([*offered, *address.get(key, ())]))
     placeholder = "none" if key == "columns" else "any"
     return st.multiselect(plain_label(label), values, key=key, bind="query-params", placeholder=placeholder, help=words)

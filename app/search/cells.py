@@ -1,4 +1,4 @@
-"""A search cell of a notebook, live while its search is."""
+"""A search cell of a notebook; redraws while its search is active."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -26,9 +26,9 @@ EVERY_S = 1.0
 
 
 def show_search(stored: Stored, index: int, cell: SearchCell) -> bool:
-    """The card; drawn every second while the search runs, and once more, with the page, when it has ended.
+    """Draw the card; redraws every second while the search is active, and reruns the page when it ends.
 
-    Returns whether it goes on.
+    Returns whether the search is active.
     """
     search = _found(stored, cell)
     live = search is not None and search.live
@@ -53,8 +53,8 @@ def _card(stored: Stored, index: int, cell: SearchCell, search: SearchView | Non
         machines = machines_of(resources.workspace())
         problems = search_requests.lacking_gpus(read_search(cell.body, base, description), description, machines)
     stale = data.what_changed(search, cell.body, base, description) if search is not None and not problems else ""
-    told = [*problems, *data_path_problems(base or cell.body.get("config") or {}, description)]
-    intent = widgets.search_card(cell.name, cell.body, search, stale, _best(search), told, stored.stamp)
+    notices = [*problems, *data_path_problems(base or cell.body.get("config") or {}, description)]
+    intent = widgets.search_card(cell.name, cell.body, search, stale, _best(search), notices, stored.stamp)
     if offer_direction(stored, cell, base or cell.body.get("config") or {}):
         st.rerun()
     if intent is None:
@@ -73,8 +73,8 @@ def _card(stored: Stored, index: int, cell: SearchCell, search: SearchView | Non
 
 
 def offer_direction(stored: Stored, cell: SearchCell, config: Mapping[str, Any]) -> bool:
-    """Where it is a guess what is better of an objective, that and a button; turned, it is another search. Whether it
-    has been turned."""
+    """Draw, for each objective whose direction is a guess, the guess and a button that turns it, which makes it a new
+    search. Returns whether one was turned."""
     for name in data.without_goal(cell.body):
         key = f"better-{cell.name}-{name}"
         if goal := turn_better(name, data.better(name, config, ()), key, stored.stamp):
@@ -86,7 +86,7 @@ def offer_direction(stored: Stored, cell: SearchCell, config: Mapping[str, Any])
 
 
 def _best(search: SearchView | None) -> BestTrial | None:
-    """Value and point of the best trial so far; None before there is one."""
+    """Value and point of the best trial so far, None without one."""
     if search is None or not search.done:
         return None
     try:
@@ -97,7 +97,7 @@ def _best(search: SearchView | None) -> BestTrial | None:
 
 
 def _act(intent: str, stored: Stored, index: int, cell: SearchCell, search: SearchView | None) -> bool:
-    """Whether it has been done."""
+    """Do what the button or the menu asks for; returns whether that worked."""
     if intent in ("run", "resume"):
         return _run(stored, cell)
     if intent == "stop" and search is not None:
@@ -109,7 +109,7 @@ def _act(intent: str, stored: Stored, index: int, cell: SearchCell, search: Sear
 
 
 def _run(stored: Stored, cell: SearchCell) -> bool:
-    """Start it, or go on with the study that has the same identity, with the budget that the cell says now."""
+    """Start the search, or continue the study of the same identity with the cell's present budget."""
     try:
         data.run(resources.workspace(), stored, cell, resources.description())
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""Searches as the pages show them: how they stand, what they are to find, and what becomes of the best trial."""
+"""Searches as the pages show them: their state and objectives, their cell in words, the best trial as an experiment."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,40 +33,41 @@ from scalebook.training.tracking.directions import Direction, Goal
 from scalebook.training.tracking.run_reader import RunReader, RunRecord
 
 Body = dict[str, Any]
-"""What a search cell says."""
+"""The YAML of a search cell."""
 
 
 def better(name: str, config: Mapping[str, Any], runs: Sequence[RunRecord]) -> Direction:
-    """What is better of an objective that says nothing of it."""
+    """The direction of an objective for which the cell names none."""
     return directions.of_runs(name, None, [run.tags for run in runs], [config])
 
 
 def objectives(body: Mapping[str, Any]) -> list[str]:
-    """One name or two; a body by hand may say anything, and may name the goal: `{val/iou: max}`."""
+    """The names of one or two objectives; a body written by hand may hold anything, also a goal: `{val/iou: max}`."""
     named = body.get("objective")
     items = named if isinstance(named, list | tuple) else [named]
     return [str(next(iter(item), "") if isinstance(item, Mapping) else item) for item in items if item]
 
 
 def goal_of(body: Mapping[str, Any], name: str) -> Goal | None:
-    """What the body says is better of one of its objectives."""
+    """The goal that the body names for one of its objectives."""
     written = body.get("objective")
     items = written if isinstance(written, list | tuple) else [written]
-    return next((told[1] for item in items if (told := directions.read_metric_name(item)) and told[0] == name), None)
+    return next((pair[1] for item in items if (pair := directions.read_metric_name(item)) and pair[0] == name), None)
 
 
 def without_goal(body: Mapping[str, Any]) -> list[str]:
-    """The metrics among its objectives of which the body does not say what is better."""
+    """The metrics among the objectives for which the body names no goal."""
     return [name for name in objectives(body) if name not in AMOUNTS and goal_of(body, name) is None]
 
 
 def with_direction(body: Mapping[str, Any], name: str, goal: Goal) -> Body:
-    """The body with a person's word on what is better of one of its objectives."""
+    """The body with `goal` for one of its objectives."""
     written = body.get("objective")
     items = written if isinstance(written, list | tuple) else [written]
     names = objectives(body)
     items = [
-        directions.metric_text(name, goal) if said == name else item for said, item in zip(names, items, strict=True)
+        directions.metric_text(name, goal) if objective == name else item
+        for objective, item in zip(names, items, strict=True)
     ]
     return {**body, "objective": items[0] if len(items) == 1 else items}
 
@@ -77,17 +78,17 @@ NOT_DRIVEN: Final = "Its process has ended. Press Resume: no finished trial is l
 
 @dataclass(frozen=True)
 class BestTrial:
-    """The best trial so far in words: its value, its point."""
+    """Value and point of the best trial so far, in words."""
 
     value: str
     point: str
     is_own: bool = False
-    """Its objective is not computed from all workers' data together."""
+    """The objective is not computed from all workers' data together."""
 
 
 @dataclass(frozen=True)
 class SearchView:
-    """One search as it stands. `state` is one of SearchFolder.state's."""
+    """A search in its present state. `state` as from SearchFolder.state."""
 
     folder: SearchFolder
     request: SearchRequest
@@ -96,7 +97,7 @@ class SearchView:
     progress: SearchProgress | None
     result: SearchResult | None
     broken: str = ""
-    """What is wrong with its records; then `body` may be empty."""
+    """Why its records cannot be read; then `body` may be empty."""
 
     @property
     def id(self) -> str:
@@ -112,17 +113,17 @@ class SearchView:
 
     @property
     def standing(self) -> str:
-        """Its state in words, with how many trials failed of a search that finished."""
+        """The state in words; for a finished search with the number of failed trials."""
         return standing(self.state, self.result, self.progress)
 
     @property
     def colour(self) -> str:
-        """The style sheet's word for how it stands: a finished search of which trials failed is not green."""
+        """The style sheet's word for the state: a finished search with failed trials is not green."""
         return self.state if self.standing == self.state else "partly"
 
     @property
     def trials(self) -> int:
-        """How many were asked for."""
+        """How many trials the search is to do."""
         trials = self.body.get("trials")
         return trials if isinstance(trials, int) else (self.progress.trials if self.progress else 0)
 
@@ -132,17 +133,17 @@ class SearchView:
 
     @property
     def complete(self) -> bool:
-        """Whether it has done all that was asked for."""
+        """Whether it has finished all of its trials."""
         return self.state == "finished" and self.done >= self.trials
 
     @property
     def objective(self) -> str:
-        """The first one."""
+        """The name of the first objective."""
         return next(iter(objectives(self.body)), "")
 
     @property
     def best(self) -> str:
-        """The best value so far, "" where there is none yet."""
+        """The best value so far, "" without one."""
         return figure(self.progress.best) if self.progress else ""
 
     @property
@@ -151,7 +152,7 @@ class SearchView:
 
     @property
     def trouble(self) -> str:
-        """Why it does not go on, and what to do; "" where nothing is wrong."""
+        """Why it has ended early, and the remedy; "" if nothing is wrong."""
         if self.broken:
             return self.broken
         if self.state == "interrupted":
@@ -162,7 +163,7 @@ class SearchView:
 
 
 def view(folder: SearchFolder) -> SearchView:
-    """Read from its folder; a few small files. Broken where its request cannot be read."""
+    """The search in `folder`, read from a few small files. Raises Broken if its request cannot be read."""
     body, broken = {}, ""
     try:
         body = folder.body()
@@ -185,7 +186,7 @@ def views(workspace: Workspace, most: int) -> list[SearchView]:
 
 
 def find(workspace: Workspace, search_id: str) -> SearchView | None:
-    """The search with this id (or a beginning of it); None where there is none, or several."""
+    """The search whose id is or begins with `search_id`; None if there is none, or several."""
     try:
         return view(search_requests.find(workspace, search_id))
     except ConfigError:
@@ -193,13 +194,13 @@ def find(workspace: Workspace, search_id: str) -> SearchView | None:
 
 
 def of_cell(workspace: Workspace, notebook: str, cell: str) -> SearchView | None:
-    """The newest search of a cell; `notebook` is the file's name."""
+    """The newest search of a cell. `notebook`: name of its file."""
     folder = search_requests.of_cell(workspace, notebook, cell)
     return view(folder) if folder else None
 
 
 def base_of(notebook: Notebook, body: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The config of the experiment that a search cell names; None where it names none, or one that is gone."""
+    """The config of the experiment that a search cell names; None if it names none, or one that is gone."""
     experiment = notebook.experiment(str(body.get("experiment", "")))
     return experiment.config if experiment else None
 
@@ -207,13 +208,13 @@ def base_of(notebook: Notebook, body: Mapping[str, Any]) -> dict[str, Any] | Non
 def what_changed(
     search: SearchView, body: Mapping[str, Any], base: Mapping[str, Any] | None, description: Description
 ) -> str:
-    """As `launch.stale`."""
-    asked = search.folder.request()
-    return search_requests.what_changed(asked.identity, asked.modules, body, base, description)
+    """What has changed since the search was started, as from `search_requests.what_changed`; "" if nothing has."""
+    request = search.folder.request()
+    return search_requests.what_changed(request.identity, request.modules, body, base, description)
 
 
 def run(workspace: Workspace, stored: Stored, cell: SearchCell, description: Description) -> SearchFolder:
-    """Start the cell's search, or go on with it. ConfigError where the cell has a mistake."""
+    """Start or continue the cell's search. ConfigError if the cell has a mistake."""
     return search_requests.start(
         workspace,
         cell.body,
@@ -227,7 +228,7 @@ def run(workspace: Workspace, stored: Stored, cell: SearchCell, description: Des
 
 
 def best_of(records: Sequence[TrialRecord], spec: SearchSpec, reader: RunReader) -> BestTrial | None:
-    """The best trial so far in words; None where none has finished."""
+    """The best trial so far in words; None if none has finished."""
     record = trial_data.best(records, spec)
     if record is None:
         return None
@@ -236,7 +237,8 @@ def best_of(records: Sequence[TrialRecord], spec: SearchSpec, reader: RunReader)
 
 
 def space_words(body: Mapping[str, Any]) -> str:
-    """`batch size 16 ... 1,024 × learning rate 0.001 ... 1 (linear per 256)`; for a body that may have mistakes."""
+    """The space in words: `batch size 16 … 1,024 × learning rate 0.001 … 1 (linear per 256)`. The body may have
+    mistakes."""
     parts = []
     for name, row in mapping(body.get("space")).items():
         range_ = mapping(row)
@@ -257,12 +259,12 @@ def _short(value: Any) -> str:
 
 
 def scaling_words(body: Mapping[str, Any]) -> str:
-    """Always said, because a batch size means nothing without it."""
+    """What the batch size means: that of each worker, or of all together."""
     return "weak scaling: batch of each worker" if body.get("scaling") == "weak" else "strong scaling: global batch"
 
 
 def budget_words(body: Mapping[str, Any]) -> list[str]:
-    """`30 trials × 3 seeds`, `TPE`, `median pruner`, `20 s a run`, `exclusive`."""
+    """The budget in words: `30 trials × 3 seeds`, `TPE`, `median pruner`, `20 s a run`, `exclusive`."""
     trials, seeds = body.get("trials", 100), body.get("seeds", 1)
     sampler_ = body.get("sampler", "tpe")
     sampler = next(iter(sampler_), "tpe") if isinstance(sampler_, Mapping) else str(sampler_)
@@ -282,20 +284,20 @@ def budget_words(body: Mapping[str, Any]) -> list[str]:
 def with_best(
     notebook: Notebook, search: SearchView, record: TrialRecord, spec: SearchSpec, description: Description
 ) -> tuple[Notebook, str]:
-    """The notebook with an experiment cell of the trial's config below the search's cell; returns its name, too.
+    """The notebook with a new experiment of the trial's config below the search cell, and the experiment's name.
 
-    ConfigError where the point cannot be resolved.
+    ConfigError if the point cannot be resolved.
     """
     config = resolve(spec, record.point, description)
     name = edit.unique_name(notebook, f"{search.name}-best")
-    at, repeats = None, max(1, spec.seeds)
+    position, repeats = None, max(1, spec.seeds)
     for index, cell in enumerate(notebook.cells):
         if isinstance(cell, SearchCell) and cell.name == search.request.cell:
-            at = index + 1
+            position = index + 1
             base = notebook.experiment(str(cell.body.get("experiment", "")))
             repeats = base.repeats if base else repeats
     reached = ", ".join(
         f"{objective.name} {trial_data.reached(record, spec, i)}" for i, objective in enumerate(spec.objectives)
     )
     remark = f"Begun from trial {record.number} of {search.name}: {reached} at {trial_data.words(record, spec)}"
-    return edit.put_experiment(notebook, name, config, repeats, position=at, remark=remark), name
+    return edit.put_experiment(notebook, name, config, repeats, position=position, remark=remark), name

@@ -1,4 +1,4 @@
-"""The learning curves of all trials, by samples, so that batch sizes and strategies are compared fairly."""
+"""The learning curves of all trials over samples, so that batch sizes and strategies are compared fairly."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,38 +28,38 @@ FAR = 20
 
 
 def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Figure | None:
-    """The learning curves of all trials; None while no trial has logged anything."""
-    known = [record for record in records if record.curve]
-    if not known:
+    """The chart of all trials' learning curves; None while no trial has logged anything."""
+    with_curve = [record for record in records if record.curve]
+    if not with_curve:
         return None
     shades = range_of(records, spec)
     figure = looks.figure(dark, HEIGHT)
-    frame = _frame_of(known, spec)
-    given_up = [record for record in known if record.state in ("pruned", "infeasible", "failed")]
+    frame = _frame_of(with_curve, spec)
+    given_up = [record for record in with_curve if record.state in ("pruned", "infeasible", "failed")]
     if given_up:
         figure.add_trace(_lines(given_up, frame, looks.dim(dark), "not finished", 0.4, legend=False))
-    finished = [record for record in known if record.state == "finished"]
-    for bucket, mine in _buckets(finished, shades):
+    finished = [record for record in with_curve if record.state == "finished"]
+    for bucket, subset in _buckets(finished, shades):
         colour = looks.shade((bucket + 0.5) / BUCKETS, dark)
-        figure.add_trace(_lines(mine, frame, colour, "finished", 0.75, legend=False))
+        figure.add_trace(_lines(subset, frame, colour, "finished", 0.75, legend=False))
     for state in ("running",):
-        mine = [record for record in known if record.state == state]
-        if mine:
+        subset = [record for record in with_curve if record.state == state]
+        if subset:
             figure.add_trace(
-                _lines(mine, frame, looks.LOOKS[state].colour(dark), "running", 1.0, legend=True, width=1.6)
+                _lines(subset, frame, looks.LOOKS[state].colour(dark), "running", 1.0, legend=True, width=1.6)
             )
-    _ends(figure, known, frame, spec, dark)
-    _highlight(figure, known, frame, spec, dark)
+    _ends(figure, with_curve, frame, spec, dark)
+    _highlight(figure, with_curve, frame, spec, dark)
     _axes(figure, frame, spec, shades, dark)
     return figure
 
 
 def _buckets(finished: Sequence[TrialRecord], shades: Shades | None) -> list[tuple[int, list[TrialRecord]]]:
-    """The worst first, so that the best are drawn on top."""
+    """The trials by bucket of shade, the worst first, so that the best are drawn on top."""
     if shades is None:
         return []
     by_bucket: dict[int, list[TrialRecord]] = {}
-    values = [known if (known := value(record)) is not None else shades.worst for record in finished]
+    values = [final if (final := value(record)) is not None else shades.worst for record in finished]
     for record, shade in zip(finished, shades.of(values), strict=True):
         by_bucket.setdefault(min(int(shade * BUCKETS), BUCKETS - 1), []).append(record)
     return sorted(by_bucket.items())
@@ -67,8 +67,8 @@ def _buckets(finished: Sequence[TrialRecord], shades: Shades | None) -> list[tup
 
 @dataclass(frozen=True)
 class Frame:
-    """The range of values that the chart tells apart. Curves beyond it run along the edge, so that they do not flatten
-    the others."""
+    """The range of values that the chart shows. Curves beyond it run along its edge, so that they do not flatten the
+    others."""
 
     low: float
     high: float
@@ -78,11 +78,11 @@ class Frame:
         return np.clip(np.asarray(values, dtype=np.float64), self.low, self.high)
 
 
-def _frame_of(known: Sequence[TrialRecord], spec: SearchSpec) -> Frame:
-    """All values but the worst 3 %; where these, or trials that are far worse than most, would flatten the others to
-    less than a part in FLATTENED of the height, the values of the other trials alone."""
+def _frame_of(records: Sequence[TrialRecord], spec: SearchSpec) -> Frame:
+    """The range of all values but the worst 3 %. If trials that are far worse than most would squeeze the others below
+    1/FLATTENED of the height, the range of the other trials alone."""
     sign = 1 if spec.objectives[0].lower else -1
-    curves = [np.array([sign * each for _, each in record.curve if np.isfinite(each)]) for record in known]
+    curves = [np.array([sign * each for _, each in record.curve if np.isfinite(each)]) for record in records]
     curves = [curve for curve in curves if len(curve)]
     if not curves:
         return Frame(-np.inf, np.inf, False)
@@ -95,13 +95,13 @@ def _frame_of(known: Sequence[TrialRecord], spec: SearchSpec) -> Frame:
 
 
 def _ends_of(curves: Sequence[NDArray[np.float64]], method: Literal["linear", "lower"]) -> tuple[float, float]:
-    """Of curves of which less is better, the best value and the one that 97 % do not exceed."""
+    """The best value of the curves and their 97 % quantile; lower is better."""
     values = np.concatenate(curves)
     return float(values.min()), float(np.quantile(values, 0.97, method=method))
 
 
 def _without_far_worse(curves: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
-    """The curves whose own best is not FAR times as far beyond the median of all as that is from the best of all."""
+    """The curves whose best value is at most `median + FAR * (median - best)`, over the best values of all curves."""
     bests = np.array([curve.min() for curve in curves])
     middle = float(np.quantile(bests, 0.5, method="lower"))
     fence = middle + FAR * (middle - float(bests.min()))
@@ -109,7 +109,7 @@ def _without_far_worse(curves: Sequence[NDArray[np.float64]]) -> list[NDArray[np
 
 
 def _lines(
-    mine: Sequence[TrialRecord],
+    records: Sequence[TrialRecord],
     frame: Frame,
     colour: str,
     name: str,
@@ -118,12 +118,12 @@ def _lines(
     legend: bool,
     width: float = 1.0,
 ) -> go.Scatter:
-    """One trace for many curves: a gap (NaN) after each."""
+    """One trace for many curves, with a gap (NaN) after each."""
     x: list[float] = []
     y: list[float] = []
     custom: list[tuple[float, float]] = []
-    for record in mine:
-        xs, ys = thin([float(at) for at, _ in record.curve], [each for _, each in record.curve], POINTS)
+    for record in records:
+        xs, ys = thin([float(samples) for samples, _ in record.curve], [each for _, each in record.curve], POINTS)
         x += [*xs, np.nan]
         y += [*ys, np.nan]
         custom += [(record.number, value) for value in (*ys, np.nan)]
@@ -140,32 +140,32 @@ def _lines(
     )
 
 
-def _ends(figure: go.Figure, known: Sequence[TrialRecord], frame: Frame, spec: SearchSpec, dark: bool) -> None:
-    """A mark at the end of each curve that was stopped early or failed, of the kind that the map uses."""
+def _ends(figure: go.Figure, records: Sequence[TrialRecord], frame: Frame, spec: SearchSpec, dark: bool) -> None:
+    """Add a mark at the end of each curve, by the trial's state, as in the map."""
     for state, name in (("finished", "finished"), ("pruned", "pruned"), ("diverged", "diverged"), ("failed", "failed")):
-        mine = [record for record in known if (record.failure if state == "diverged" else record.state) == state]
-        mine = [record for record in mine if np.isfinite(record.curve[-1][1])]
-        if mine:
+        ended = [record for record in records if (record.failure if state == "diverged" else record.state) == state]
+        ended = [record for record in ended if np.isfinite(record.curve[-1][1])]
+        if ended:
             figure.add_trace(
                 go.Scatter(
-                    x=np.array([record.curve[-1][0] for record in mine], dtype=np.float32),
-                    y=frame.within([record.curve[-1][1] for record in mine]).astype(np.float32),
+                    x=np.array([record.curve[-1][0] for record in ended], dtype=np.float32),
+                    y=frame.within([record.curve[-1][1] for record in ended]).astype(np.float32),
                     mode="markers",
                     name=looks.LOOKS[name].word,
                     showlegend=name != "finished",  # each stands at the end of its line
                     marker={**looks.marker(name, dark, 5.5), "opacity": 0.8},
-                    text=[trial_data.hover(record, spec) for record in mine],
-                    customdata=[record.number for record in mine],
+                    text=[trial_data.hover(record, spec) for record in ended],
+                    customdata=[record.number for record in ended],
                     hovertemplate="%{text}<extra></extra>",
                 )
             )
 
 
-def _highlight(figure: go.Figure, known: Sequence[TrialRecord], frame: Frame, spec: SearchSpec, dark: bool) -> None:
-    winner = trial_data.best(known, spec)
+def _highlight(figure: go.Figure, records: Sequence[TrialRecord], frame: Frame, spec: SearchSpec, dark: bool) -> None:
+    winner = trial_data.best(records, spec)
     if winner is None:
         return
-    x, y = thin([float(at) for at, _ in winner.curve], [each for _, each in winner.curve], 4 * POINTS)
+    x, y = thin([float(samples) for samples, _ in winner.curve], [each for _, each in winner.curve], 4 * POINTS)
     common = {
         "x": np.array(x, dtype=np.float32),
         "y": frame.within(y).astype(np.float32),

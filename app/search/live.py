@@ -1,4 +1,4 @@
-"""One search, live: how it stands, the best so far, and what the trials tell, chart by chart."""
+"""One search, live: its state, the best trial so far, and the charts of its trials."""
 
 import streamlit as st
 
@@ -16,13 +16,13 @@ from scalebook.training.tracking.own_metrics import SIGN, WORDS
 
 EVERY_S = 2.0
 CHARTS_EVERY_S = 6.0
-"""A chart that has changed is built anew in the browser and blinks, so these change more rarely."""
+"""Charts change less often: the browser rebuilds a changed chart, which blinks."""
 TABS = ("Map", "Curves", "Parallel coordinates", "Importance", "Pareto", "Table")
 KEPT = "search-intent"
 
 
 def show(folder: SearchFolder) -> TrialIntent | None:
-    """The whole view; what was pressed in it: ("use", number of a trial), ("open", id of a run) or None."""
+    """Draw the view; returns what was clicked: ("use", number of a trial), ("open", id of a run) or None."""
     live = folder.state() not in ENDED
     st.fragment(_head, run_every=EVERY_S if live else None)(folder, live)
     st.fragment(_charts, run_every=CHARTS_EVERY_S if live else None)(folder)
@@ -30,14 +30,14 @@ def show(folder: SearchFolder) -> TrialIntent | None:
 
 
 def _pressed(intent: TrialIntent | None) -> None:
-    """A fragment returns nothing to the page: the page is drawn anew, and `show` hands out what was pressed."""
+    """Store a click and rerun the page, whose `show` returns it: a fragment itself returns nothing to the page."""
     if intent is not None:
         state.remember(KEPT, intent)
         st.rerun()
 
 
 def _picked(chart: str, records: list[TrialRecord], number: int | None) -> None:
-    """A click on a trial's mark opens its run, of several seeds the first. The mark stays picked: it counts once."""
+    """Open the run of a clicked mark, with several seeds the first one. The mark stays selected, so it counts once."""
     before: int | None = state.recall(f"picked-{chart}", None)
     state.remember(f"picked-{chart}", number)
     if number == before:
@@ -114,7 +114,7 @@ def _map(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> 
 
 
 def _by(folder: SearchFolder, spec: SearchSpec) -> tuple[str, ...]:
-    """Which categories have a panel each."""
+    """Draw the choice of the categories whose values get a panel each; returns them."""
     categories = landscape.categories(spec)
     if not categories:
         return ()

@@ -1,6 +1,6 @@
-"""How trials look, everywhere the same: a colour and a marker for each state, shades for values.
+"""The look of trials in all charts: a colour and a marker for each state, shades for values.
 
-States are told apart by their markers too, shades by their lightness alone, so both are clear to the colour-blind.
+Markers differ between states, and shades differ in lightness, so that both are clear to the colour-blind.
 """
 
 import math
@@ -41,10 +41,10 @@ LOOKS = {
         ("waiting", "#e2b65a", "diamond-open", 7.0),
     )
 }
-"""By `scalebook.training.search.map.landscape.KINDS`."""
+"""Looks by `scalebook.training.search.map.landscape.KINDS`."""
 LOG_TICKS = 9
 SHADES = (STOPS, ("#39303a", "#33485a", "#2d6672", "#3b8c87", "#72b38d", "#b9d68f", "#f8f3b4"))
-"""From the worst to the best, on the light and on the dark ground: towards the ground's opposite."""
+"""Shades from the worst to the best value, on a light and on a dark ground; the best contrasts most with the ground."""
 
 
 def colorscale(dark: bool) -> list[tuple[float, str]]:
@@ -64,17 +64,17 @@ def ink(dark: bool) -> str:
 
 
 def dim(dark: bool) -> str:
-    """The colour of what stands in the background."""
+    """The colour of elements in the background."""
     return "#98a4a4" if dark else "#66716f"
 
 
 def ground(dark: bool) -> str:
-    """The colour that charts are drawn on, and of outlines between markers that touch."""
+    """The background colour of charts, also of outlines between markers that touch."""
     return "#14181b" if dark else "#fbfbfa"
 
 
 def colour_axis(shades: Shades, title: str, dark: bool) -> dict[str, object]:
-    """A colour bar that is labelled with values."""
+    """A colour bar labelled with values."""
     ticks = shades.ticks()
     return {
         "cmin": 0,
@@ -82,7 +82,7 @@ def colour_axis(shades: Shades, title: str, dark: bool) -> dict[str, object]:
         "colorscale": colorscale(dark),
         "colorbar": {
             "title": {"text": title, "side": "right", "font": {"size": 12, "color": dim(dark)}},
-            "tickvals": [at for at, _ in ticks],
+            "tickvals": [position for position, _ in ticks],
             "ticktext": [label for _, label in ticks],
             "tickfont": {"size": 11.5, "color": dim(dark)},
             "thickness": 11,
@@ -110,13 +110,13 @@ def log_axis(low: float, high: float) -> dict[str, object]:
 
 
 def figure(dark: bool, height: int) -> go.Figure:
-    """An empty one in our template; hovering tells of one point."""
+    """An empty figure in our template; hovering shows a single point."""
     return go.Figure(layout={"template": charts.template(dark), "height": height, "hovermode": "closest"})
 
 
-def marker(known: str, dark: bool, size: float | None = None) -> dict[str, object]:
+def marker(kind: str, dark: bool, size: float | None = None) -> dict[str, object]:
     """The marker of one kind of trial; thin crosses are drawn by their outline alone."""
-    look = LOOKS[known]
+    look = LOOKS[kind]
     colour = look.colour(dark)
     outline = {"width": 1.8, "color": colour} if look.symbol == "x-thin" else {"width": 0.7, "color": ground(dark)}
     if look.symbol.endswith("open"):
@@ -125,8 +125,8 @@ def marker(known: str, dark: bool, size: float | None = None) -> dict[str, objec
 
 
 def numbers(values: NDArray[np.floating], digits: int = 5) -> list[object]:
-    """An array, of any shape, as lists; NaN is None. An array itself is sent packed, and what came packed is no data
-    that Plotly knows again: it is drawn twice (`chart_view`)."""
+    """An array of any shape as lists, with None for NaN. Arrays would be sent packed, and Plotly does not recognize
+    packed data as unchanged: it would draw the chart twice (`charts.draw`)."""
     rounded = np.round(values.astype(np.float64), digits).astype(object)
     rounded[np.isnan(values)] = None
     listed: list[object] = rounded.tolist()

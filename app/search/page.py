@@ -1,4 +1,4 @@
-"""All searches of the workspace, the newest first; and one of them: how it stands, what can be done with it."""
+"""The list of all searches of the workspace, and the page of one search."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -31,7 +31,7 @@ HEAD = ("Search", "Notebook", "State", "Trials", "Progress", "Best", "Objective"
 
 
 def show_list() -> None:
-    """All searches, the newest first; the living ones move."""
+    """Draw all searches, the newest first; redraws while one is active."""
     title, buttons = st.columns([1, 1], vertical_alignment="bottom")
     with title:
         page_title("Searches")
@@ -64,7 +64,7 @@ def _table(views: list[SearchView] | None) -> None:
 
 
 def _row(view: SearchView, titles: Mapping[str, str]) -> list[html.Cell]:
-    """`titles`: of the notebooks that there are, by the file's stem."""
+    """`titles`: those of all notebooks, by the stem of the file."""
     notebook = (view.request.notebook or "").removesuffix(".md")
     bar = f'<div class="sb-bar"><i class="sb-{escape(view.colour)}" style="width:{view.fraction:.1%}"></i></div>'
     return [
@@ -85,7 +85,7 @@ DELETE = "delete-chosen-searches"
 
 
 def ask_delete(ended: Sequence[SearchView]) -> NoReturn:
-    """Opens the dialog about deleting searches that have ended, the runs of their trials with them, or not."""
+    """Open the dialog that deletes ended searches, with or without the runs of their trials."""
     dialogs.ask("Delete searches?", partial(_delete_dialog, ended))
 
 
@@ -109,7 +109,7 @@ def _delete_dialog(ended: Sequence[SearchView]) -> None:
 
 
 def _delete_searches(views: Sequence[SearchView], trials: bool) -> list[str]:
-    """Why some could not be deleted."""
+    """Delete the searches; returns why some could not be deleted."""
     refused = []
     for view in views:
         try:
@@ -124,8 +124,7 @@ ACTED = "search-acted"  # how often a button of the head was pressed
 
 
 def show_one(search_id: str) -> None:
-    """One search: what it is and how it stands, what can be done with it, what its trials tell; says so where there is
-    no such search."""
+    """Draw the page of a search: settings, state, buttons, charts of its trials; or say that it does not exist."""
     search = data.find(resources.workspace(), search_id)
     if search is None:
         page_title("No such search", f"{resources.workspace().root} has no search with the id {search_id}.")
@@ -152,7 +151,7 @@ def show_one(search_id: str) -> None:
 
 
 def _links(search: SearchView) -> None:
-    """Back to all searches, and to the notebook that it stands in."""
+    """Draw the links to all searches and to the search's notebook."""
     with st.container(horizontal=True, vertical_alignment="center"):
         st.page_link(SEARCH.script, label="All searches", icon=":material/arrow_back:")
         choice = notebooks.pick(resources.workspace(), (search.request.notebook or "").removesuffix(".md"))
@@ -163,14 +162,14 @@ def _links(search: SearchView) -> None:
 
 
 def _experiment(search: SearchView) -> str:
-    """Model, data and how it is spread; the experiment's own name may have gone from the notebook."""
+    """Model, data and strategy of the searched experiment, which the notebook may not have any more."""
     config = search.body.get("config")
     words = summary(config, resources.description()) if isinstance(config, dict) else None
     return " · ".join(part for part in (words.model_and_data, words.strategy) if part) if words else ""
 
 
 def _better(search: SearchView) -> None:
-    """Where the search took a guess for what is better of an objective: in its notebook a click turns it."""
+    """Draw the objectives whose direction the search has guessed; a click turns one in the notebook."""
     config = mapping(search.body.get("config"))
     guessed = [name for name in data.without_goal(search.body) if data.better(name, config, ()).guessed]
     if not guessed:
@@ -179,7 +178,7 @@ def _better(search: SearchView) -> None:
     stored = notebooks.load(choice)[0] if choice else None
     cell = stored.notebook.search(search.request.cell or "") if stored else None
     if choice and stored and cell and cells.offer_direction(stored, cell, config):
-        state.show_message(f"{cell.name} says so in the notebook. Run it there: it is another search now.")
+        state.show_message(f"Changed {cell.name} in the notebook. It is a new search now: run it there.")
         st.switch_page(NOTEBOOK.script, query_params=NOTEBOOK.cell(choice.name, cell.name))
     open_still = data.without_goal(cell.body) if cell else []
     for name in guessed:
@@ -189,10 +188,10 @@ def _better(search: SearchView) -> None:
             st.caption(f"{name}: {direction.words}. {remedy}")
 
 
-def _title(known: SearchView) -> None:
-    """Name and state. The page is drawn anew when the state has changed."""
-    search = data.view(known.folder)
-    if search.state != known.state:
+def _title(drawn: SearchView) -> None:
+    """Draw name and state; rerun the page when the state has changed."""
+    search = data.view(drawn.folder)
+    if search.state != drawn.state:
         st.rerun()
     widgets.title(search)
 
@@ -204,13 +203,13 @@ def _buttons(search: SearchView) -> None:
     try:
         spec = resources.search_spec(search.folder)
         start = trial_data.best(resources.search_records(search.folder), spec)
-        intent, given = widgets.buttons(search, url, spec, start.point if start else {}, version)
+        intent, value = widgets.buttons(search, url, spec, start.point if start else {}, version)
     except ConfigError:
-        intent, given = widgets.buttons(search, url, None, {}, version)
+        intent, value = widgets.buttons(search, url, None, {}, version)
     if intent is None:
         return
     try:
-        _act(intent, given, search)
+        _act(intent, value, search)
     except ConfigError as error:
         state.clicks().mark_handled(widgets.KEYS[intent], done=False)
         st.error(str(error), icon=":material/error:")
@@ -221,7 +220,7 @@ def _buttons(search: SearchView) -> None:
 
 
 def _experiment_id(search: SearchView) -> str:
-    """Of its trials."""
+    """The id of the MLflow experiment that holds the search's trials."""
     if search.request.trials_experiment:
         return search.request.trials_experiment
     try:
@@ -230,7 +229,7 @@ def _experiment_id(search: SearchView) -> str:
         return "0"  # the store has been emptied; MLflow then says so itself
 
 
-def _act(intent: Intent, given: widgets.Given, search: SearchView) -> None:
+def _act(intent: Intent, value: widgets.Given, search: SearchView) -> None:
     description = resources.description()
     if intent == "stop":
         search_requests.stop(search.folder)
@@ -238,18 +237,19 @@ def _act(intent: Intent, given: widgets.Given, search: SearchView) -> None:
     elif intent == "resume":
         search_requests.resume(search.folder, description)
         state.show_message(f"Resumed {search.name}.", ":material/resume:")
-    elif intent == "add trials" and isinstance(given, int):
-        search_requests.resume(search.folder, description, trials=max(search.trials, search.done) + given)
-        state.show_message(f"Added {given} trials.", ":material/add:")
-    elif intent == "add point" and isinstance(given, dict):
-        _give(search, given)
+    elif intent == "add trials" and isinstance(value, int):
+        search_requests.resume(search.folder, description, trials=max(search.trials, search.done) + value)
+        state.show_message(f"Added {value} trials.", ":material/add:")
+    elif intent == "add point" and isinstance(value, dict):
+        _give(search, value)
 
 
 def _give(search: SearchView, point: dict[str, Any]) -> None:
-    """A study tries no point twice, so one that it knows is named instead. An ended search goes on for it."""
-    known = next((record.number for record in resources.search_records(search.folder) if record.point == point), None)
-    if known is not None:
-        state.show_message(f"Trial {known} already has this point.", ":material/info:")
+    """Add a point to the search; an ended search continues for it. If a trial already has the point, name that trial:
+    a study tries no point twice."""
+    trial = next((record.number for record in resources.search_records(search.folder) if record.point == point), None)
+    if trial is not None:
+        state.show_message(f"Trial {trial} already has this point.", ":material/info:")
         return
     search_requests.give(search.folder, [point])
     if not search.live:
@@ -258,7 +258,7 @@ def _give(search: SearchView, point: dict[str, Any]) -> None:
 
 
 def _use(search: SearchView, number: int) -> None:
-    """Write the trial's config as an experiment into the notebook, and go there; without a notebook, into the form."""
+    """Add the trial's config to the notebook as an experiment, and go there; or into the form, without a notebook."""
     record = next((record for record in resources.search_records(search.folder) if record.number == number), None)
     if record is None:
         return
@@ -274,15 +274,14 @@ def _use(search: SearchView, number: int) -> None:
         changed, name = data.with_best(notebook, search, record, spec, description)
         return changed
 
-    stored = write(notebooks.read(choice.path), put, said="")
+    stored = write(notebooks.read(choice.path), put, toast="")
     if stored is not None:
         state.show_message(f"Added {name} to the notebook: trial {number}, {trial_data.words(record, spec)}.")
         st.switch_page(NOTEBOOK.script, query_params=NOTEBOOK.cell(choice.name, name))
 
 
 def _into_form(search: SearchView, config: dict[str, object], seeds: int) -> None:
-    """For a search that was started from a file: put the config into the form, as a new experiment of the first
-    notebook."""
+    """Put the config of a search from a file into the form, as a new experiment of the first notebook."""
     choice = notebooks.pick(resources.workspace(), None)
     if choice is None:
         state.show_message("No notebook to write to: create one on the Notebook page first.", ":material/error:")

@@ -1,4 +1,4 @@
-"""Charts of trials: the best so far, the share of each dimension, two objectives, and parallel coordinates."""
+"""Charts of trials: best value so far, importance of each dimension, two objectives, parallel coordinates."""
 
 from collections.abc import Mapping, Sequence
 
@@ -24,8 +24,8 @@ BEYOND = 0.06  # share of the height beyond the worst value shown, where trials 
 
 
 def progress(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool, height: int = 230) -> go.Figure | None:
-    """How the best value fell, against the trials' numbers, by the first objective; None before the first trial has
-    ended."""
+    """The chart of the best value so far of the first objective over the trials' numbers; None before the first trial
+    ends."""
     objective = spec.objectives[0]
     shades = range_of(records, spec)
     ended = [record for record in records if record.state not in ("waiting", "running")]
@@ -36,9 +36,9 @@ def progress(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool, heigh
     floor, edge = _ends(low, high, log)
     figure = looks.figure(dark, height)
     for name in KINDS:
-        mine = [record for record in ended if kind(record) == name]
-        if mine:
-            figure.add_trace(_marks(name, mine, spec, (floor, edge), dark))
+        subset = [record for record in ended if kind(record) == name]
+        if subset:
+            figure.add_trace(_marks(name, subset, spec, (floor, edge), dark))
     figure.add_trace(_best(ended, spec, (floor, edge), dark))
     last = max(record.number for record in ended)
     figure.update_xaxes(title_text="trial", range=[-0.012 * last - 0.5, 1.012 * last + 0.5])
@@ -48,7 +48,7 @@ def progress(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool, heigh
 
 
 def _ends(best: float, worst: float, log: bool) -> tuple[float, float]:
-    """The ends of the axis: a little beyond the best value, and beyond the worst one that is told apart."""
+    """The ends of the axis: a little beyond the best value, and beyond the worst value shown."""
     if log:
         room = (worst / best) ** 0.08
         return best / room, worst * room
@@ -57,27 +57,27 @@ def _ends(best: float, worst: float, log: bool) -> tuple[float, float]:
 
 
 def _marks(
-    name: str, mine: Sequence[TrialRecord], spec: SearchSpec, ends: tuple[float, float], dark: bool
+    name: str, records: Sequence[TrialRecord], spec: SearchSpec, ends: tuple[float, float], dark: bool
 ) -> go.Scatter:
     low, high = sorted(ends)
     edge = ends[1]
     heights = []
-    for record in mine:
-        known = (
+    for record in records:
+        result = (
             value(record)
             if name == "finished"
             else (record.curve[-1][1] if name == "pruned" and record.curve else None)
         )
-        heights.append(edge if known is None or not np.isfinite(known) else min(max(known, low), high))
-    small = len(mine) > 300
+        heights.append(edge if result is None or not np.isfinite(result) else min(max(result, low), high))
+    small = len(records) > 300
     return go.Scatter(
-        x=[record.number for record in mine],
+        x=[record.number for record in records],
         y=heights,
         mode="markers",
         name=looks.LOOKS[name].word,
         marker={**looks.marker(name, dark, 5 if small else 6.5), "opacity": 0.7},
-        text=[trial_data.hover(record, spec) for record in mine],
-        customdata=[record.number for record in mine],
+        text=[trial_data.hover(record, spec) for record in records],
+        customdata=[record.number for record in records],
         hovertemplate="%{text}<extra></extra>",
     )
 
@@ -88,10 +88,10 @@ def _best(ended: Sequence[TrialRecord], spec: SearchSpec, ends: tuple[float, flo
     x: list[int] = []
     y: list[float] = []
     for record in sorted(ended, key=lambda each: each.number):
-        known = value(record)
-        if known is not None and (not y or (known < y[-1] if lower else known > y[-1])):
+        result = value(record)
+        if result is not None and (not y or (result < y[-1] if lower else result > y[-1])):
             x.append(record.number)
-            y.append(known)
+            y.append(result)
     if x:
         x.append(max(record.number for record in ended))
         y.append(y[-1])
@@ -109,7 +109,7 @@ IMPORTANCE_READING = (
 
 
 def importance(shares: Mapping[str, float], dark: bool) -> go.Figure:
-    """Which dimension decides whether a trial is a good one: bars, the largest on top."""
+    """The chart of each dimension's importance: bars, the largest on top."""
     names = list(shares)[::-1]
     figure = looks.figure(dark, 92 + 44 * len(names))
     figure.add_trace(
@@ -136,7 +136,7 @@ PARETO_HEIGHT = 470
 
 
 def pareto_reading(spec: SearchSpec) -> str:
-    """One line; with one objective the seconds stand beside it as information."""
+    """The line below the Pareto chart; with a single objective the other axis is seconds."""
     if len(spec.objectives) > 1:
         return (
             "The line is the Pareto front: no other trial is better in both. Dim dots are dominated. Click a dot "
@@ -150,8 +150,8 @@ def pareto_reading(spec: SearchSpec) -> str:
 
 
 def pareto(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Figure | None:
-    """The chart of quality against cost; None before the first trial with both figures."""
-    placed = [(at, record) for record in records if (at := _place(record, spec)) is not None]
+    """The chart of quality over cost; None before the first trial with both values."""
+    placed = [(point, record) for record in records if (point := _place(record, spec)) is not None]
     if not placed:
         return None
     front = _front(placed, spec)
@@ -159,7 +159,7 @@ def pareto(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.F
     rest = [pair for pair in placed if pair[1].number not in numbers]
     figure = looks.figure(dark, PARETO_HEIGHT)
     figure.add_trace(_dots(rest, spec, dark, "dominated", looks.dim(dark), 6.5, 0.4))
-    x, y = [at[0] for at, _ in front], [at[1] for at, _ in front]
+    x, y = [point[0] for point, _ in front], [point[1] for point, _ in front]
     accent = "#0b6e75" if not dark else "#5cc3c6"
     figure.add_trace(
         go.Scatter(
@@ -169,15 +169,15 @@ def pareto(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.F
     )  # fmt: skip
     figure.add_trace(_dots(front, spec, dark, "front", accent, 10, 1.0))
     for update, name, values in (
-        (figure.update_xaxes, _names(spec)[0], [at[0] for at, _ in placed]),
-        (figure.update_yaxes, _names(spec)[1], [at[1] for at, _ in placed]),
+        (figure.update_xaxes, _names(spec)[0], [point[0] for point, _ in placed]),
+        (figure.update_yaxes, _names(spec)[1], [point[1] for point, _ in placed]),
     ):
         update(title_text=name, **_range(values))
     return figure
 
 
 def _names(spec: SearchSpec) -> tuple[str, str]:
-    """The names of the two axes: the cost across, the quality upwards."""
+    """The titles of the axes: the cost on x, the quality on y."""
     cost = spec.objectives[1].name if len(spec.objectives) > 1 else "seconds"
     return trial_data.amount(spec, cost), trial_data.amount(spec, spec.objectives[0].name)
 
@@ -195,10 +195,10 @@ def _place(record: TrialRecord, spec: SearchSpec) -> tuple[float, float] | None:
 Placed = tuple[tuple[float, float], TrialRecord]
 
 
-def _front(known: Sequence[Placed], spec: SearchSpec) -> list[Placed]:
-    """The trials that none betters in both, from the cheapest to the dearest."""
+def _front(placed: Sequence[Placed], spec: SearchSpec) -> list[Placed]:
+    """The Pareto front: the trials that no other beats in both values, the cheapest first."""
     across, up = _lower(spec)
-    ranked = sorted(known, key=lambda pair: (pair[0][0] if across else -pair[0][0], pair[0][1] if up else -pair[0][1]))
+    ranked = sorted(placed, key=lambda pair: (pair[0][0] if across else -pair[0][0], pair[0][1] if up else -pair[0][1]))
     front: list[Placed] = []
     for pair in ranked:
         if not front or (pair[0][1] < front[-1][0][1] if up else pair[0][1] > front[-1][0][1]):
@@ -207,23 +207,22 @@ def _front(known: Sequence[Placed], spec: SearchSpec) -> list[Placed]:
 
 
 def _dots(
-    mine: Sequence[Placed], spec: SearchSpec, dark: bool, name: str, colour: str, size: float, opacity: float
+    placed: Sequence[Placed], spec: SearchSpec, dark: bool, name: str, colour: str, size: float, opacity: float
 ) -> go.Scatter:
     return go.Scatter(
-        x=[at[0] for at, _ in mine],
-        y=[at[1] for at, _ in mine],
+        x=[point[0] for point, _ in placed],
+        y=[point[1] for point, _ in placed],
         mode="markers",
         name=name,
         marker={"size": size, "color": colour, "opacity": opacity, "line": {"width": 0.7, "color": looks.ground(dark)}},
-        text=[trial_data.hover(record, spec) for _, record in mine],
-        customdata=[record.number for _, record in mine],
+        text=[trial_data.hover(record, spec) for _, record in placed],
+        customdata=[record.number for _, record in placed],
         hovertemplate="%{text}<extra></extra>",
     )
 
 
 def _range(values: Sequence[float]) -> dict[str, object]:
-    """An axis range that contains all values; logarithmic where they span much, so that the worst do not flatten the
-    rest."""
+    """An axis that contains all values; logarithmic if they span much, so that the worst do not flatten the rest."""
     low, high = min(values), max(values)
     if low == high:
         return {}
@@ -239,20 +238,20 @@ PARALLEL_READING = (
     "filter; drag an axis name to move it."
 )
 PARALLEL_HEIGHT = 470
-MISSING = -0.12  # where lines end that have no value on an axis
+MISSING = -0.12  # position of a line without a value on an axis
 ASIDE = 0.025  # of an axis
-BAD = -0.14  # the colour of trials that could not run, beyond the worst shade: what is drawn first lies below
+BAD = -0.14  # colour value of trials that could not run, beyond the worst shade; drawn first, so below the others
 BAD_COLOURS = ("#e3c3d6", "#573f50")  # those of a diverged trial, dim: there may be hundreds
 
 
 def parallel(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Figure | None:
-    """An axis for each dimension, a line for each finished or infeasible trial, coloured by its value; the latter end
-    above or below the last axis. None before the first of them."""
+    """The chart of an axis for each dimension and a line for each finished or infeasible trial, coloured by its value;
+    an infeasible trial ends below the last axis. None before the first such trial."""
     shades = range_of(records, spec)
-    known = [record for record in records if value(record) is not None or record.state == "infeasible"]
-    if not known or shades is None:
+    drawn = [record for record in records if value(record) is not None or record.state == "infeasible"]
+    if not drawn or shades is None:
         return None
-    worst_first = sorted(known, key=lambda record: -1.0 if (v := value(record)) is None else float(shades.of([v])[0]))
+    worst_first = sorted(drawn, key=lambda record: -1.0 if (v := value(record)) is None else float(shades.of([v])[0]))
     position = np.array(
         [MISSING if (v := value(record)) is None else float(shades.of([v])[0]) for record in worst_first],
         dtype=np.float32,
@@ -260,7 +259,7 @@ def parallel(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go
     colour = np.where(position == MISSING, BAD, position)
     axes = [_axis(dimension, worst_first, spec) for dimension in spec.space] + [_values(position, spec, shades.ticks())]
     figure = looks.figure(dark, PARALLEL_HEIGHT)
-    scale_to = [((at - BAD) / (1 - BAD), each) for at, each in looks.colorscale(dark)]
+    scale_to = [((stop - BAD) / (1 - BAD), each) for stop, each in looks.colorscale(dark)]
     bad, border = BAD_COLOURS[dark], scale_to[0][0] - 0.001
     figure.add_trace(
         go.Parcoords(
@@ -279,13 +278,13 @@ def parallel(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go
     return figure
 
 
-def _axis(dimension: Dimension, mine: Sequence[TrialRecord], spec: SearchSpec) -> dict[str, object]:
+def _axis(dimension: Dimension, records: Sequence[TrialRecord], spec: SearchSpec) -> dict[str, object]:
     name = spec.called(dimension.name.rsplit(".", 1)[-1])
     if can_be_axis(dimension):
         along = scale(dimension)
-        at = [
+        places = [
             along.position(record.point[dimension.name]) if dimension.name in record.point else MISSING
-            for record in mine
+            for record in records
         ]
         ticks = along.ticks()
     else:
@@ -294,21 +293,23 @@ def _axis(dimension: Dimension, mine: Sequence[TrialRecord], spec: SearchSpec) -
         ]
         step = (1 - 2 * ASIDE) / max(len(labels) - 1, 1)
         chosen = [
-            dimension.label(record.point[dimension.name]) if dimension.name in record.point else "" for record in mine
+            dimension.label(record.point[dimension.name]) if dimension.name in record.point else ""
+            for record in records
         ]
-        at = [
+        places = [
             ASIDE + labels.index(each) * step + _aside(record.number) if each in labels else MISSING
-            for record, each in zip(mine, chosen, strict=True)
+            for record, each in zip(records, chosen, strict=True)
         ]
         ticks = [(ASIDE + i * step, label) for i, label in enumerate(labels)]
     return {
-        "label": name, "values": np.array(at, dtype=np.float32), "range": [min([-0.03, *at]), max([1.03, *at])],
+        "label": name, "values": np.array(places, dtype=np.float32),
+        "range": [min([-0.03, *places]), max([1.03, *places])],
         "tickvals": [tick for tick, _ in ticks], "ticktext": [label for _, label in ticks],
     }  # fmt: skip
 
 
 def _aside(number: int) -> float:
-    """Spreads the lines of one category a little, so that it shows how many there are; the same at every drawing."""
+    """An offset that spreads the lines of one category, to show how many there are; the same in every drawing."""
     return ASIDE * (2 * (number * 0.618034 % 1.0) - 1)
 
 

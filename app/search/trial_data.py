@@ -1,4 +1,4 @@
-"""The trials of a search, in figures and words: how many there are, the best, and what each reached."""
+"""The trials of a search in figures and words: counts, the best trial, each trial's values."""
 
 import math
 import re
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 STATES = ("finished", "running", "pruned", "infeasible", "failed", "waiting")
 FEWEST = 10
-"""Finished trials below which importance is chance."""
+"""Finished trials that importance needs; with fewer it is chance."""
 UNITS = {"seconds": "s", "virtual seconds": "virtual s", "samples": "samples", "updates": "updates"}
 
 
 def counts(records: Sequence[TrialRecord]) -> dict[str, int]:
-    """Trials by state, in the order of STATES, none left out."""
+    """The number of trials in each state, in the order of STATES, also zeros."""
     by_state = Counter(str(record.state) for record in records)
     return {state: by_state[state] for state in STATES}
 
 
 def infeasible_words(records: Sequence[TrialRecord]) -> str:
-    """`12 diverged, 5 out of memory`, "" where nothing was infeasible."""
+    """The infeasible trials by failure: `12 diverged, 5 out of memory`; "" without any."""
     by_failure = Counter(record.failure or "for another reason" for record in records if record.state == "infeasible")
     return ", ".join(f"{count} {failure}" for failure, count in by_failure.most_common())
 
@@ -52,13 +52,13 @@ def best(records: Sequence[TrialRecord], spec: SearchSpec) -> TrialRecord | None
 
 
 def reached(record: TrialRecord, spec: SearchSpec, objective: int = 0) -> str:
-    """`0.2103 ± 0.0012`, with a unit where the objective has one; "" for a trial without a value."""
-    known = value(record, objective)
-    if known is None:
+    """The trial's value: `0.2103 ± 0.0012`, with the objective's unit if it has one; "" without a value."""
+    result = value(record, objective)
+    if result is None:
         return ""
     unit = UNITS.get(amount(spec, spec.objectives[objective].name), "")
     half = record.spread if objective == 0 else None
-    return f"{interval(known, half)}{f' {unit}' if unit else ''}"
+    return f"{interval(result, half)}{f' {unit}' if unit else ''}"
 
 
 def own_objectives(record: TrialRecord, spec: SearchSpec, reader: RunReader) -> list[str]:
@@ -73,12 +73,12 @@ def own_objectives(record: TrialRecord, spec: SearchSpec, reader: RunReader) -> 
 
 
 def amount(spec: SearchSpec, name: str) -> str:
-    """How an objective is called where it is read: seconds of virtual workers are virtual."""
+    """The name of an objective on the page: seconds of simulated workers are called virtual."""
     return f"virtual {name}" if name == "seconds" and spec.is_simulated else name
 
 
 def standing(progress: SearchProgress | None, records: Sequence[TrialRecord], spec: SearchSpec) -> tuple[float, str]:
-    """How far the search is, 0 to 1, and in words: `84 of 200 trials, 2 running, about 3 min 05 s left`."""
+    """The progress of the search, 0 to 1, and in words: `84 of 200 trials, 2 running, about 3 min 05 s left`."""
     done = sum(record.state not in ("running", "waiting") for record in records)
     running = sum(record.state == "running" for record in records)
     trials = max(trials_wanted(spec), done)  # the driver may not have told of trials that were added just now
@@ -91,7 +91,7 @@ def standing(progress: SearchProgress | None, records: Sequence[TrialRecord], sp
 
 
 def notes(spec: SearchSpec, progress: SearchProgress | None) -> list[str]:
-    """What one must know to read the figures: what the batch size means, whether times can be compared, the pruner."""
+    """Sentences that explain the figures: what the batch size means, whether times can be compared, the seeds."""
     sentences = []
     if any(dimension.name == "workers" for dimension in spec.space):
         sentences.append(
@@ -102,7 +102,7 @@ def notes(spec: SearchSpec, progress: SearchProgress | None) -> list[str]:
     if spec.is_simulated:
         sentences.append(time_words([True]))
     elif spec.exclusive:
-        where = "all machines" if spec.exclusive == ALL else "the machine"
+        where = "all nodes" if spec.exclusive == ALL else "the machine"
         sentences.append(f"**Exclusive**: one trial at a time, alone on {where}, so times can be compared.")
     elif any(objective.name == "seconds" for objective in spec.objectives):
         sentences.append("**Not exclusive**: trials ran side by side and slowed each other down.")
@@ -116,10 +116,10 @@ def notes(spec: SearchSpec, progress: SearchProgress | None) -> list[str]:
 
 
 def resolution(records: Sequence[TrialRecord], spec: SearchSpec) -> str:
-    """Whether the seeds tell the best trial from the next, said aloud; "" where they do or nothing is known."""
+    """A sentence if the seeds cannot distinguish the best trial from the next ones, else ""."""
     lower = spec.objectives[0].lower
-    known = [(reached_, record) for record in records if (reached_ := value(record)) is not None]
-    ranked = sorted(known, key=lambda pair: pair[0] if lower else -pair[0])
+    pairs = [(reached_, record) for record in records if (reached_ := value(record)) is not None]
+    ranked = sorted(pairs, key=lambda pair: pair[0] if lower else -pair[0])
     if len(ranked) < 2:
         return ""
     (first, best_record), (second, _) = ranked[:2]
@@ -136,7 +136,8 @@ def resolution(records: Sequence[TrialRecord], spec: SearchSpec) -> str:
 
 
 def words(record: TrialRecord, spec: SearchSpec) -> str:
-    """`batch 64, rate 0.1, async x 2`; where the rate is scaled with the batch, `rate 0.1 per 256 samples`."""
+    """The point in words: `batch 64, rate 0.1, async x 2`; if the rate scales with the batch, `rate 0.1 per 256
+    samples`."""
     text = summary(spec, record.point)
     if per_batch(spec) is None or "learning_rate" not in record.point:
         return text
@@ -145,22 +146,22 @@ def words(record: TrialRecord, spec: SearchSpec) -> str:
 
 
 def per_batch(spec: SearchSpec) -> int | None:
-    """The batch that a point's learning rate is per; None where it is applied as it stands in the point."""
+    """The reference batch of a point's learning rate; None if the rate is applied unscaled."""
     return spec.per
 
 
 def factors(records: Sequence[TrialRecord], spec: SearchSpec, description: Description) -> dict[int, float]:
-    """By the number of a trial what its learning rate was multiplied with; without those where that is not known."""
+    """The factor that scaled each trial's learning rate, by the trial's number, if it is known."""
     if spec.rate is None or per_batch(spec) is None or not spec.has("learning_rate"):
         return {}
-    known: dict[str, float | None] = {}
+    by_point: dict[str, float | None] = {}
     numbers: dict[int, float] = {}
     for record in records:
         rest = {name: value for name, value in record.point.items() if name != "learning_rate"}
         key = repr(sorted(rest.items()))  # the factor depends on all but the rate itself
-        if key not in known:
-            known[key] = _factor(record, spec, description)
-        if (factor := known[key]) is not None:
+        if key not in by_point:
+            by_point[key] = _factor(record, spec, description)
+        if (factor := by_point[key]) is not None:
             numbers[record.number] = factor
     return numbers
 
@@ -176,7 +177,7 @@ def _factor(record: TrialRecord, spec: SearchSpec, description: Description) -> 
 
 
 def hover(record: TrialRecord, spec: SearchSpec) -> str:
-    """What a chart says of one trial."""
+    """The hover text of a trial in a chart."""
     head = f"<b>trial {record.number}</b> · {escape(words(record, spec), quote=False)}"
     if record.state == "finished":
         parts = [f"{objective.name} {reached(record, spec, i)}" for i, objective in enumerate(spec.objectives)]
@@ -189,7 +190,7 @@ def hover(record: TrialRecord, spec: SearchSpec) -> str:
 
 
 CLASS: Final = re.compile(r"^(\w+(Error|Exception)|Diverged|WorkerLost|ServerLost|NodeLost|TimedOut): ")
-"""Of an exception, which says less than the failure's class; ours stand only in searches of before."""
+"""The exception's name before a cause. The failure's class says more; our own names occur in older searches only."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +200,7 @@ class TrialRow:
     number: int
     state: str
     point: dict[str, str]
-    """Labels by dimension, "" where the point says nothing."""
+    """Labels by dimension, "" if the point has no value there."""
     raw: dict[str, Any]
     """The values themselves."""
     values: tuple[float | None, ...]
@@ -211,7 +212,7 @@ class TrialRow:
 
 
 def rows(records: Sequence[TrialRecord], spec: SearchSpec, tags: Tags) -> list[TrialRow]:
-    """The rows of the table: all trials by number, as short texts and plain figures. `tags`: of those runs that have
+    """The rows of the table: all trials by number, as short texts and plain figures. `tags`: those of the runs that
     logged a metric which is not computed from all workers' data together."""
     rows_ = []
     for record in sorted(records, key=lambda trial: trial.number):
@@ -254,19 +255,19 @@ def importance(records: Sequence[TrialRecord], spec: SearchSpec) -> dict[str, fl
     lower = spec.objectives[0].lower
     study = optuna.create_study(direction="minimize" if lower else "maximize")
     distributions = {dimension.name: _distribution(finished, spec, dimension.name) for dimension in spec.space}
-    known = {name: distribution for name, distribution in distributions.items() if distribution is not None}
+    varying = {name: distribution for name, distribution in distributions.items() if distribution is not None}
     study.add_trials(
         [
             optuna.trial.create_trial(
-                params={name: _stored(spec, record, name) for name in known},
-                distributions=known,
+                params={name: _stored(spec, record, name) for name in varying},
+                distributions=varying,
                 value=value(record),
             )
             for record in finished
-            if all(name in record.point for name in known)
+            if all(name in record.point for name in varying)
         ]
     )
-    if len(study.trials) < FEWEST or not known:
+    if len(study.trials) < FEWEST or not varying:
         return None
     importances = PedAnovaImportanceEvaluator().evaluate(study)
     total = sum(importances.values())
@@ -278,12 +279,13 @@ def importance(records: Sequence[TrialRecord], spec: SearchSpec) -> dict[str, fl
 
 def _stored(spec: SearchSpec, record: TrialRecord, name: str) -> Any:
     dimension = spec.dimension(name)
-    given = record.point[name]
-    return dimension.label(given) if not dimension.ordered else given
+    raw = record.point[name]
+    return dimension.label(raw) if not dimension.ordered else raw
 
 
 def _distribution(records: Sequence[TrialRecord], spec: SearchSpec, name: str) -> "BaseDistribution | None":
-    """Wide enough for points given by hand, too; None for what does not vary."""
+    """A distribution that covers all values of the dimension, also those of points added by hand; None if the values do
+    not vary."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     dimension = spec.dimension(name)

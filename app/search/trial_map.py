@@ -1,4 +1,4 @@
-"""The map: value over two dimensions, where nothing trains, where memory ends, and the best ridge."""
+"""The map of a search: values over two dimensions, regions that could not run, the memory limit, the best ridge."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -27,11 +27,11 @@ MOST_PANELS = 9
 MANY = 150  # trials from which marks are small
 ALONG = 0.86  # of a dotted line, where its constant stands
 Trace = dict[str, Any]
-"""One of plotly's traces as it writes them: the figure is made, and checked, at once, which is three times as fast."""
+"""A trace as Plotly's JSON: the figure is then built and checked at once, which is three times as fast."""
 
 
 def reading(spec: SearchSpec, x: str, y: str, by: Sequence[str]) -> str:
-    """A line that explains the marks, and says where trials that differ in other dimensions lie on each other."""
+    """The line below the map: it explains the marks, and names the dimensions in which overlapping trials differ."""
     others = [dimension.name for dimension in spec.space if dimension.name not in (x, y, *by)]
     mixed = (
         f" Trials that differ in {', '.join(map(spoken, others))} overlap; the field is their mean." if others else ""
@@ -53,13 +53,13 @@ def draw(
     dark: bool,
     objective: int = 0,
 ) -> go.Figure:
-    """A panel for each combination of the categories `categories`; all share axes and colours."""
+    """The map, with a panel for each combination of `categories`; all panels share axes and colours."""
     colour = range_of(records, spec, objective)
     named_parts = panels(records, spec, categories) or [("", [])]
     cells = FINE if len(named_parts) == 1 else COARSE
     parts = [
-        landscape(mine, spec, x, y, colour, objective=objective, title=title, cells=cells)
-        for title, mine in named_parts
+        landscape(group, spec, x, y, colour, objective=objective, title=title, cells=cells)
+        for title, group in named_parts
     ]
     best = _best(records, spec, objective)
     across, up = scale(spec.dimension(x)), scale(spec.dimension(y))
@@ -80,14 +80,16 @@ def draw(
 def _best(records: Sequence[TrialRecord], spec: SearchSpec, objective: int) -> int | None:
     """The number of the best trial by this objective."""
     sign = 1 if spec.objectives[objective].lower else -1
-    known = [(sign * reached, record.number) for record in records if (reached := value(record, objective)) is not None]
-    return min(known)[1] if known else None
+    values = [
+        (sign * reached, record.number) for record in records if (reached := value(record, objective)) is not None
+    ]
+    return min(values)[1] if values else None
 
 
 def _layout(
     spec: SearchSpec, parts: Sequence[Landscape], columns: int, across: Scale, up: Scale, dark: bool
 ) -> dict[str, Any]:
-    """Places of the panels, their axes and titles: values and names at the left, and below the lowest of a column."""
+    """The layout of the panels: tick labels and titles stand at the left and below the lowest panel of each column."""
     rows = -(-len(parts) // columns)  # ceil
     titled = bool(parts[0].title)
     layout: dict[str, Any] = {
@@ -126,7 +128,7 @@ def _layout(
 
 
 def _axis(scale: Scale, parts: Sequence[Landscape], axis: int) -> dict[str, Any]:
-    """Plotly's axis over the whole dimension, and as far beyond it as a point added by hand lies."""
+    """Plotly's axis over the whole dimension, extended to points added by hand."""
     places = [float(row[axis]) for part in parts for mine in part.positions.values() for row in mine]
     ticks = scale.ticks()
     return {
@@ -137,7 +139,7 @@ def _axis(scale: Scale, parts: Sequence[Landscape], axis: int) -> dict[str, Any]
 
 
 def _panel(part: Landscape, spec: SearchSpec, dark: bool, legend: set[str], best: int | None) -> list[Trace]:
-    """The traces of one panel, from below to above: field, dotted lines, ridge, trials by kind, the best of all."""
+    """The traces of one panel from bottom to top: field, dotted lines, ridge, trials by kind, the best trial of all."""
     traces: list[Trace] = []
     if part.field is not None:
         traces += _refused(part.field, dark, legend)
@@ -152,18 +154,18 @@ def _panel(part: Landscape, spec: SearchSpec, dark: bool, legend: set[str], best
     if "finished" in part.trials and "finished" not in legend:
         traces.append(_finished_key(dark, legend))
     traces += [_marks(part, name, spec, dark, legend) for name in KINDS if name in part.trials and name != "waiting"]
-    for at, record in zip(part.positions["finished"], part.trials.get("finished", []), strict=True):
+    for position, record in zip(part.positions["finished"], part.trials.get("finished", []), strict=True):
         if record.number == best:
-            traces.append(_star(float(at[0]), float(at[1]), legend))
+            traces.append(_star(float(position[0]), float(position[1]), legend))
     return traces
 
 
-def _field(shown: ShadeGrid, dark: bool) -> Trace:
+def _field(grid: ShadeGrid, dark: bool) -> Trace:
     return {
         "type": "contour",
-        "x": looks.numbers(shown.x),
-        "y": looks.numbers(shown.y),
-        "z": looks.numbers(shown.shade),
+        "x": looks.numbers(grid.x),
+        "y": looks.numbers(grid.y),
+        "z": looks.numbers(grid.shade),
         "coloraxis": "coloraxis",
         "contours": {"coloring": "heatmap", "start": 0.1, "end": 0.9, "size": 0.1},
         "line": {"width": 0.5, "color": "rgba(20,24,27,0.5)" if dark else "rgba(255,255,255,0.45)"},
@@ -174,14 +176,14 @@ def _field(shown: ShadeGrid, dark: bool) -> Trace:
     }
 
 
-def _refused(shown: ShadeGrid, dark: bool, legend: set[str]) -> list[Trace]:
-    """The tint where the trials near by could not run, with its key; nothing where all could."""
-    if not shown.refused.any():
+def _refused(grid: ShadeGrid, dark: bool, legend: set[str]) -> list[Trace]:
+    """The tint of regions whose trials could not run, with its entry in the legend; none if all could run."""
+    if not grid.refused.any():
         return []
     colour = looks.LOOKS["diverged"].colour(dark)
     tint: Trace = {
-        "type": "heatmap", "x": looks.numbers(shown.x), "y": looks.numbers(shown.y),
-        "z": looks.numbers(np.where(shown.refused, 1.0, np.nan)), "colorscale": [[0, colour], [1, colour]],
+        "type": "heatmap", "x": looks.numbers(grid.x), "y": looks.numbers(grid.y),
+        "z": looks.numbers(np.where(grid.refused, 1.0, np.nan)), "colorscale": [[0, colour], [1, colour]],
         "showscale": False, "hoverinfo": "skip", "opacity": 0.2 if dark else 0.12,
     }  # fmt: skip
     marker = {"symbol": "square", "size": 11, "color": colour, "opacity": 0.35 if dark else 0.25}
@@ -191,7 +193,7 @@ def _refused(shown: ShadeGrid, dark: bool, legend: set[str]) -> list[Trace]:
 
 
 def _marks(part: Landscape, name: str, spec: SearchSpec, dark: bool, legend_names: set[str]) -> Trace:
-    places, mine = part.positions[name], part.trials[name]
+    places, trials = part.positions[name], part.trials[name]
     many = sum(len(each) for each in part.trials.values()) > MANY
     marker = looks.marker(name, dark, 6 if many else None)
     legend = _legend(name, looks.LOOKS[name].word, legend_names)
@@ -204,20 +206,20 @@ def _marks(part: Landscape, name: str, spec: SearchSpec, dark: bool, legend_name
     return {
         "type": "scatter", "mode": "markers", "marker": marker,
         "x": looks.numbers(places[:, 0]), "y": looks.numbers(places[:, 1]),
-        "text": [trial_data.hover(trial, spec) for trial in mine], "customdata": [trial.number for trial in mine],
+        "text": [trial_data.hover(trial, spec) for trial in trials], "customdata": [trial.number for trial in trials],
         "hovertemplate": "%{text}<extra></extra>", **legend,
     }  # fmt: skip
 
 
 def _finished_key(dark: bool, legend_names: set[str]) -> Trace:
-    """What a finished trial looks like in the legend: a middling one."""
+    """The legend's entry for finished trials, in a middle shade."""
     marker = {"symbol": "circle", "size": 9, "color": looks.shade(0.6, dark), "line": {"width": 0}}
     legend = _legend("finished", "finished", legend_names)
     return {"type": "scatter", "x": [None], "y": [None], "mode": "markers", "marker": marker, **legend}
 
 
 def _legend(key: str, word: str, legend: set[str]) -> Trace:
-    """A name for the legend, shown once in all panels; `legend` has the keys that are in it already."""
+    """The entry of a trace in the legend, shown once for all panels; `legend` holds the keys shown already."""
     first = key not in legend
     legend.add(key)
     return {"name": word, "legendgroup": key, "showlegend": first}
@@ -232,7 +234,7 @@ def _line(part: Landscape, dark: bool, legend: set[str]) -> Trace:
 
 
 def _iso(lines: Sequence[Iso], dark: bool, legend: set[str]) -> Trace:
-    """All of a panel in one trace, a gap after each."""
+    """All dotted lines of a panel in one trace, with a gap after each."""
     x = [end for line in lines for end in (*line.x, None)]
     y = [end for line in lines for end in (*line.y, None)]
     return {
@@ -261,7 +263,7 @@ def _star(x: float, y: float, legend: set[str]) -> Trace:
 
 
 def _edge(part: Landscape, dark: bool, place: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The memory wall: from there on a shaded band."""
+    """The memory limit: a line, and a shaded band beyond it."""
     if part.wall is None:
         return []
     colour = looks.LOOKS["out of memory"].colour(dark)
@@ -274,7 +276,7 @@ def _edge(part: Landscape, dark: bool, place: Mapping[str, str]) -> list[dict[st
 
 
 def _words(part: Landscape, dark: bool, place: Mapping[str, str]) -> list[dict[str, Any]]:
-    """What the memory wall is."""
+    """The label of the memory limit."""
     if part.wall is None:
         return []
     return [

@@ -1,4 +1,4 @@
-"""What the pages of searches consist of: the card of a search cell, the head of a search, its best trial, the table."""
+"""The parts of the pages of searches: the card of a search cell, the head of a search, its best trial, the table."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -36,14 +36,13 @@ def search_card(
     problems: Sequence[Problem],
     page: str,
 ) -> CardIntent | None:
-    """The card of a search in its notebook: its line, how far it is, the best so far, its buttons; returns what was
-    asked for.
+    """Draw the card of a search cell: its line, progress, best trial so far, buttons; returns the clicked one.
 
-    `search` is its newest search, None before the first; `stale` says what has changed since, "" where nothing has.
+    `search` is the cell's newest search, None before the first; `stale` says what has changed since, "" if nothing has.
 
-    `page` tells this state of the notebook from others.
+    `page` identifies this state of the notebook.
     """
-    intent = _head(name, search, stale, any(one.severity == "error" for one in problems), page)
+    intent = _head(name, search, stale, any(problem.severity == "error" for problem in problems), page)
     html.draw(summary(body, f"of {body['experiment']}" if body.get("experiment") else ""))
     show_problems(problems)
     if search is not None:
@@ -72,7 +71,7 @@ def _head(name: str, search: SearchView | None, stale: str, blocked: bool, page:
 
 
 def _main_button(name: str, search: SearchView | None, stale: str, blocked: bool, now: str) -> CardIntent | None:
-    """Stop while it lives, Resume where it can go on, else Run."""
+    """Draw Stop for an active search, Resume for one that ended early, else Run."""
     if search is not None and search.live:
         stopping = search.state == "stopping"
         return "stop" if press_button("Stop", f"stop-{name}", now, icon=":material/stop:", disabled=stopping) else None
@@ -91,14 +90,14 @@ def _main_button(name: str, search: SearchView | None, stale: str, blocked: bool
 
 
 def summary(body: Mapping[str, Any], what: str) -> str:
-    """What is varied over what, `what` of, what a batch size means, the budget: one line."""
+    """The HTML of one line: the space, `what` is searched, what a batch size means, the budget."""
     parts = [what, scaling_words(body), *budget_words(body)]
-    shown = [f"<b>{escape(space_words(body))}</b>", *(escape(part) for part in parts if part)]
-    return f'<div class="sb-summary">{" · ".join(shown)}</div>'
+    pieces = [f"<b>{escape(space_words(body))}</b>", *(escape(part) for part in parts if part)]
+    return f'<div class="sb-summary">{" · ".join(pieces)}</div>'
 
 
 def progress(search: SearchView) -> None:
-    """The bar of a search that has not ended: `12 of 30 trials · 2 running · about 40 s left`."""
+    """Draw the bar of an active search: `12 of 30 trials · 2 running · about 40 s left`."""
     st.progress(search.fraction, text=standing(search))
 
 
@@ -121,7 +120,7 @@ def standing(search: SearchView) -> str:
 
 
 def trouble_words(search: SearchView) -> None:
-    """Why it does not go on."""
+    """Draw why the search ended early, or how many of its trials failed."""
     if search.state == "interrupted":
         st.warning(search.trouble, icon=":material/link_off:")
     elif search.state == "failed":
@@ -144,7 +143,7 @@ def best_line(search: SearchView, best: BestTrial) -> str:
 
 Intent = Literal["stop", "resume", "add trials", "add point"]
 Given = int | dict[str, Any] | None
-"""How many trials, or the point."""
+"""The number of trials, or the point."""
 KEYS: Final[dict[Intent, str]] = {
     "stop": "search-stop",
     "resume": "search-resume",
@@ -153,18 +152,18 @@ KEYS: Final[dict[Intent, str]] = {
 }
 ENDED_EARLY: Final = ("interrupted", "stopped", "failed")
 NUMBERS: Final = ("int", "uniform", "log_uniform")
-"""Kinds of a dimension that are two ends and all between."""
+"""Kinds of dimensions that are a range between two ends."""
 MORE_TRIALS: Final = 20
 trouble = trouble_words
 
 
 def title(search: SearchView) -> None:
-    """Name and state of a search."""
+    """Draw name and state of a search."""
     html.draw(html.name(search.name, html.chip(search.colour, search.standing), page=True))
 
 
 def line(search: SearchView, experiment: str) -> None:
-    """What is searched, of which experiment, since when; in one line."""
+    """Draw one line: what is searched, of which experiment, since when."""
     began = f"{experiment} · " if experiment else ""
     html.draw(summary(search.body, f"{began}started {ago(search.request.created)}"))
 
@@ -172,15 +171,16 @@ def line(search: SearchView, experiment: str) -> None:
 def buttons(
     search: SearchView, mlflow_url: str | None, spec: SearchSpec | None, start: Mapping[str, Any], version: int
 ) -> tuple[Intent | None, Given]:
-    """What can be done with a search in its state, and a form for a point by hand.
+    """Draw the buttons that the search's state allows, and two small forms: more trials, and a point by hand; returns
+    the clicked button and the form's value.
 
-    `spec` is None where it cannot be read, `start` a point to begin from.
+    `spec` is None if it cannot be read; `start` is the first value of the point.
 
-    Another `version` makes the two forms anew, closed.
+    A new `version` makes new, closed forms.
     """
     with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center"):
         intent: Intent | None = None
-        given: Given = None
+        value: Given = None
         now = f"{search.id}.{version}.{search.state}"
         if search.live and press_button(
             "Stop", KEYS["stop"], now, icon=":material/stop:", disabled=search.state == "stopping"
@@ -193,25 +193,25 @@ def buttons(
                 more = number_box("More trials", MORE_TRIALS, f"more-trials-{version}", whole=True)
                 wrong = check_value("trials", more, Field("trials", "int", required=True, minimum=1))
                 if _given("Add", KEYS["add trials"], now, [wrong] if wrong else []) and isinstance(more, int):
-                    intent, given = "add trials", more
+                    intent, value = "add trials", more
             with st.popover("Add a point", icon=":material/add_location:", key=f"point-{version}"):
                 point, refused = _point(spec, start, f"point-{version}")
                 if _given("Try next", KEYS["add point"], now, refused):
-                    intent, given = "add point", point
+                    intent, value = "add point", point
         if mlflow_url:
             st.link_button("Trials in MLflow", mlflow_url, icon=":material/open_in_new:")
-    return intent, given
+    return intent, value
 
 
 def _given(label: str, key: str, now: str, wrong: Sequence[Problem]) -> bool:
-    """The button below a small form, off while anything in it is wrong, which is said."""
+    """Draw the problems of a small form and its button, which they disable; returns a valid click."""
     for problem in wrong:
         st.error(str(problem))
     return press_button(label, key, now, type="primary", disabled=bool(wrong)) and not wrong
 
 
 def _point(spec: SearchSpec, start: Mapping[str, Any], key: str) -> tuple[dict[str, Any], list[Problem]]:
-    """A value for each dimension, and those beyond its limits; begins near the best point so far."""
+    """Draw a field for each dimension, starting from the best point so far; returns the point and its problems."""
     point = {
         dimension.name: _value(dimension, start.get(dimension.name), f"{key}-{dimension.name}")
         for dimension in spec.space
@@ -247,7 +247,7 @@ COUNT_CHIPS = {"infeasible": "out of memory"}  # which look a state's chip has, 
 
 
 def chips(records: Sequence[TrialRecord]) -> str:
-    """A chip for each state that some trial is in, with their number; of the infeasible ones, why."""
+    """A chip with the number of trials for each state; for infeasible trials also why."""
     chips_ = []
     for state, count in trial_data.counts(records).items():
         if count or state == "finished":
@@ -264,7 +264,7 @@ def chips(records: Sequence[TrialRecord]) -> str:
 def best_trial(
     records: Sequence[TrialRecord], spec: SearchSpec, progress: SearchProgress | None, live: bool
 ) -> TrialIntent | None:
-    """The top of a live search: a bar, chips, the best so far with its buttons; the press of one as intent."""
+    """Draw the top of a search: progress bar, chips, the best trial so far and its buttons; returns the clicked one."""
     if live:
         share, words = trial_data.standing(progress, records, spec)
         st.progress(min(share, 1.0), text=words)
@@ -281,7 +281,7 @@ def best_trial(
 
 
 def _best(best: TrialRecord, spec: SearchSpec) -> str:
-    """Its figures in a row; its point gets the width that is left."""
+    """The best trial's figures in a row; its point gets the remaining width."""
     pairs = [
         (f"{'' if i else 'best '}{objective.name}", trial_data.reached(best, spec, i), "0 1 auto")
         for i, objective in enumerate(spec.objectives)
@@ -295,7 +295,7 @@ def _best(best: TrialRecord, spec: SearchSpec) -> str:
 
 
 def trial_buttons(record: TrialRecord, key: str, *, primary: bool) -> TrialIntent | None:
-    """**Use this configuration** and **Open run**; with several seeds the latter is a menu."""
+    """Draw **Use this configuration** and **Open run**, which is a menu with several seeds."""
     intent: TrialIntent | None = None
     if st.button(
         "Use this configuration",
@@ -316,7 +316,7 @@ def trial_buttons(record: TrialRecord, key: str, *, primary: bool) -> TrialInten
 
 
 def notes(records: Sequence[TrialRecord], spec: SearchSpec, progress: SearchProgress | None) -> None:
-    """What one must know to read the figures, in one small paragraph."""
+    """Draw the sentences that explain the figures, as one paragraph."""
     if sentences := [*trial_data.notes(spec, progress), trial_data.resolution(records, spec)]:
         st.caption(" ".join(sentence(text) for text in sentences if text))
 
@@ -343,8 +343,7 @@ def trial_table(
     key: str,
     factors: Mapping[int, float],
 ) -> TrialRecord | None:
-    """All trials in rows, and the trial whose row is ticked. `factors`: what a trial's learning rate was multiplied
-    with."""
+    """Draw all trials in rows; returns the ticked one. `factors`: what scaled each trial's learning rate, by number."""
     if order == ORDERS[1]:
         lower = spec.objectives[0].lower
         rows = sorted(
@@ -377,9 +376,9 @@ def _cells(row: TrialRow, spec: SearchSpec, factors: Mapping[int, float]) -> dic
         for dimension in spec.space
     }
     values = {f"value.{i}": value for i, value in enumerate(row.values)}
-    asked, factor = row.raw.get("learning_rate"), factors.get(row.number)
+    rate, factor = row.raw.get("learning_rate"), factors.get(row.number)
     if trial_data.per_batch(spec) is not None:
-        point[APPLIED] = asked * factor if isinstance(asked, int | float) and factor is not None else None
+        point[APPLIED] = rate * factor if isinstance(rate, int | float) and factor is not None else None
     return {
         "number": row.number, "state": [row.state], **point, **values, "spread": row.spread, "seconds": row.seconds,
         "why": row.why, "own": row.own,
@@ -387,7 +386,7 @@ def _cells(row: TrialRow, spec: SearchSpec, factors: Mapping[int, float]) -> dic
 
 
 def _sortable(raw: Any, label: str) -> Any:
-    """A number stays one, so that its column is sorted by size."""
+    """The raw value if it is a number, so that its column sorts by size; else its label."""
     return raw if isinstance(raw, int | float) and not isinstance(raw, bool) else label
 
 

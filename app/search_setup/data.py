@@ -1,5 +1,4 @@
-"""Setting up a search without its widgets: the fields that it can vary, the body of the cell, what it would do, and its
-unfinished drafts."""
+"""Setting up a search, without widgets: the fields that can vary, the body of the cell, its cost, and drafts."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +35,7 @@ from scalebook.training.tracking.directions import Direction, Goal
 from scalebook.training.tracking.run_reader import RunReader, RunRecord
 
 Row = dict[str, Any]
-"""One dimension as the cell says it: `{"log_uniform": [0.001, 1.0], "rule": "linear", "per": 256}`."""
+"""One dimension as in the cell: `{"log_uniform": [0.001, 1.0], "rule": "linear", "per": 256}`."""
 KINDS: Final[dict[Kind, str]] = {
     "log_uniform": "logarithmic",
     "uniform": "linear",
@@ -52,12 +51,12 @@ BY_HANDLE: Final = (
     "trainer.devices",
     "trainer.max_time",
 )
-"""Paths for which there is a handle, or which a search itself sets."""
+"""Paths that have a short name (a handle), or that a search sets itself."""
 
 
 @dataclass(frozen=True)
 class SearchField:
-    """Something that can be varied. `name` is how the cell calls it: a handle (`batch_size`) or a dotted path."""
+    """A field that can be varied. `name` is its name in the cell: a handle (`batch_size`) or a dotted path."""
 
     name: str
     title: str
@@ -67,13 +66,13 @@ class SearchField:
 
     @property
     def label(self) -> str:
-        """Its entry in the list of fields, with the present value: `model.hidden  (now 64)`."""
-        shown = self.title if self.title == self.name else f"{self.title}, {self.name}"
-        return f"{shown}  (now {plain(self.present)})"
+        """The field's entry in the list, with its present value: `model.hidden  (now 64)`."""
+        text = self.title if self.title == self.name else f"{self.title}, {self.name}"
+        return f"{text}  (now {plain(self.present)})"
 
     @property
     def kinds(self) -> list[Kind]:
-        """The kinds of range that suit it, the most useful one first."""
+        """The kinds of range that suit the field, the most useful one first."""
         if self.name in ("batch_size",):
             return ["powers_of_two", "int", "grid", "values"]
         if self.name == "workers":
@@ -88,7 +87,7 @@ class SearchField:
 
 
 def search_fields(config: Mapping[str, Any], description: Description) -> list[SearchField]:
-    """All that can be varied in this config: the handles first, then every argument of every class it names."""
+    """The fields of this config that can be varied: the handles first, then every argument of every class it names."""
     return [*_handles(config, description), *_paths(config, description)]
 
 
@@ -115,7 +114,7 @@ def _paths(config: Mapping[str, Any], description: Description) -> Iterator[Sear
 
 
 def _now(config: Mapping[str, Any], path: str, field: Field) -> Any:
-    """What the config says at a path in which `init_args` is left out, or the field's default."""
+    """The config's value at a path without `init_args`, or the field's default."""
     value: Any = config
     for key in path.split("."):
         if isinstance(value, Mapping) and "class_path" in value:
@@ -127,12 +126,12 @@ def _now(config: Mapping[str, Any], path: str, field: Field) -> Any:
 
 
 def kind_of(row: Mapping[str, Any]) -> Kind | None:
-    """The kind that a row names; None where it names none."""
+    """The kind that a row names; None if it names none."""
     return next((kind for kind in KINDS if kind in row), None)
 
 
 def first_row(field: SearchField, kind: Kind | None = None) -> Row:
-    """A range around what the config says now, as a beginning."""
+    """A first range, around the config's present value."""
     kind = kind or field.kinds[0]
     if kind == "values":
         return {"values": _choices(field)}
@@ -186,7 +185,7 @@ EXAMPLES: Final = (0.0, 0.5, 1.0)
 def new_body(
     experiment: str, config: Mapping[str, Any], description: Description, runs: Sequence[RunRecord] = ()
 ) -> Body:
-    """A search over nothing yet. `runs` are those of the experiment."""
+    """A new search over an empty space. `runs`: those of the experiment."""
     name = metrics(config, description, runs)[0]
     return {
         "experiment": experiment,
@@ -208,54 +207,54 @@ def with_preset(
     machine: NodeDevices,
     runs: Sequence[RunRecord] = (),
 ) -> Body:
-    """What the preset says, for the same experiment, by the metric that `new_body` takes."""
+    """The body of the preset for the same experiment, with the metric that `new_body` chooses."""
     gpus = machine.together if computes_on_gpus(workload(config, description), [machine]) else 0
     preset = preset_body(name, config, description, len(machine.cores), gpus)
     new = new_body("", config, description, runs)
     if runs:
         amounts = [item for item in searches.objectives(preset) if item in AMOUNTS]
         preset["objective"] = [new["objective"], *amounts] if amounts else new["objective"]
-    kept: Body = {key: body[key] for key in ("experiment", "storage") if key in body}
-    return tidy_body({**new, **preset, **kept, "preset": name})
+    carried: Body = {key: body[key] for key in ("experiment", "storage") if key in body}
+    return tidy_body({**new, **preset, **carried, "preset": name})
 
 
 def tidy_body(body: Mapping[str, Any]) -> Body:
-    """The body with its keys in reading order and without those that say nothing; unknown keys stay, at the end."""
+    """The body with its keys in reading order and without defaults; unknown keys stay, at the end."""
     return without_defaults({key: body[key] for key in KEYS if key in body} | dict(body))
 
 
 def metrics(config: Mapping[str, Any], description: Description, runs: Sequence[RunRecord] = ()) -> list[str]:
-    """What a trial can be judged by, the main metric of the experiment's `runs`, or of its model, first."""
+    """The metrics that can be an objective; the main metric of the experiment's `runs`, or of its model, is first."""
     return offered([config], runs, description)
 
 
-def with_objectives(said: Sequence[str], better: Mapping[str, Direction], config: Mapping[str, Any]) -> Any:
-    """What to write for the objectives `said`: with what is better of each in `better` where a person says it, or where
-    name and config alone tell something else."""
+def with_objectives(names: Sequence[str], better: Mapping[str, Direction], config: Mapping[str, Any]) -> Any:
+    """The YAML of the objectives `names`. An objective gets its goal from `better` where a person chose it, or where
+    name and config alone give another one."""
     items = []
-    for name in said:
-        told = better.get(name)
+    for name in names:
+        direction = better.get(name)
         alone = directions.of_runs(name, None, (), [config])
-        plain = told is None or (told.source != "said" and told.lower == alone.lower)
-        goal: Goal | None = None if plain or told is None else "min" if told.lower else "max"
+        plain = direction is None or (direction.source != "said" and direction.lower == alone.lower)
+        goal: Goal | None = None if plain or direction is None else "min" if direction.lower else "max"
         items.append(directions.metric_text(name, goal))
     return items[0] if len(items) == 1 else items
 
 
 def recent(reader: RunReader, notebook: str, cell: str) -> list[RunRecord]:
-    """The newest runs of the experiment, which say what it logs."""
+    """The newest runs of the experiment, whose tags say what it logs."""
     return reader.runs(notebook=notebook, cell=cell, limit=RECENT_RUNS) if cell else []
 
 
 def seconds_a_run(workspace: Workspace, reader: RunReader, notebook: str, cell: str) -> float | None:
-    """Median wall time of the newest finished runs of the experiment; None where none has finished yet."""
+    """Median wall time of the newest finished runs of the experiment, s; None without any."""
     records = reader.runs(notebook=notebook, cell=cell, where="attributes.status = 'FINISHED'", limit=RECENT_RUNS)
     seconds = [view.seconds for view in runs.views(workspace, records) if view.seconds]
     return median(seconds) if seconds else None
 
 
 def about(cost: Cost) -> str:
-    """`Starts 40 runs, about 7 minutes on this machine, 2 side by side.`"""
+    """The cost in words: `Starts 40 runs, about 7 minutes on this machine, 2 side by side.`"""
     count = plural(cost.runs, "run")
     if cost.minutes is None:
         return f"Starts {count}; the time is unknown until the first run ends."
@@ -268,7 +267,7 @@ def about(cost: Cost) -> str:
 
 
 def source_of(cost: Cost, seconds: float | None, spec: SearchSpec) -> str:
-    """Where the estimate of minutes comes from, in words; "" where there is no estimate."""
+    """The source of the estimated minutes in words; "" without an estimate."""
     if cost.minutes is None:
         return ""
     if spec.seconds_per_trial is not None:
@@ -278,7 +277,7 @@ def source_of(cost: Cost, seconds: float | None, spec: SearchSpec) -> str:
 
 @dataclass(frozen=True)
 class Example:
-    """A point as it would run; `load` is None where it cannot, and `problem` says why."""
+    """A point as it would run; `load` is None if it cannot, and `problem` says why."""
 
     words: str
     load: Workload | None
@@ -286,7 +285,7 @@ class Example:
 
 
 def examples(spec: SearchSpec, description: Description) -> list[Example]:
-    """The lower end of every range, the middle, the upper end: what the space means, resolved."""
+    """Three resolved points: every range at its lower end, in the middle, at its upper end."""
     examples_: list[Example] = []
     for share in EXAMPLES:
         point = {dimension.name: value_at(dimension, share) for dimension in spec.space}
@@ -315,22 +314,22 @@ def value_at(dimension: Dimension, share: float) -> Any:
 
 
 def suggested_name(body: Mapping[str, Any], notebook: Notebook) -> str:
-    """Experiment and preset, with a number where the name is taken."""
+    """A name made of experiment and preset, with a number if the name is taken."""
     return edit.unique_name(notebook, f"{body.get('experiment', 'search')}-{body.get('preset') or 'search'}")
 
 
 def put(notebook: Notebook, name: str, body: Body) -> Notebook:
-    """The search cell as `body` says: changed in place, or new below its experiment and the searches that follow it."""
-    at = None
+    """The notebook with `body` in the search cell `name`; a new cell goes below its experiment and its searches."""
+    position = None
     for index, cell in enumerate(notebook.cells):
         named = not isinstance(cell, Note) and cell.name == body.get("experiment")
-        if named or (at == index and isinstance(cell, SearchCell)):
-            at = index + 1
-    return edit.put_search(notebook, name, body, position=at)
+        if named or (position == index and isinstance(cell, SearchCell)):
+            position = index + 1
+    return edit.put_search(notebook, name, body, position=position)
 
 
 def cell_text(notebook: Notebook, name: str, body: Body) -> str:
-    """The cell's text as it would stand in the notebook; plain YAML where the name or a value cannot stand there."""
+    """The cell's text as in the notebook; plain YAML if the notebook cannot hold the name or a value."""
     try:
         cell = put(notebook, name, body).search(name)
     except ConfigError:
@@ -340,7 +339,7 @@ def cell_text(notebook: Notebook, name: str, body: Body) -> str:
 
 @dataclass(frozen=True)
 class SavedSetup(Draft):
-    """What the form said last, for one address."""
+    """The last values of the form, for one address."""
 
     KIND = "search-draft"
     cell: str
@@ -355,5 +354,5 @@ class SavedSetup(Draft):
 
 
 def address(cell: str, experiment: str) -> str:
-    """Of the search set-up, within its notebook."""
+    """The key of a draft within its notebook."""
     return f"{cell}\n{experiment}"

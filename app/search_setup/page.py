@@ -1,4 +1,4 @@
-"""Setting up a search: from an experiment or a search cell to a saved cell and a search that runs."""
+"""Setting up a search: from an experiment or a search cell to a saved cell and a running search."""
 
 import copy
 import shlex
@@ -38,7 +38,7 @@ LEFT, RIGHT = 11, 8
 
 
 def show(notebook: str, cell: str, experiment: str) -> None:
-    """The page; says what to do first where there is no experiment to search over."""
+    """Draw the page; without an experiment, say what to do first."""
     workspace = resources.workspace()
     choice = notebooks.pick(workspace, notebook)
     if choice is None:
@@ -76,9 +76,10 @@ def _opened() -> Stored:
 
 
 def _load(choice: NotebookChoice, cell: str, experiment: str, description: Description) -> SearchDraft | None:
-    """The draft for this address: the one at work, or the one that was left, or the cell, or a new search.
+    """The draft for this address, from the first that exists: this session's draft, the saved draft, the cell; else a
+    new search.
 
-    None where the address names a cell that the notebook does not have (any more), and nothing was left of it.
+    None if the address names a cell that the notebook does not have, and no draft of it was saved.
     """
     draft = state.search_draft()
     source = (choice.name, cell, experiment)
@@ -88,11 +89,15 @@ def _load(choice: NotebookChoice, cell: str, experiment: str, description: Descr
     state.remember(OPENED, stored)
     left = drafts.load(resources.workspace(), SavedSetup, choice.name, data.address(*source[1:]))
     if left is not None:
-        saved, at = left
-        return state.reset_search_draft(source, saved.body, saved.name, saved.step, at)
+        saved, left_at = left
+        return state.reset_search_draft(source, saved.body, saved.name, saved.step, left_at)
     if cell:
-        known = stored.notebook.search(cell)
-        return state.reset_search_draft(source, copy.deepcopy(known.body), known.name) if known is not None else None
+        search_cell = stored.notebook.search(cell)
+        return (
+            state.reset_search_draft(source, copy.deepcopy(search_cell.body), search_cell.name)
+            if search_cell is not None
+            else None
+        )
     if experiment and stored.notebook.experiment(experiment) is None:
         return None
     first = next((experiment.name for experiment in stored.notebook.experiments()), "")
@@ -107,13 +112,13 @@ def _base(notebook: Notebook, experiment: str) -> dict[str, Any]:
 
 
 def _config(body: Body) -> dict[str, Any] | None:
-    """The config that is searched over: the experiment's, or the cell's own."""
+    """The config that is searched over: the cell's own, or the experiment's."""
     config = body.get("config")
     return config if isinstance(config, dict) else searches.base_of(_opened().notebook, body)
 
 
 def _head(choice: NotebookChoice, draft: SearchDraft) -> int:
-    """Returns the step that is wanted."""
+    """Draw the head of the page; returns the chosen step."""
     back, right = st.columns([2, 3], vertical_alignment="bottom")
     cell = draft.source[1]
     with back:
@@ -122,7 +127,7 @@ def _head(choice: NotebookChoice, draft: SearchDraft) -> int:
         page_title(f"Edit {cell}" if cell else "New search", within=choice.title)
     with right, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center"):
         step = widgets.steps(draft.step, f"search.{draft.version}")
-        if st.button("Start over", type="tertiary", help="Discards the draft: back to what the notebook has."):
+        if st.button("Start over", type="tertiary", help="Discards the draft and restores what the notebook has."):
             _start_over(draft)
     if draft.left_at is not None:
         draft_line(draft.left_at, "this search")
@@ -141,14 +146,14 @@ def _start_over(draft: SearchDraft) -> None:
 
 
 def _go(draft: SearchDraft, step: int) -> None:
-    """Go to the other step of the form; what its widgets said last is in the body."""
+    """Go to the other step of the form; the body holds the last values of its widgets."""
     state.reset_search_draft(draft.source, draft.body, draft.name, step, draft.left_at)
     _save(state.search_draft())
     st.rerun()
 
 
 def _form(choice: NotebookChoice, draft: SearchDraft, description: Description) -> None:
-    """The step that is shown; the draft then has body and name as they say now."""
+    """Draw the present step, and store its body and name in the draft."""
     key = f"search.{draft.version}"
     if draft.step == 2:
         config = _config(draft.body)
@@ -160,11 +165,11 @@ def _form(choice: NotebookChoice, draft: SearchDraft, description: Description) 
         name = _name(draft, key)
         _experiment(choice, draft, key)
         fields = search_fields(_config(draft.base) or {}, description)
-        said = widgets.first_step(copy.deepcopy(draft.base), fields, key)
-        body = data.tidy_body(said.body)
-        if said.preset is not None:
-            _begin_with(said.preset, draft, body, description, _runs(choice, body))
-        elif said.changed:
+        first = widgets.first_step(copy.deepcopy(draft.base), fields, key)
+        body = data.tidy_body(first.body)
+        if first.preset is not None:
+            _begin_with(first.preset, draft, body, description, _runs(choice, body))
+        elif first.changed:
             _anew(draft, body, name)
     _keep(draft, body, name)
     if (step := widgets.step_button(draft.step, key)) != draft.step:
@@ -172,7 +177,7 @@ def _form(choice: NotebookChoice, draft: SearchDraft, description: Description) 
 
 
 def _offered(choice: NotebookChoice, body: Body, description: Description) -> widgets.OfferedMetrics:
-    """What the experiment's runs have logged, and what they say of it."""
+    """The metrics that the experiment offers, and their directions."""
     config, runs = _config(body) or {}, _runs(choice, body)
     metrics = data.metrics(config, description, runs)
     return widgets.OfferedMetrics(metrics, lambda name: searches.better(name, config, runs), config)
@@ -184,13 +189,13 @@ def _runs(choice: NotebookChoice, body: Body) -> list[RunRecord]:
 
 def _name(draft: SearchDraft, key: str) -> str:
     suggested = data.suggested_name(draft.body, _opened().notebook)
-    said = st.text_input("Name", draft.name, key=f"{key}.name", placeholder=suggested, disabled=bool(draft.source[1]),
+    text = st.text_input("Name", draft.name, key=f"{key}.name", placeholder=suggested, disabled=bool(draft.source[1]),
                          help="Names the cell and the search. Empty: made from the choices below.")  # fmt: skip
-    return said.strip()
+    return text.strip()
 
 
 def _experiment(choice: NotebookChoice, draft: SearchDraft, key: str) -> None:
-    """Which experiment; another one is another address."""
+    """Draw the choice of notebook and experiment; another choice leads to another address."""
     titles = {choice.name: choice.label for choice in notebooks.choices(resources.workspace())}
     cells = [experiment.name for experiment in _opened().notebook.experiments()]
     before = str(draft.base.get("experiment", ""))
@@ -209,7 +214,7 @@ def _experiment(choice: NotebookChoice, draft: SearchDraft, key: str) -> None:
 def _begin_with(
     preset: str, draft: SearchDraft, body: Body, description: Description, runs: Sequence[RunRecord]
 ) -> None:
-    """Take over all that the preset says; without a preset nothing changes."""
+    """Replace the body by the preset's; OWN only removes the preset's name."""
     if preset == widgets.OWN:
         body.pop("preset", None)
     else:
@@ -223,13 +228,13 @@ def _begin_with(
 
 
 def _anew(draft: SearchDraft, body: Body, name: str) -> None:
-    """Draw the form with new widgets, which start from `body`."""
+    """Redraw the form with new widgets, which start from `body`."""
     _save(state.reset_search_draft(draft.source, body, name, draft.step))
     st.rerun()
 
 
 def _keep(draft: SearchDraft, body: Body, name: str) -> None:
-    """Remember what the page says now, in the session and on disk."""
+    """Store the present values in the session and on disk."""
     if (body, name) != (draft.body, draft.name):
         draft.body, draft.name = copy.deepcopy(body), name
         _save(draft)
@@ -240,12 +245,12 @@ def _save(draft: SearchDraft) -> None:
 
 
 def _plan(choice: NotebookChoice, draft: SearchDraft, description: Description) -> widgets.Intent | None:
-    """The column beside the form; returns Start or Save."""
+    """Draw the column beside the form; returns a click on Start or Save."""
     body, opened = draft.body, _opened()
     name = draft.name or data.suggested_name(body, opened.notebook)
     config, machine = _config(body), this_machine()
     if not body.get("space"):
-        widgets.plan_buttons(blocked=True, shown=str(draft.version))
+        widgets.plan_buttons(blocked=True, stamp=str(draft.version))
         st.caption("Choose the search space to see what the search would do.")
         return None
     problems = [*notebooks.name_problems(opened.notebook, name, draft.source[1]),
@@ -274,7 +279,7 @@ def _spec(body: Body, config: dict[str, Any] | None, description: Description) -
 def _about(
     choice: NotebookChoice, body: Body, spec: SearchSpec, description: Description, machine: NodeDevices
 ) -> None:
-    """How many runs and minutes, from what the experiment's runs took."""
+    """Draw how many runs and minutes the search takes, estimated from the experiment's runs."""
     took = data.seconds_a_run(
         resources.workspace(), resources.reader(), choice.path.name, str(body.get("experiment", ""))
     )
@@ -283,14 +288,14 @@ def _about(
 
 
 def _texts(choice: NotebookChoice, name: str, body: Body, problems: list[Problem]) -> tuple[str, str]:
-    """The cell, as it would stand in the notebook, and the command that runs it."""
+    """The cell's text as in the notebook, and the command that runs it."""
     where = choice.path.relative_to(Path.cwd()) if choice.path.is_relative_to(Path.cwd()) else choice.path
     command = f"scalebook search run {shlex.quote(str(where))} --cell {name}"
     return data.cell_text(_opened().notebook, name, body), command
 
 
 def _finish(intent: widgets.Intent, choice: NotebookChoice, draft: SearchDraft, description: Description) -> None:
-    """Write the cell; for Start, begin the search and go where it can be watched."""
+    """Write the cell; for Start, also start the search and open its page."""
     body = draft.body
     name = draft.name or data.suggested_name(body, _opened().notebook)
 
@@ -298,7 +303,7 @@ def _finish(intent: widgets.Intent, choice: NotebookChoice, draft: SearchDraft, 
         return data.put(notebook, name, body)
 
     key = widgets.KEYS[intent]
-    stored = write(_opened(), put, said="" if intent == "start" else f"Saved {name}.")
+    stored = write(_opened(), put, toast="" if intent == "start" else f"Saved {name}.")
     if stored is None:
         state.clicks().mark_handled(key, done=False)
         return  # the page says why

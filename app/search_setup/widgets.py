@@ -1,4 +1,4 @@
-"""The form of a search: the experiment, what is varied and how, and what it would do."""
+"""The form of a search: the experiment, the space, the method, and the plan beside it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ RULE_HELP: Final = (
 
 
 def dimension_heads() -> None:
-    """Titles of the columns."""
+    """Draw the titles of the columns."""
     with st.container(key="dimension-heads"):
         for place, word in zip(st.columns(WIDTHS), ("Field", "Scale", "From … to, or values", ""), strict=True):
             with place:
@@ -47,8 +47,8 @@ def dimension_heads() -> None:
 
 
 def dimension(field: SearchField, row: Mapping[str, Any], key: str) -> Row | None:
-    """One dimension as a row: what is varied, over which kind of range, from where to where; returns what it says now,
-    None when it is to go. Keys of the row that have no widget stay."""
+    """Draw a dimension as a row: field, kind of range, values; returns its present values, None when it is removed.
+    Keys of the row without a widget stay."""
     name, choice, values, end = st.columns(WIDTHS, vertical_alignment="center")
     with name:
         html.draw(_title(field))
@@ -77,12 +77,12 @@ def _title(field: SearchField) -> str:
 
 
 def _kept(row: Mapping[str, Any]) -> Row:
-    """What holds for any kind of range: the rule of a learning rate."""
+    """The keys that hold for any kind of range: the rule of a learning rate."""
     return {name: value for name, value in row.items() if name in ("rule", "per", "warmup_epochs")}
 
 
 def _ends(field: SearchField, kind: Kind, written: Any, key: str) -> Any:
-    """The two ends of a range; what is not two numbers is shown as text, so that it can be mended."""
+    """Draw the two ends of a range; anything but two numbers is shown as text, to be mended."""
     whole = kind in ("int", "powers_of_two")
     numbers = int if whole else int | float
     if not isinstance(written, list) or len(written) != 2 or not all(isinstance(end_, numbers) for end_ in written):
@@ -100,29 +100,30 @@ def _ends(field: SearchField, kind: Kind, written: Any, key: str) -> Any:
 
 
 def _list(field: SearchField, kind: Kind, written: Any, key: str) -> Any:
-    """Choices to tick where the field has names for them, else a list in words: `16, 32, 64`."""
+    """Draw the choices of a field that has names for them, else a list as text: `16, 32, 64`."""
     label = f"Values of {field.name}"
-    known = field.field.choices if field.field.type in ("enum", "class") else []
+    choices = field.field.choices if field.field.type in ("enum", "class") else []
     if field.field.type == "bool":
-        known = [True, False]
-    if kind == "values" and known and isinstance(written, list) and all(value in known for value in written):
-        return st.multiselect(label, known, written, key=key, format_func=plain, label_visibility="collapsed",
+        choices = [True, False]
+    if kind == "values" and choices and isinstance(written, list) and all(value in choices for value in written):
+        return st.multiselect(label, choices, written, key=key, format_func=plain, label_visibility="collapsed",
                               placeholder="Choose some")  # fmt: skip
     return _free(label, written, key)
 
 
 def _free(label: str, written: Any, key: str) -> Any:
-    """Several values with commas between them; what is no YAML comes back as text, which the validation refuses."""
-    shown = ", ".join(plain(value) for value in written) if isinstance(written, list) else plain(written)
-    said = st.text_input(label, shown, key=key, label_visibility="collapsed", placeholder="16, 32, 64")
+    """Draw a box for values separated by commas. Text that is not YAML is returned as it is, and refused by the
+    validation."""
+    text = ", ".join(plain(value) for value in written) if isinstance(written, list) else plain(written)
+    typed = st.text_input(label, text, key=key, label_visibility="collapsed", placeholder="16, 32, 64")
     try:
-        return yaml.load(f"[{said}]")
+        return yaml.load(f"[{typed}]")
     except ConfigError:
-        return said
+        return typed
 
 
 def _rule(row: Row, key: str) -> None:
-    """What happens to the learning rate when the batch size changes."""
+    """Draw how the learning rate follows the batch size."""
     _, rule_column, per_column, warmup_column = st.columns([0.4, 5.2, 3.8, 4.6], vertical_alignment="bottom")
     before = str(row.get("rule") or AS_IT_IS)
     with rule_column:
@@ -170,18 +171,18 @@ AS_EXPERIMENT: Final = "as the experiment"
 
 @dataclass(frozen=True)
 class FirstStep:
-    """What the first step says: the body, and what was asked for that makes all widgets new."""
+    """The values of the first step: the body, and the clicks that need new widgets."""
 
     body: Body
     preset: str | None = None
-    """A card that was pressed; OWN for the one without a preset."""
+    """The clicked card; OWN is the one without a preset."""
     changed: bool = False
     """A dimension was added or removed."""
 
 
 def experiment(notebooks: Mapping[str, str], notebook: str, cells: Sequence[str], cell: str, key: str,
                fixed: bool) -> tuple[str, str]:  # fmt: skip
-    """Which experiment, of which notebook; both fixed while a search cell is edited."""
+    """Draw the choice of notebook and experiment, both fixed while a search cell is edited; returns them."""
     left, right = st.columns(2)
     with left:
         names = list(notebooks)
@@ -196,7 +197,7 @@ def experiment(notebooks: Mapping[str, str], notebook: str, cells: Sequence[str]
 
 
 def first_step(body: Body, fields: Sequence[SearchField], key: str) -> FirstStep:
-    """Step 1: presets, dimensions, strong or weak scaling."""
+    """Draw step 1: presets, dimensions, strong or weak scaling."""
     st.header("Search space")
     preset = _cards(str(body.get("preset") or OWN), bool(body.get("space")), key)
     space, changed = _space(mapping(body.get("space")), fields, key)
@@ -207,38 +208,39 @@ def first_step(body: Body, fields: Sequence[SearchField], key: str) -> FirstStep
 
 
 def _cards(chosen: str, begun: bool, key: str) -> str | None:
-    """A card for each preset and one for none; returns the one that was pressed."""
+    """Draw a card for each preset and one without; returns the clicked one."""
     pressed: str | None = None
     cards = [
         *((preset.name, preset.title.replace(" x ", " × "), preset.text) for preset in PRESETS),
         (OWN, OWN_TITLE, OWN_TEXT),
     ]
     for place, (name, title, text) in zip(st.columns(len(cards)), cards, strict=True):
-        mine = name == chosen and (begun or name != OWN)
-        state = "chosen" if mine else "free"
+        is_chosen = name == chosen and (begun or name != OWN)
+        state = "chosen" if is_chosen else "free"
         with place, st.container(border=True, height="stretch", key=f"{key}.preset-{state}-{name or 'own'}"):
             html.draw(f'<div class="sb-card"><b>{escape(title)}</b><span>{escape(text)}</span></div>')
-            if st.button("Chosen" if mine else "Choose", key=f"{key}.choose-{name or 'own'}", type="tertiary",
-                         disabled=mine, icon=":material/check:" if mine else None,
-                         help=None if mine else f"Begin with: {title}"):  # fmt: skip
+            if st.button("Chosen" if is_chosen else "Choose", key=f"{key}.choose-{name or 'own'}", type="tertiary",
+                         disabled=is_chosen, icon=":material/check:" if is_chosen else None,
+                         help=None if is_chosen else f"Begin with: {title}"):  # fmt: skip
                 pressed = name
     return pressed
 
 
 def _space(space: Mapping[str, Any], fields: Sequence[SearchField], key: str) -> tuple[Body, bool]:
-    """The dimensions in rows, and a list of all fields to add one from; whether one came or went."""
-    known = {field.name: field for field in fields}
+    """Draw the dimensions in rows, and a list of all fields to add; returns the space, and whether its dimensions
+    changed."""
+    by_name = {field.name: field for field in fields}
     drawn: Body = {}
     changed = False
     if space:
         dimension_heads()
     for name, row in space.items():
-        field = known.get(name) or SearchField(name, name, None, Field(name, "json"))
-        said = dimension(field, mapping(row), f"{key}.{name}")
-        if said is None:
+        field = by_name.get(name) or SearchField(name, name, None, Field(name, "json"))
+        new_row = dimension(field, mapping(row), f"{key}.{name}")
+        if new_row is None:
             changed = True
         else:
-            drawn[name] = said
+            drawn[name] = new_row
     rest = [field for field in fields if field.name not in space]
     added = st.selectbox("Add a field", rest, None, format_func=lambda field: field.label, key=f"{key}.add",
                          placeholder="Any field of the config: type part of its name")  # fmt: skip
@@ -265,7 +267,7 @@ def _scaling(before: str, key: str) -> str:
 
 @dataclass(frozen=True)
 class OfferedMetrics:
-    """Metrics to choose an objective from, and what is better of one that says nothing of it."""
+    """The metrics offered as objectives, and the direction of each for which the body names none."""
 
     metrics: Sequence[str]
     better: Callable[[str], Direction]
@@ -273,7 +275,7 @@ class OfferedMetrics:
 
 
 def second_step(body: Body, offered: OfferedMetrics, key: str, simulated: bool) -> Body:
-    """Step 2: objectives, how points are chosen, budget, the machine. `simulated`: as `SearchSpec.is_simulated`."""
+    """Draw step 2: objectives, sampler and pruner, budget, machine. `simulated`: as `SearchSpec.is_simulated`."""
     body = dict(body)
     st.header("Objective")
     _objectives(body, offered, key)
@@ -287,9 +289,9 @@ def second_step(body: Body, offered: OfferedMetrics, key: str, simulated: bool) 
     st.header("Budget")
     _budget(body, key)
     st.header("Machine")
-    said = body.get("exclusive")
-    wanted = st.toggle("Exclusive: makes times comparable", bool(said), key=f"{key}.exclusive")
-    body["exclusive"] = said if wanted and said else wanted
+    exclusive = body.get("exclusive")
+    wanted = st.toggle("Exclusive: makes times comparable", bool(exclusive), key=f"{key}.exclusive")
+    body["exclusive"] = exclusive if wanted and exclusive else wanted
     st.caption(SIMULATED_TEXT if simulated else EXCLUSIVE_TEXT)
     left, right = st.columns(2)
     with left:
@@ -302,14 +304,14 @@ def second_step(body: Body, offered: OfferedMetrics, key: str, simulated: bool) 
 def _objectives(body: Body, offered: OfferedMetrics, key: str) -> None:
     names = objectives(body)
     options = list(dict.fromkeys([*offered.metrics, *AMOUNTS, *names]))
-    told = {}
+    directions = {}
     left, middle, right = st.columns([2, 2, 1])
     with left:
         first = st.selectbox("Objective", options, options.index(names[0]) if names else 0, key=f"{key}.objective",
                              accept_new_options=True, placeholder="Choose one, or type its name",
                              help="The metric to optimize. Or type another name.") or ""  # fmt: skip
         if first and first not in AMOUNTS:
-            told[first] = choose_better(offered.better(first), goal_of(body, first), f"{key}.better.{first}")
+            directions[first] = choose_better(offered.better(first), goal_of(body, first), f"{key}.better.{first}")
     with middle:
         others = [NOTHING, *(name for name in options if name != first)]
         second = names[1] if len(names) > 1 and names[1] != first else NOTHING
@@ -318,8 +320,8 @@ def _objectives(body: Body, offered: OfferedMetrics, key: str) -> None:
                              help="With two objectives the search looks for the Pareto front: points that no other "
                                   "point beats in both.")  # fmt: skip
         if other != NOTHING and other not in AMOUNTS:
-            told[other] = choose_better(offered.better(other), goal_of(body, other), f"{key}.better2.{other}")
-    body["objective"] = with_objectives([first] if other == NOTHING else [first, other], told, offered.config)
+            directions[other] = choose_better(offered.better(other), goal_of(body, other), f"{key}.better2.{other}")
+    body["objective"] = with_objectives([first] if other == NOTHING else [first, other], directions, offered.config)
     with right:
         target = body.get("target")
         body["target"] = number_box("Target", target, f"{key}.target", empty="none", hint=HELP["target"])
@@ -328,16 +330,16 @@ def _objectives(body: Body, offered: OfferedMetrics, key: str) -> None:
 def _sampler(body: Body, key: str) -> None:
     sampler = body.get("sampler", "tpe")
     name = next(iter(sampler), "tpe") if isinstance(sampler, dict) else str(sampler)
-    said = _choice("Sampler", SAMPLERS, name, key, HELP["sampler"])
-    body["sampler"] = sampler if said == name else said  # with the seed that a cell may give it
+    method = _choice("Sampler", SAMPLERS, name, key, HELP["sampler"])
+    body["sampler"] = sampler if method == name else method  # with the seed that a cell may give it
 
 
 def _choice(label: str, entries: Mapping[str, MethodChoice], before: str, key: str, hint: str) -> str:
     words = list(entries)
-    said = str(st.selectbox(label, words, words.index(before) if before in words else 0, key=f"{key}.{label}",
+    chosen = str(st.selectbox(label, words, words.index(before) if before in words else 0, key=f"{key}.{label}",
                             format_func=lambda method: entries[method].title, help=hint))  # fmt: skip
-    st.caption(entries[said].text)
-    return said
+    st.caption(entries[chosen].text)
+    return chosen
 
 
 def _budget(body: Body, key: str) -> None:
@@ -360,28 +362,28 @@ def _budget(body: Body, key: str) -> None:
     with amount_column:
         if kind == SECONDS:
             before = body.get("seconds_per_trial") or USUAL_S
-            said = number_box("Seconds", before, f"{key}.seconds", whole=True, empty=f"{USUAL_S} (default)")
-            body["seconds_per_trial"] = USUAL_S if said is None else said
+            typed = number_box("Seconds", before, f"{key}.seconds", whole=True, empty=f"{USUAL_S} (default)")
+            body["seconds_per_trial"] = USUAL_S if typed is None else typed
         else:
             body["seconds_per_trial"] = None
 
 
 def _number(body: Body, name: str, label: str, key: str, default: int | None, hint: str) -> None:
-    """A whole number at `name`; the default where it is left empty."""
+    """Draw a box for a whole number and put it at `name`; empty, it is the default."""
     empty = "no limit" if default is None else f"{default} (default)"
-    said = number_box(label, body.get(name, default), f"{key}.{name}", whole=True, hint=hint, empty=empty)
-    body[name] = default if said is None else said
+    typed = number_box(label, body.get(name, default), f"{key}.{name}", whole=True, hint=hint, empty=empty)
+    body[name] = default if typed is None else typed
 
 
 def steps(step: int, key: str) -> int:
-    """Which of the two is shown."""
+    """Draw the switch between the two steps; returns the chosen one."""
     words = {1: "1  Space", 2: "2  Method"}
     return int(st.segmented_control("Step", list(words), default=step, required=True, format_func=words.__getitem__,
                                     key=f"{key}.step", label_visibility="collapsed"))  # fmt: skip
 
 
 def step_button(step: int, key: str) -> int:
-    """The button at the end of a step."""
+    """Draw the button at the end of a step; returns the step to show."""
     if step == 1:
         return 2 if st.button("Next: method", icon=":material/arrow_forward:", key=f"{key}.next", type="primary") else 1
     return 1 if st.button("Back", icon=":material/arrow_back:", key=f"{key}.back") else 2
@@ -391,15 +393,16 @@ Intent = Literal["start", "save"]
 KEYS: Final[dict[Intent, str]] = {"start": "search-start", "save": "search-save"}
 
 
-def plan_buttons(blocked: bool, shown: str) -> Intent | None:
-    """Start search and Save; a click that comes with a mistake is told to be none. `shown`: see `state.Clicks`."""
+def plan_buttons(blocked: bool, stamp: str) -> Intent | None:
+    """Start search and Save. A click while `blocked` has no effect, and a toast says why. `stamp` as in
+    `state.Clicks`."""
     with st.container(horizontal=True, vertical_alignment="center", key="search-buttons"):
         start = press_button(
-            "Start search", KEYS["start"], shown, type="primary", icon=":material/play_arrow:", disabled=blocked,
+            "Start search", KEYS["start"], stamp, type="primary", icon=":material/play_arrow:", disabled=blocked,
             help="Adds the search to the notebook, below its experiment, and starts it. Ctrl+Enter",
         )  # fmt: skip
         save = press_button(
-            "Save", KEYS["save"], shown, icon=":material/save:", disabled=blocked,
+            "Save", KEYS["save"], stamp, icon=":material/save:", disabled=blocked,
             help="Adds the search to the notebook; run it from there. Ctrl+S",
         )  # fmt: skip
     intent: Intent | None = "start" if start else "save" if save else None
@@ -413,14 +416,14 @@ def plan_buttons(blocked: bool, shown: str) -> Intent | None:
 
 
 def plan_about(text: str, remark: str) -> None:
-    """How many runs, how long."""
+    """Draw how many runs the search starts, and how long it takes."""
     st.markdown(f"**{text}**")
     if remark:
         st.caption(remark)
 
 
 def plan_examples(listed: Sequence[Example]) -> None:
-    """Points of the space as they would run: what a batch size becomes, what a rate becomes."""
+    """Draw points of the space as they would run, with their batch sizes and rates."""
     if not listed:
         return
     html.draw('<div class="sb-eyebrow">Sample points, as they would run</div>')
@@ -442,7 +445,7 @@ def plan_examples(listed: Sequence[Example]) -> None:
 
 
 def plan_text(cell: str, command: str) -> None:
-    """The cell as it would be written, and how to run it without a browser."""
+    """Draw the cell's text, and the command that runs it without a browser."""
     html.draw('<div class="sb-eyebrow">Notebook cell</div>')
     code_block(cell, "yaml", wrap=True)
     html.draw('<div class="sb-eyebrow">Run from the command line</div>')

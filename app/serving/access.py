@@ -1,4 +1,4 @@
-"""Who may use the two servers of a workspace: the names that they answer to, and the token in their address."""
+"""Access to the two servers of a workspace: the host names that they answer to, and the token in their address."""
 
 import argparse
 import hashlib
@@ -14,7 +14,7 @@ from scalebook.training.base.workspace import OWNER_ONLY, Workspace, state_home
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 TOKEN = "token"
-"""The parameter in the address."""
+"""The query parameter."""
 TOKEN_BYTES = 24
 _HOST = re.compile(r"(?:[a-z0-9_](?:[a-z0-9._-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::\d{1,5})?")
 _TOKEN = re.compile(rb"[A-Za-z0-9_-]{32,}")
@@ -22,18 +22,18 @@ _TOKEN = re.compile(rb"[A-Za-z0-9_-]{32,}")
 
 @dataclass(frozen=True)
 class Access:
-    """What both servers ask of a request."""
+    """What both servers require of a request."""
 
     hosts: tuple[str, ...] = ()
-    """Names, each as an address bar shows it, that the servers answer to besides those of this machine."""
+    """Host names, as in the address bar, that the servers answer to besides those of this machine."""
     token: str | None = field(default=None, repr=False)
-    """None: nobody is asked for one."""
+    """None: no token is required."""
     cookie: str = "scalebook"
     """Name of the cookie that keeps the token; one for each workspace, because all ports of a host share cookies."""
 
     @classmethod
     def of(cls, workspace: Workspace, hosts: Sequence[str] = (), with_token: bool = True) -> "Access":
-        """That of the workspace, whose token is made where there is none. ConfigError where it cannot be kept."""
+        """The access to a workspace; creates its token if there is none. ConfigError if that cannot be stored."""
         token = keep_token(workspace) if with_token else None
         return cls(tuple(hosts), token, f"scalebook-{_digest(workspace)[:12]}")
 
@@ -43,12 +43,12 @@ class Access:
         return cls.of(workspace, options.allow_host, not options.no_token)
 
     def authorities(self, port: int) -> frozenset[str]:
-        """What a request to the server on `port` may name as its host, and as the host of its origin."""
+        """The hosts that a request to the server on `port` may name, also in its origin."""
         own = {f"{name}:{port}" for name in LOOPBACK_NAMES}
         return frozenset({*own, *self.hosts, *(LOOPBACK_NAMES if port == 80 else ())})
 
     def opening(self, address: str) -> str:
-        """The address that lets a browser in; it is remembered from then on."""
+        """The address with the token; it lets a browser in, which is then remembered."""
         return f"{address}/?{TOKEN}={self.token}" if self.token else address
 
     def arguments(self) -> list[str]:
@@ -58,7 +58,7 @@ class Access:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """`--allow-host` and `--no-token`, of `scalebook ui` and of the servers that it starts."""
+    """Add `--allow-host` and `--no-token`, options of `scalebook ui` and of the servers that it starts."""
     parser.add_argument(
         "--allow-host",
         metavar="NAME[:PORT]",
@@ -73,7 +73,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def as_server(module: str, argv: Sequence[str] | None) -> tuple[Workspace, Access, int]:
-    """How a server of ours begins, `python -m MODULE PORT [options]`: whose it is, who may use it, and its port."""
+    """Parse the command line of a server, `python -m MODULE PORT [options]`; returns workspace, access and port."""
     parser = argparse.ArgumentParser(prog=f"python -m {module}")
     parser.add_argument("port", type=int)
     add_options(parser)
@@ -93,10 +93,11 @@ def _host(host: str) -> str:
 
 
 def keep_token(workspace: Workspace) -> str:
-    """The token of the workspace, outside its folder, which may come from somebody else; for this user's eyes only.
+    """The token of the workspace; only this user can read its file, which lies outside the workspace's folder, since
+    that may come from somebody else.
 
-    Kept until its file is deleted: tabs that are open go on after a restart. A file that others could read or that
-    holds no token is replaced.
+    The token stays valid until its file is deleted, so that open tabs survive a restart. A file that others can read,
+    or that holds no token, is replaced.
     """
     path = state_home() / "tokens" / _digest(workspace)
     try:

@@ -1,4 +1,4 @@
-"""Who serves a workspace, and where: `.scalebook/ui.json`, written by `scalebook ui`, read by the pages."""
+"""The addresses of a served workspace: `.scalebook/ui.json`, written by `scalebook ui`, read by the pages."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -14,12 +14,12 @@ LOCK = "ui.lock"
 
 @dataclass(frozen=True)
 class Addresses:
-    """Addresses without a slash at the end. `mlflow` is None where runs go to a store without a server."""
+    """Addresses without a slash at the end. `mlflow` is None if the store of runs has no server."""
 
     app: str
     mlflow: str | None
     children: list[ProcessId] = field(default_factory=list)
-    """The servers' processes, for whoever must clear up after an owner that was killed."""
+    """The servers' processes, which the next `scalebook ui` ends if this one was killed."""
     needs_token: bool = False
 
     def write(self, workspace: Workspace) -> None:
@@ -27,7 +27,7 @@ class Addresses:
 
     @classmethod
     def read(cls, workspace: Workspace) -> "Addresses | None":
-        """What the last `scalebook ui` wrote; None where it wrote nothing, or something else lies there."""
+        """The addresses that the last `scalebook ui` wrote; None without them, or if the file holds something else."""
         return records.peek(workspace.hidden / FILE, cls)
 
     @staticmethod
@@ -36,14 +36,14 @@ class Addresses:
 
 
 def only_one(workspace: Workspace) -> AbstractContextManager[bool]:
-    """True for the one process that may serve this workspace, False for all others as long as that one lives.
+    """True for the one process that may serve this workspace, False for all others while that one lives.
 
-    A file lock: the kernel takes it back from an owner that was killed.
+    A file lock: the kernel releases it if the owner is killed.
     """
     return locks.only_one(workspace.hidden / LOCK)
 
 
 def by_same_name(server: str, page: str) -> str:
-    """A server of ours by the name of this machine in the address `page`: 127.0.0.1 and localhost do not share
+    """The address `server` with the same host name as the address `page`: 127.0.0.1 and localhost do not share
     cookies."""
     return server.replace("//127.0.0.1:", "//localhost:", 1) if urlsplit(page).hostname == "localhost" else server

@@ -1,4 +1,4 @@
-"""One server that `scalebook ui` owns: a process in a session of its own, with a log, a health address and an end."""
+"""A server process that `scalebook ui` owns: start, health check, end; in a session of its own, with a log."""
 
 import http.client
 import os
@@ -21,8 +21,8 @@ LOOPBACK = "127.0.0.1"
 def free_port(preferred: int, taken: frozenset[int] = frozenset(), tries: int = 100) -> int:
     """The first port from `preferred` upwards that nothing listens on and that is not in `taken`.
 
-    Between this answer and its use another program may take the port: whoever uses it must look whether it is its own
-    server that listens there, and ask again if not. Raises OSError where all `tries` ports are taken.
+    Another program may take the port before it is used: the caller must check that its own server listens there, and
+    call again if not. Raises OSError if all `tries` ports are taken.
     """
     for port in range(preferred, min(preferred + tries, 65536)):
         if port not in taken and is_free(port):
@@ -31,7 +31,7 @@ def free_port(preferred: int, taken: frozenset[int] = frozenset(), tries: int = 
 
 
 def is_free(port: int) -> bool:
-    """Whether nothing listens on it."""
+    """Whether nothing listens on the port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free
         try:
@@ -54,7 +54,7 @@ def answers(port: int, path: str, timeout_s: float = 2.0) -> bool:
 
 
 LEFTOVER_S = 5.0
-"""So long a server of an owner that was killed may take to be gone."""
+"""Deadline for the end of a server whose owner was killed."""
 
 
 class ServerDied(RuntimeError):
@@ -110,9 +110,9 @@ class Child:
             )
 
     def wait_until_up(self, deadline_s: float = 60.0, tries: int = 3) -> None:
-        """Return once it answers, on the next port where another program was quicker to take the one that was free.
+        """Return once the server answers. If another program has taken its port, start again on the next free one.
 
-        Raises ServerDied after `tries` deaths of other causes, or after the deadline.
+        Raises ServerDied after `tries` deaths for other reasons, or after the deadline.
         """
         deadline = time.monotonic() + deadline_s
         while time.monotonic() < deadline:
@@ -128,18 +128,18 @@ class Child:
         raise ServerDied(f"{self.name} did not answer within {deadline_s:.0f} s. Its log: {self.log}")
 
     def _listens(self) -> bool:
-        """Whether it is this process that listens on the port; the kernel lets one do so at a time."""
+        """Whether this process listens on the port; the kernel allows one at a time."""
         assert self.process is not None
         try:
-            mine = psutil.Process(self.process.pid).net_connections("tcp4")
+            connections = psutil.Process(self.process.pid).net_connections("tcp4")
         except psutil.NoSuchProcess:
             return False
         return any(
-            connection.status == psutil.CONN_LISTEN and connection.laddr.port == self.port for connection in mine
+            connection.status == psutil.CONN_LISTEN and connection.laddr.port == self.port for connection in connections
         )
 
     def terminate(self, grace_s: float = 5.0) -> None:
-        """Ask it to end, then kill what is left of its session. Harmless when it has ended already."""
+        """Terminate the process, then kill what is left of its session. No effect if it has ended already."""
         if self.process is None:
             return
         if self.running:
@@ -151,15 +151,15 @@ class Child:
 
 
 def kill_group(leader: int) -> None:
-    """SIGKILL every process of the session that `leader` leads; nothing happens when there is none."""
+    """SIGKILL every process of the session that `leader` leads; no effect without one."""
     with suppress(ProcessLookupError):
         os.killpg(leader, signal.SIGKILL)
 
 
 def end_leftover(process: ProcessId, logs: Sequence[Path]) -> None:
-    """End a server whose owner was killed, which still holds its port; return when it is gone.
+    """End a server whose owner was killed and that still holds its port; return when it is gone.
 
-    A process that writes to none of these `logs` is no server of ours, whatever the record says that names it.
+    A process that writes to none of these `logs` is not our server, whatever the record says: it is left alone.
     """
     if not writes_to(process, logs):
         return

@@ -1,8 +1,8 @@
-"""What stands before both servers: an ASGI middleware that lets in whom `Access` allows, and nobody else.
+"""ASGI middleware before both servers: it passes only the requests that `Access` allows.
 
-Other pages of the person's browser can reach a server on the loopback interface, by a name that they make resolve to
-127.0.0.1 or from another port, and so can other users of the machine. Three questions, of HTTP and websockets alike,
-before the server sees anything: is it called by a name of ours, does no other origin ask, is the token there.
+Other pages in the user's browser can reach a server on the loopback interface, through a name that they make resolve to
+127.0.0.1 or from another port; so can other users of the machine. Before the server sees a request, HTTP or websocket,
+three things are checked: its host is one of ours, it comes from no other origin, it has the token.
 """
 
 import hmac
@@ -60,12 +60,12 @@ button {{ font: inherit; font-weight: 600; padding: .45rem 1.1rem; border: 0; bo
 <li>Or print it again, where FOLDER holds your notebooks:
 <pre>scalebook ui FOLDER --address</pre></li>
 <li><label for="token">Or enter the token alone, which is what follows <b>token=</b> in that address:</label>
-<form method="get">{asked}<input id="token" name="token" type="password" autocomplete="off" spellcheck="false" required>
+<form method="get">{extra}<input id="token" name="token" type="password" autocomplete="off" spellcheck="false" required>
 <button>Open</button></form></li>
 </ul>
 <p class="soft">This browser is then remembered, also after a restart of Scalebook. The token keeps other users
-of this computer and pages of other sites away from your notebooks and runs. Each name is remembered by itself:
-127.0.0.1 and localhost are two.</p>
+of this computer and pages of other sites away from your notebooks and runs. Each host name is remembered separately:
+127.0.0.1 and localhost are two names.</p>
 </main>
 </body>
 </html>
@@ -73,10 +73,10 @@ of this computer and pages of other sites away from your notebooks and runs. Eac
 
 
 def refusal_page(address: str, wrong: bool, query: str = "") -> str:
-    """The HTML that a browser without the token sees: where the address with the token is found.
+    """The HTML for a browser without the token: it says where to find the address with the token.
 
-    `wrong`: a token was given, but not that of this server. `query`: that of the address, without the token; the form
-    leads to the same path with it.
+    `wrong`: the request has a token, but not that of this server. `query`: the query string of the address without the
+    token; the form keeps it.
     """
     title = "This is not the right token" if wrong else "Scalebook does not know this browser"
     why = (
@@ -84,11 +84,11 @@ def refusal_page(address: str, wrong: bool, query: str = "") -> str:
         if wrong
         else "It needs an address with a token. There are three ways in:"
     )
-    asked = "".join(
+    extra = "".join(
         f'<input type="hidden" name="{html.escape(name)}" value="{html.escape(value)}">'
         for name, value in parse_qsl(query, keep_blank_values=True)
     )
-    return _REFUSAL.format(title=title, why=why, address=html.escape(address), asked=asked)
+    return _REFUSAL.format(title=title, why=why, address=html.escape(address), extra=extra)
 
 
 REMEMBERED_S = 30 * 24 * 3600
@@ -100,18 +100,19 @@ MANNERS: Headers = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"same-origin"),
 ]
-"""On every response: no other site may frame it, guess its type, or learn its address from a link."""
+"""Headers of every response: no other site may frame it, guess its type, or learn its address from a link."""
 OWN_PICTURES = b"; img-src 'self' data: blob:; media-src 'self' data: blob:"
 RESERVED: Headers = [(MANNERS[0][0], MANNERS[0][1] + OWN_PICTURES), *MANNERS[1:]]
-"""On pages of a folder that is not trusted: a note's pictures would tell their servers who reads it, and when."""
+"""Headers of pages of a folder that is not trusted: pictures in a note would tell their servers who reads it, and
+when."""
 
 
 class Guard:
-    """`app` behind the gateway.
+    """The middleware around `app`.
 
-    `health` is the one path that needs no token; it tells only that the server is up.
+    `health` is the one path that needs no token; it says only that the server is up.
 
-    `reserved` says, for each page anew, whether it may show no pictures but those of this server.
+    `reserved`, called for each page, returns whether the page may show only pictures of this server.
     """
 
     def __init__(
@@ -125,57 +126,62 @@ class Guard:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        asked = _GuardedRequest(scope)
-        if reason := self._foreign(asked):
+        request = _GuardedRequest(scope)
+        if reason := self._foreign(request):
             await _refuse(scope, send, reason)
-        elif asked.reading and asked.token is not None and (self._known(asked.token) or self._remembered(asked)):
-            await _respond(send, 303, [(b"location", asked.without_token()), *self._cookie()], b"")
-        elif self._may_enter(asked):
-            reserved = asked.wants_html and self._reserved()
+        elif (
+            request.reading and request.token is not None and (self._known(request.token) or self._remembered(request))
+        ):
+            await _respond(send, 303, [(b"location", request.without_token()), *self._cookie()], b"")
+        elif self._may_enter(request):
+            reserved = request.wants_html and self._reserved()
             await self._app(scope, receive, _with_manners(send, RESERVED if reserved else MANNERS))
-        elif asked.wants_html:
-            words = refusal_page(self._address, asked.token is not None, asked.query_without_token().decode("latin-1"))
+        elif request.wants_html:
+            words = refusal_page(
+                self._address, request.token is not None, request.query_without_token().decode("latin-1")
+            )
             await _refuse(scope, send, words, "text/html")
         else:
             await _refuse(scope, send, f"Scalebook: the token is missing or wrong. {WHERE_IT_IS}\n")
 
-    def _foreign(self, asked: "_GuardedRequest") -> str:
-        """Why this is not asked by a page of ours at an address of ours; "" if it is."""
-        if len(asked.hosts) != 1 or asked.hosts[0] not in self._ours:
-            name = ascii(", ".join(asked.hosts))[1:-1][:100]
+    def _foreign(self, request: "_GuardedRequest") -> str:
+        """Why the request is refused: another host name, another origin, or embedded in another page; "" if none."""
+        if len(request.hosts) != 1 or request.hosts[0] not in self._ours:
+            name = ascii(", ".join(request.hosts))[1:-1][:100]
             return (
-                f"Scalebook does not answer to the name {name or '(none)'}. Open {self._address}; where a proxy or a "
-                "tunnel leads here: scalebook ui --allow-host NAME[:PORT], as the address bar shows it.\n"
+                f"Scalebook does not answer to the name {name or '(none)'}. Open {self._address}; behind a proxy or a "
+                "tunnel, start scalebook ui --allow-host NAME[:PORT], with the name in the address bar.\n"
             )
-        if any(origin.partition("://")[2] not in self._ours for origin in asked.origins):
+        if any(origin.partition("://")[2] not in self._ours for origin in request.origins):
             return "Scalebook answers only its own pages. This request came from a page of another origin.\n"
-        if asked.embedded:
+        if request.embedded:
             return "Scalebook's pages open in their own tab, never inside a page of another origin.\n"
         return ""
 
-    def _may_enter(self, asked: "_GuardedRequest") -> bool:
-        if self._access.token is None or (asked.path == self._health and asked.reading):
+    def _may_enter(self, request: "_GuardedRequest") -> bool:
+        if self._access.token is None or (request.path == self._health and request.reading):
             return True
-        return self._remembered(asked) or any(self._known(bearer) for bearer in asked.bearers)
+        return self._remembered(request) or any(self._known(bearer) for bearer in request.bearers)
 
-    def _remembered(self, asked: "_GuardedRequest") -> bool:
-        return any(self._known(cookie) for cookie in asked.cookies(self._access.cookie))
+    def _remembered(self, request: "_GuardedRequest") -> bool:
+        return any(self._known(cookie) for cookie in request.cookies(self._access.cookie))
 
     def _known(self, token: str) -> bool:
-        """Compared in constant time."""
+        """Whether the token is right, or none is required. Compared in constant time."""
         ours = self._access.token
         return ours is None or hmac.compare_digest(token.encode("utf-8", "replace"), ours.encode())
 
     def _cookie(self) -> Headers:
-        """SameSite=Lax: also who follows a link, from a chat or from one of our servers to the other, is remembered."""
+        """The header that stores the token. SameSite=Lax, so that it is also sent after a link from a chat, or from one
+        of our servers to the other."""
         if self._access.token is None:
             return []
-        kept = f"{self._access.cookie}={self._access.token}; Path=/; Max-Age={REMEMBERED_S}; HttpOnly; SameSite=Lax"
-        return [(b"set-cookie", kept.encode())]
+        cookie = f"{self._access.cookie}={self._access.token}; Path=/; Max-Age={REMEMBERED_S}; HttpOnly; SameSite=Lax"
+        return [(b"set-cookie", cookie.encode())]
 
 
 class _GuardedRequest:
-    """What the guard looks at in a request."""
+    """The parts of a request that the guard checks."""
 
     def __init__(self, scope: "Scope") -> None:
         self._headers: list[tuple[bytes, bytes]] = list(scope["headers"])
@@ -196,9 +202,9 @@ class _GuardedRequest:
 
     @property
     def embedded(self) -> bool:
-        """Whether a page of another origin fetches this, as a script, a picture or a frame, instead of leading here.
+        """Whether a page of another origin embeds this, as a script, a picture or a frame, instead of linking to it.
 
-        Old browsers do not say; a websocket says it by its origin.
+        Old browsers do not say so; a websocket says it by its origin.
         """
         if self.websocket or not set(self._all(b"sec-fetch-site")) & {"same-site", "cross-site"}:
             return False
@@ -210,7 +216,7 @@ class _GuardedRequest:
         return [value for key, _, value in pairs if key == name]
 
     def without_token(self) -> bytes:
-        """This address without the token; one slash before it, because two would name another host."""
+        """This address without the token. It begins with a single slash, because two would name another host."""
         rest = self.query_without_token()
         return b"/" + self._raw.lstrip(b"/\\") + (b"?" + rest if rest else b"")
 

@@ -30,11 +30,11 @@ MLFLOW_LOG = "mlflow.log"
 MODULE = "scalebook.app.serving.mlflow_server"
 HEALTH = "/health"
 ARTIFACTS = "mlflow-artifacts:/"
-"""Where runs without a place of their own keep their artifacts: in the workspace, by way of the server."""
+"""Default root of artifacts: the server stores them in the workspace."""
 
 
 def mlflow_server(workspace: Workspace, access: Access, port: int = PORT) -> Child | None:
-    """The server, not yet started; None where `MLFLOW_TRACKING_URI` names another store, which then has its own."""
+    """The server, not yet started; None if `MLFLOW_TRACKING_URI` names another store, which has its own server."""
     if os.environ.get("MLFLOW_TRACKING_URI"):
         return None
 
@@ -57,16 +57,16 @@ def mlflow_server(workspace: Workspace, access: Access, port: int = PORT) -> Chi
 
 
 def remote_address() -> str | None:
-    """The address of the server that `MLFLOW_TRACKING_URI` names, None where it names none or a database."""
+    """The address of the server in `MLFLOW_TRACKING_URI`, None if it names no server."""
     address = os.environ.get("MLFLOW_TRACKING_URI", "")
     return address.rstrip("/") if address.startswith(("http://", "https://")) else None
 
 
 def stay_within(workspace: Workspace) -> None:
-    """In this process, from now on: a folder of files outside of the workspace is refused unless that is trusted.
+    """Make MLflow, in this process, refuse artifacts outside the workspace, unless the workspace is trusted.
 
-    A store may be a stranger's, and say that a run's files are in a folder of this user's, or have a link there. Links
-    below the folder of a run are MLflow's to refuse, and it does. Loads MLflow.
+    A store may come from somebody else, and name another folder of this user, or a link to one, as a run's artifacts.
+    MLflow itself refuses links below the folder of a run. Imports MLflow.
     """
     from mlflow.exceptions import MlflowException
     from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
@@ -74,18 +74,18 @@ def stay_within(workspace: Workspace) -> None:
     from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
 
     def repository(artifact_uri: str, *arguments: Any, **more: Any) -> LocalArtifactRepository:
-        found = LocalArtifactRepository(artifact_uri, *arguments, **more)
-        if not within(workspace, Path(found.artifact_dir)):
-            words = "The files of this run lie outside the folder of notebooks, or behind a link out of it"
+        local = LocalArtifactRepository(artifact_uri, *arguments, **more)
+        if not within(workspace, Path(local.artifact_dir)):
+            words = "The files of this run are outside the folder of notebooks, or behind a link out of it"
             raise MlflowException(f"{words}, so they are not shown.", error_code=PERMISSION_DENIED)
-        return found
+        return local
 
-    known: dict[str, Any] = get_registered_artifact_repositories()
-    known |= {"": repository, "file": repository}
+    repositories: dict[str, Any] = get_registered_artifact_repositories()
+    repositories |= {"": repository, "file": repository}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Serve until SIGTERM. MLflow is imported here (4 s)."""
+    """Serve until SIGTERM. Imports MLflow (4 s)."""
     workspace, access, port = as_server(MODULE, argv)
 
     with importing():
@@ -106,19 +106,19 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 ASSISTANT: Final = "/ajax-api/3.0/mlflow/assistant"
-"""MLflow's: it runs programs on this machine and shows runs to a language model. Its panel still opens once in each
-browser, and can be closed there."""
+"""Path of MLflow's assistant, which runs programs on this machine and shows runs to a language model. Its panel still
+opens once in each browser, and can be closed there."""
 NO_ASSISTANT: Final = "Scalebook: MLflow's assistant is off here.\n"
-GONE: Final = "Scalebook: nothing lies at this address, or it has been deleted.\n"
-NOT_SERVED: Final = "Scalebook: its pages are not served now. Start `scalebook ui` with the notebook's folder.\n"
+GONE: Final = "Scalebook: nothing is at this address, or it has been deleted.\n"
+NOT_SERVED: Final = "Scalebook: the pages are not being served. Start `scalebook ui` with the notebook's folder.\n"
 
 
 class WayToScalebook:
-    """`app`, which is MLflow's, with our paths before its own and without its assistant: links in its descriptions stay
-    on its server and are sent on from here, so they hold whatever address the pages have
+    """MLflow's `app` with our paths added and without its assistant. Links in MLflow's descriptions lead to paths of
+    its own server, which redirects them to the pages, so that they stay valid when the pages' address changes
     (`training/tracking/notes.py` writes them).
 
-    Stands behind the guard, which has asked for the token.
+    Stands behind the guard, which checks the token.
     """
 
     def __init__(self, app: "ASGIApp", workspace: Workspace) -> None:
@@ -150,7 +150,7 @@ class WayToScalebook:
             await RedirectResponse(f"{app}{page}", 303)(scope, receive, send)
 
     def _page(self, path: str, query: str) -> str | None:
-        """The path and the parameters of our page; None where there is none."""
+        """The path and the parameters of the page for this link; None if it does not exist."""
         parts = [unquote(part) for part in path.removeprefix(f"{notes.PREFIX}/").split("/")]
         if len(parts) == 2 and parts[0] == "notebook":
             return NOTEBOOK.url(**NOTEBOOK.cell(parts[1], parse_qs(query).get("cell", [""])[0]))

@@ -76,12 +76,12 @@ _THEME: Final = {
 
 
 def page_settings(address: str, port: int, hosts: tuple[str, ...] = ()) -> Mapping[str, Any]:
-    """Every setting of Streamlit's that matters to us, for a server on this address.
+    """All Streamlit settings that matter, for a server on this address.
 
-    Nothing is left to a `config.toml`: an installed Scalebook has none beside it, and one elsewhere is not ours.
-    `hosts`: names of proxies that it is reached through.
+    They do not depend on a `config.toml`: an installed Scalebook has none, and one elsewhere is not Scalebook's.
+    `hosts`: names of proxies in front of the server.
     """
-    # the first name is told twice: Streamlit looks there before it would ask a server elsewhere for our own address
+    # the first name is set here too: otherwise Streamlit would ask an external server for our own address
     proxy = {"browser.serverAddress": hosts[0].partition(":")[0]} if hosts else {}
     return {
         **proxy,
@@ -117,10 +117,10 @@ def page_server(workspace: Workspace, access: Access, port: int = PORT) -> Child
 
 
 def warm_up() -> None:
-    """Import what the pages need and open the store once: 3 s that the first visitor need not wait for.
+    """Import what the pages need and open the store once, so that the first visitor does not wait for it (3 s).
 
-    After each run of a page Streamlit looks for garbage among all objects: 0.15 s in which no page goes on, unless
-    those of modules are frozen.
+    Also freezes the modules' objects: after each run of a page Streamlit collects garbage among all objects, which
+    otherwise blocks all pages for 0.15 s.
     """
     with importing():
         import plotly.graph_objects  # noqa: F401

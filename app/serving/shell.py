@@ -1,8 +1,8 @@
-"""What a browser loads before Streamlit's own pages: which page it is, where its server is, what else it will need.
+"""The HTML that a browser loads before Streamlit's pages: title, server address, and the libraries to preload.
 
-Streamlit asks for the library of a kind of element when the first of it is to be drawn, and for what that library needs
-when it has come. Named in the HTML, the browser fetches and compiles them all while Streamlit itself starts. The
-library of charts must then be evaluated, for as long as the server takes to make the page: both are done at once.
+Streamlit loads the library of an element type when it draws the first one, then what that library imports. With all of
+them named in the HTML, the browser fetches and compiles them while Streamlit itself starts. The chart library is also
+evaluated while the server computes the page.
 """
 
 import re
@@ -33,7 +33,7 @@ NEEDED: Final[dict[tuple[str, str], Sequence[str]]] = {
     ("/help", ""): (),
     ("/compare", "runs"): (CHARTS, *BOXES, "Multiselect", "LinkButton", "ButtonGroup", "Checkbox", "Slider"),
 }
-"""By path and a parameter of the address; without one, what the page needs when none of its parameters is there."""
+"""Element types by path and query parameter; "" is for an address with none of the path's parameters."""
 WHILE_ASKED = b"""<script>{
   const send = WebSocket.prototype.send;
   WebSocket.prototype.send = function (...told) {
@@ -42,17 +42,17 @@ WHILE_ASKED = b"""<script>{
     setTimeout(() => import("./static/js/%s"));
   };
 }</script>"""
-"""Evaluates a library as soon as the server has been asked for the page."""
+"""Evaluates a library as soon as the browser has requested the page from the server."""
 IMPORT = re.compile(r"""(?:from|import)\s*["'`]\./([\w.-]+\.js)["'`]""")
 
 
 def early_links(path: str, query: bytes) -> bytes:
-    """The elements for the head of the page at this address; nothing for a path that is no page of ours."""
-    told = parse_qs(query.decode("latin-1"))
+    """The HTML to add to the head of the page at this address; empty for a path that is no page."""
+    parameters = parse_qs(query.decode("latin-1"))
     views = {parameter: parts for (page, parameter), parts in NEEDED.items() if page == path}
     if not views:
         return b""
-    parameter = next((parameter for parameter in views if parameter in told), "")
+    parameter = next((parameter for parameter in views if parameter in parameters), "")
     named = b"".join(
         b'<link rel="modulepreload" crossorigin href="./static/js/%s">' % name.encode()
         for name in _files((*FRAME, *views[parameter]))
@@ -63,25 +63,25 @@ def early_links(path: str, query: bytes) -> bytes:
 
 @cache
 def _files(parts: Sequence[str]) -> list[str]:
-    """The files of these libraries and of what they need; those that the frame names itself are left out."""
+    """The files of these libraries and their imports, without those that Streamlit's own HTML names."""
     named = set(
         re.findall(r"static/js/([\w.-]+\.js)", (_streamlit_static() / "index.html").read_text(encoding="utf-8"))
     )
-    found: dict[str, None] = {}
-    _gather([path.name for part in parts if (path := library(part)) is not None], found)
-    return [name for name in found if name not in named]
+    needed: dict[str, None] = {}
+    _gather([path.name for part in parts if (path := library(part)) is not None], needed)
+    return [name for name in needed if name not in named]
 
 
-def _gather(names: Iterable[str], found: dict[str, None]) -> None:
+def _gather(names: Iterable[str], needed: dict[str, None]) -> None:
     for name in names:
-        if name not in found:
-            found[name] = None
-            _gather(IMPORT.findall((_streamlit_static() / "static" / "js" / name).read_text(encoding="utf-8")), found)
+        if name not in needed:
+            needed[name] = None
+            _gather(IMPORT.findall((_streamlit_static() / "static" / "js" / name).read_text(encoding="utf-8")), needed)
 
 
 @cache
 def library(part: str) -> Path | None:
-    """The file of one kind of element, as `Selectbox`; None where this Streamlit has none of that name."""
+    """The library's file of an element type, such as `Selectbox`; None if this Streamlit has none."""
     return next(iter((_streamlit_static() / "static" / "js").glob(f"{part}.*.js")), None)
 
 
@@ -98,10 +98,10 @@ OURS = b"<title>Scalebook</title><script>window.__streamlit = {BACKEND_BASE_URL:
 
 
 class Shell:
-    """`app`, whose page gets our title, the address of its server and the names of what it will need.
+    """`app` with our title, the server's address and the preloads in the HTML of its pages.
 
-    Streamlit guesses from the address how deep its server's root lies, asks for files there, and so leaves two errors
-    of 404 in the console of every page but the first. Told where the root is, it does not guess.
+    Streamlit guesses the server's root from the address, and so leaves two 404 errors in the console of every page but
+    the first. With the root in the HTML it does not guess.
     """
 
     def __init__(self, app: "ASGIApp") -> None:
@@ -121,7 +121,7 @@ def _wants_html(scope: "Scope") -> bool:
 
 
 class _BufferedPage:
-    """Sends a page when it is there as a whole, since its length is told first; anything else as it comes."""
+    """Sends a page once it is complete, because its length comes first; passes on anything else at once."""
 
     def __init__(self, send: "Send", head: bytes) -> None:
         self._send, self._head = send, head
@@ -146,7 +146,7 @@ class _BufferedPage:
     async def _whole(self) -> None:
         assert self._start is not None, "a body comes after its start"
         body = b"".join(self._parts).replace(TITLE, self._head, 1)
-        kept = [pair for pair in self._start["headers"] if pair[0].lower() != b"content-length"]
-        headers = [*kept, (b"content-length", str(len(body)).encode())]
+        others = [pair for pair in self._start["headers"] if pair[0].lower() != b"content-length"]
+        headers = [*others, (b"content-length", str(len(body)).encode())]
         await self._send({**self._start, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})

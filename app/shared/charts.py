@@ -1,4 +1,4 @@
-"""Every chart: one template, one palette, figures from plain numbers; and how a page shows one."""
+"""Charts: one template and palette, figures from plain numbers, and drawing them on a page."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,17 +16,17 @@ from scalebook.training.tracking.curves import smooth, thin
 from scalebook.training.tracking.names import axis_words
 
 PALETTE = ("#12868c", "#dd7a1b", "#7c62b3", "#3f7fd1", "#c4533c", "#5b9a3e", "#bd5695", "#8a7a52", "#4d6b78", "#b09a1a")
-"""Ten hues of like lightness, told apart on a light and on a dark ground, the first three also by the colour-blind."""
+"""Ten hues of similar lightness, distinct on light and dark grounds; the first three also for the colour-blind."""
 PARTS = {"compute": "#107f85", "wait": "#dd7a1b", "communicate": "#7c62b3", "data": "#9aa3a2"}
 LIGHT_PARTS = ("wait", "data")
-"""Those on which letters are dark; on the others white ones have a contrast of 4.5."""
+"""Parts with dark letters; on the others white letters have a contrast of 4.5."""
 FONT = (
     "-apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Liberation Sans', Arial, sans-serif, "
     "'Source Sans', sans-serif"
 )
-"""What Streamlit makes of `theme.font`: it adds its own, so that the page's letters and a chart's are the same."""
+"""The font list that Streamlit makes from `theme.font`, so that charts have the page's font."""
 UNITS = {"bytes": "B", "seconds": "s", "virtual seconds": "virtual s"}
-"""Of an axis, where it is not called by its unit."""
+"""The unit of an axis, if its name is another one."""
 POINTS = 600  # more per curve cannot be seen on 1,400 pixels and make the page heavy
 
 
@@ -39,14 +39,14 @@ class Series:
     y: Sequence[float]
     colour: str
     faint: bool = False
-    """A single seed behind its mean, or what was logged behind its moving average."""
+    """True for a single seed behind the mean, and for the logged curve behind its moving average."""
     low: Sequence[float] = field(default_factory=tuple)
     high: Sequence[float] = field(default_factory=tuple)
 
 
 @cache
 def template(dark: bool) -> go.layout.Template:
-    """The look of all charts; transparent, so that they lie on whatever they are put on."""
+    """The look of all charts, with a transparent background."""
     ink, dim, line = ("#e4e8e8", "#98a4a4", "#2b3338") if dark else ("#1c2327", "#66716f", "#e6e8e5")
     axis = {
         "gridcolor": line,
@@ -107,9 +107,9 @@ def lines(
     dark: bool = False,
     height: int = 320,
 ) -> go.Figure:
-    """Curves over one axis. A curve of one point is drawn as a marker, so that a run's first value is seen at once.
+    """A chart of curves over one axis. A curve of one point is a marker, so that a run's first value is visible.
 
-    With `smoothing`, a weight below 1, each is its moving average, with the curve as it was logged faint behind it.
+    `smoothing`, a weight below 1, draws the moving average of each curve, with the logged curve faint behind it.
     """
     figure = _figure(dark, height, title)
     named: set[str] = set()
@@ -152,7 +152,7 @@ def _line(curve: Series, x_title: str, *, in_legend: bool) -> go.Scatter:
 
 
 def _target(target: float, left: float, right: float) -> go.Scatter:
-    """A line that the axis makes room for, as it does not for a shape."""
+    """The target as a line: the axis makes room for a line, but not for a shape."""
     return go.Scatter(
         x=[left, right],
         y=[target, target],
@@ -191,13 +191,14 @@ CARTESIAN = (go.Scatter, go.Bar, go.Contour, go.Heatmap)
 
 
 def draw(figure: go.Figure, key: str, alt: str) -> None:
-    """Show a chart; above it is what it can be downloaded as (`chart_files.js`). `alt` is what a screen reader says."""
+    """Draw a chart, with its downloads above it (`chart_files.js`). `alt` is the text for screen readers."""
     _draw_once(figure)
     st.plotly_chart(figure, theme=None, key=key, alt=alt, config=CONFIG)
 
 
 def pick(figure: go.Figure, key: str, alt: str) -> int | None:
-    """Draw it; the number in `customdata` of the point that was clicked. Plotly lets marks be clicked, but no lines."""
+    """Draw a chart; returns the number in `customdata` of the clicked mark. Plotly reports clicks on marks, not on
+    lines."""
     _draw_once(figure, clickmode="event+select", dragmode="pan")
     event: Any = st.plotly_chart(
         figure, theme=None, key=key, alt=alt, config=CONFIG, on_select="rerun", selection_mode="points"
@@ -207,10 +208,10 @@ def pick(figure: go.Figure, key: str, alt: str) -> int | None:
     return None if number is None else int(number[0] if isinstance(number, list) else number)
 
 
-def _draw_once(figure: go.Figure, **told: str) -> None:
-    """Make that Plotly draws it once. Streamlit gives each figure to it twice, and it compares the two, but neither
-    data nor templates: so these are told from others by a number, and the template's layout becomes the figure's own.
-    What Streamlit would change in between, it is `told` at once."""
+def _draw_once(figure: go.Figure, **settings: str) -> None:
+    """Make Plotly draw the figure once. Streamlit passes each figure twice, and Plotly compares the two, but neither
+    data nor templates: so a revision number identifies the data, and the template's layout becomes the figure's own.
+    `settings` are what Streamlit would otherwise change in between."""
     if figure.layout.datarevision is None:
         layout = figure.layout.to_plotly_json()
         look = layout.pop("template", {}).get("layout", {})
@@ -220,7 +221,7 @@ def _draw_once(figure: go.Figure, **told: str) -> None:
         own = {name: _laid_upon(axes[name[:5]], layout[name]) for name in layout if name[:5] in axes}
         revision = sha256(figure.to_json().encode()).hexdigest()[:16]
         # all of it at once: what `update_layout` compares, name by name, takes ten times as long
-        figure.layout = _laid_upon(look, layout) | own | told | {"datarevision": revision}
+        figure.layout = _laid_upon(look, layout) | own | settings | {"datarevision": revision}
         figure.layout.template = None
 
 
@@ -237,31 +238,31 @@ DARK = ";color:#1c2327"
 
 
 def time_split(rows: Sequence[tuple[str, Mapping[str, float]]]) -> str:
-    """HTML, which changes in place once a second, where a chart of the library is built anew (80 ms).
+    """The HTML of one bar for each row: its shares (0 to 1) of compute, wait, communicate and data; the rest is empty.
 
-    One bar a row: the shares (0 to 1) of compute, wait, communicate and data; what is missing to 1 stays empty.
+    HTML changes in place once a second; the browser would rebuild a Plotly chart each time (80 ms).
     """
     return legend(list(PARTS.items())) + '<div class="sb-split">' + "".join(_split_row(*row) for row in rows) + "</div>"
 
 
 def _split_row(name: str, shares: Mapping[str, float]) -> str:
-    known = [(part, shares[part], colour) for part, colour in PARTS.items() if shares.get(part, 0.0) > 0]
+    positive = [(part, shares[part], colour) for part, colour in PARTS.items() if shares.get(part, 0.0) > 0]
     parts = "".join(
         f'<i style="width:{share:.2%};background:{colour}{DARK if part in LIGHT_PARTS else ""}" '
         f'title="{part} {share:.1%}">'
         f"{f'{share:.0%}' if share >= 0.07 else ''}</i>"
-        for part, share, colour in known
+        for part, share, colour in positive
     )
     return f"<span>{escape(name)}</span><div>{parts}</div>"
 
 
 def worker_colour(worker: int) -> str:
-    """The same in every picture."""
+    """The colour of a worker, the same in all charts."""
     return PALETTE[worker % len(PALETTE)]
 
 
 def legend(entries: Sequence[tuple[str, str]]) -> str:
-    """A square of its colour before each name."""
+    """The HTML of a legend from (name, colour) pairs."""
     return (
         '<div class="sb-legend">'
         + "".join(f'<span><i style="background:{colour}"></i>{escape(name)}</span>' for name, colour in entries)
@@ -273,18 +274,18 @@ MOST_SMOOTH = 0.99
 
 
 class CurveLook(NamedTuple):
-    """Against what, whether the metric is on a logarithmic scale, and the weight of the past in a moving average."""
+    """The x axis, whether y is logarithmic, and the weight of earlier points in the moving average."""
 
     axis: Axis
     log_y: bool
     smoothing: float
     x_title: str
-    """What the axis is called: seconds of virtual workers are called so."""
+    """The title of the x axis; seconds of simulated workers are called virtual."""
 
 
 def choose_axis(simulated: Collection[bool] = ()) -> CurveLook:
-    """One choice for all charts of a page, remembered in the address: the axis (`updates`, `samples` or `seconds`), the
-    scale, the smoothing. `simulated`: of each run."""
+    """Draw the choice of x axis, scale and smoothing for all charts of a page; the address holds it. `simulated`:
+    whether each run is."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         axis = st.segmented_control(
             "X axis",

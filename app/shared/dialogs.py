@@ -1,4 +1,4 @@
-"""Every edit of a notebook from a page; and dialogs, which stay open until they are answered."""
+"""Writing a notebook from a page; and dialogs, which stay open until they are answered."""
 
 from collections.abc import Callable
 from html import escape
@@ -17,19 +17,20 @@ from scalebook.training.notebook.store import EditedMeanwhile, Stored
 
 CONFLICT = "conflict"
 MOST_MEANWHILE = 5
-"""Other saves that one save is merged with, before it is left to the person."""
+"""Other saves that one save is merged with, before the person must decide."""
 
 
-def write(stored: Stored, change: Callable[[Notebook], Notebook], said: str = "Saved.") -> Stored | None:
-    """Apply `change` to the notebook as it was seen, and save; None when it could not be, which is then on the page.
+def write(stored: Stored, change: Callable[[Notebook], Notebook], toast: str = "Saved.") -> Stored | None:
+    """Apply `change` to the notebook as it was seen, save it, and show `toast`. None on a failure, which the page then
+    shows.
 
-    A file edited meanwhile is never overwritten: an edit of another cell is merged, else `show_conflict` offers both.
+    A file edited meanwhile is never overwritten: an edit of another cell is merged, else `show_conflict` asks.
     """
-    return attempt(lambda: _save(stored, change(stored.notebook)), said)
+    return attempt(lambda: _save(stored, change(stored.notebook)), toast)
 
 
 def _save(stored: Stored, mine: Notebook) -> Stored:
-    """Merged with what was saved meanwhile; EditedMeanwhile where that cannot be."""
+    """Save `mine`, merged with edits saved meanwhile; EditedMeanwhile if they cannot be merged."""
     seen, mine_now = stored, mine
     for _ in range(MOST_MEANWHILE):
         try:
@@ -42,8 +43,8 @@ def _save(stored: Stored, mine: Notebook) -> Stored:
     return store.save(seen, mine_now)
 
 
-def attempt(act: Callable[[], Stored], said: str) -> Stored | None:
-    """Any writing of a notebook, as `write`."""
+def attempt(act: Callable[[], Stored], toast: str) -> Stored | None:
+    """Call `act`, which writes a notebook, with the toast and the errors of `write`."""
     try:
         changed = act()
     except EditedMeanwhile as conflict:
@@ -52,18 +53,18 @@ def attempt(act: Callable[[], Stored], said: str) -> Stored | None:
     except ConfigError as error:
         state.show_message(str(error), ":material/error:")
         return None
-    if said:
-        state.show_message(said)
+    if toast:
+        state.show_message(toast)
     return changed
 
 
 def in_conflict() -> bool:
-    """Whether a write has met an edit of somebody else, and nobody has decided yet."""
+    """Whether a write conflicts with another edit, and the person has not decided yet."""
     return state.recall(CONFLICT, None) is not None
 
 
 def show_conflict() -> None:
-    """The dialog, when a write has met an edit of somebody else. A run of the page can open one dialog only."""
+    """Open the dialog about a conflicting edit, if there is one. A run of the page can open one dialog only."""
     conflict: EditedMeanwhile | None = state.recall(CONFLICT, None)
     if conflict is not None:
         _conflict_dialog(conflict)
@@ -93,9 +94,9 @@ def _conflict_dialog(conflict: EditedMeanwhile) -> None:
             _close_conflict(f"Your version is in {path.name}.")
 
 
-def _close_conflict(said: str) -> None:
+def _close_conflict(toast: str) -> None:
     state.pop(CONFLICT, None)
-    state.show_message(said)
+    state.show_message(toast)
     st.rerun()
 
 
@@ -104,13 +105,13 @@ Width = Literal["small", "large"]
 
 
 def ask(title: str, draw: Callable[[], None], width: Width = "small") -> NoReturn:
-    """Open a dialog; `draw` fills it each time, and calls `close` before the rerun with which it answers."""
+    """Open a dialog. `draw` draws its content in each run of the page; to answer, it calls `close`, then reruns."""
     state.remember(OPEN, (title, draw, width))
     st.rerun()
 
 
 def is_open() -> bool:
-    """Whether one waits for its answer."""
+    """Whether a dialog is open."""
     return state.recall(OPEN, None) is not None
 
 
@@ -119,7 +120,7 @@ def close() -> None:
 
 
 def show() -> None:
-    """At the end of a page: the one about an edit meanwhile, or the one that was opened. A run can open one only."""
+    """Draw the open dialog, at the end of a page; one about a conflicting edit comes first. A run can open one only."""
     opened: tuple[str, Callable[[], None], Width] | None = state.recall(OPEN, None)
     if in_conflict():
         show_conflict()
@@ -131,9 +132,9 @@ def show() -> None:
 def confirm_delete(
     stored: Stored, index: int, kind: str, name: str, stays: str, then: Callable[[], None] | None = None
 ) -> NoReturn:
-    """Opens a dialog about cell `index`, of the `kind` called `name`; `stays` says what of it is not deleted.
+    """Open the dialog that deletes cell `index`, the `kind` called `name`. `stays` says what is not deleted.
 
-    `then` is called once it has been.
+    `then` is called after the deletion.
     """
 
     def question() -> None:

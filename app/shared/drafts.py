@@ -1,4 +1,4 @@
-"""What was typed and not saved, kept in the workspace's cache: reloading or closing the page loses nothing of it."""
+"""Drafts: unsaved input, stored in the workspace's cache, so that reloading or closing the page loses nothing."""
 
 import hashlib
 from collections.abc import Sequence
@@ -13,21 +13,21 @@ from scalebook.training.notebook.cells import Cell, Note, Notebook
 
 @dataclass(frozen=True)
 class Draft:
-    """What a form or an editor said last. Each kind is a class of its own, whose files are called by its KIND."""
+    """The last values of a form or an editor. Each kind is a class; KIND is the prefix of its files."""
 
     KIND: ClassVar[str]
     notebook: str
-    """The stem of its file."""
+    """The stem of the notebook's file."""
 
     @property
     def which(self) -> str:
-        """What tells it from the notebook's other drafts of its kind."""
+        """The key of the draft among the notebook's drafts of its kind."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class SavedDraft(Draft):
-    """Of an experiment. `cell` is the one it was opened from, "" for a new one."""
+    """The draft of an experiment. `cell` is the one that it was opened from, "" for a new one."""
 
     KIND = "draft"
     cell: str
@@ -35,7 +35,7 @@ class SavedDraft(Draft):
     repeats: int
     config: dict[str, Any]
     text: str = ""
-    """The config as it was typed as text, where that is no config; `config` is then the last one that was."""
+    """The typed text, if it is not a config; `config` is then the last valid one."""
 
     @property
     def which(self) -> str:
@@ -46,7 +46,7 @@ D = TypeVar("D", bound=Draft)
 
 
 class LeftDraft(NamedTuple, Generic[D]):
-    """A draft that was found, and when it was written last, in seconds since the epoch."""
+    """A stored draft, and when it was last written, in seconds since the epoch."""
 
     draft: D
     written_s: float
@@ -66,13 +66,13 @@ def discard(workspace: Workspace, kind: type[Draft], notebook: str, which: str) 
 
 
 def of_notebook(workspace: Workspace, kind: type[D], notebook: str) -> list[LeftDraft[D]]:
-    """All of one, the oldest first."""
+    """All drafts of a kind in a notebook, the oldest first."""
     paths = workspace.cache.glob(f"{kind.KIND}-{_digest(notebook)}-*.json")
     return sorted((left for path in paths if (left := _left(path, kind))), key=lambda left: left.written_s)
 
 
 def move(workspace: Workspace, kind: type[Draft], old: str, new: str) -> None:
-    """To the new name of their notebook."""
+    """Move the drafts of a kind to the new name of their notebook."""
     for draft, _ in of_notebook(workspace, kind, old):
         save(workspace, replace(draft, notebook=new))
         discard(workspace, kind, old, draft.which)
@@ -96,10 +96,10 @@ def _digest(text: str) -> str:
 
 @dataclass(frozen=True)
 class NoteDraft(Draft):
-    """What the editor said last. `before` is the note as it was when the editor was opened, "" for a new one.
+    """The last text of a note's editor. `before` is the note as the editor was opened on it, "" for a new note.
 
-    `above` and `below` are the cells around a new one, as `around_note` calls them: it stays between
-    them when others come.
+    `above` and `below` identify the cells around a new note, as `around_note` does: the note stays between them when
+    cells are added.
     """
 
     KIND = "note-draft"
@@ -111,32 +111,33 @@ class NoteDraft(Draft):
 
     @property
     def which(self) -> str:
-        """A note is known by its text, wherever it has moved to; a new one by what stands around it."""
+        """A note is identified by its text, wherever it moves; a new note by the cells around it."""
         return self.before or f"new {self.above}\n{self.below}"
 
 
 def around_note(notebook: Notebook, index: int) -> tuple[str, str]:
-    """What identifies the cells above and below a note that is begun before cell `index`; "" where there is none."""
+    """Identifiers of the cells above and below a new note before cell `index`; "" if there is none."""
     above = _name_of(notebook.cells[index - 1]) if index > 0 else ""
     return above, _name_of(notebook.cells[index]) if index < len(notebook.cells) else ""
 
 
 def _name_of(cell: Cell) -> str:
-    """Its name; of a note, which has none, its text."""
+    """The cell's identifier: its name; for a note, which has none, a hash of its text."""
     if isinstance(cell, Note):
         return hashlib.sha256(cell.source.encode()).hexdigest()[:12]
     return f"{type(cell).__name__} {cell.name}"
 
 
 def notes_at(left: Sequence[LeftDraft[NoteDraft]], notebook: Notebook, index: int) -> list[LeftDraft[NoteDraft]]:
-    """Those that are of cell `index`; with the number of cells for the end: of a new note there, or of a note that has
-    been changed or deleted meanwhile."""
+    """The drafts that belong to cell `index`. The number of cells stands for the end: drafts of a new note there, and
+    of notes that have been changed or deleted meanwhile."""
     count = len(notebook.cells)
     return [note for note in left if min(_place_of(note.draft, notebook), count) == index]
 
 
 def _place_of(draft: NoteDraft, notebook: Notebook) -> int:
-    """The cell that it belongs to, or before which it stands; the number of cells where it has lost its place."""
+    """The index of the cell that the draft belongs to, or stands before; the number of cells if it has lost its
+    place."""
     if not draft.before:
         return _place_of_new(draft, [_name_of(cell) for cell in notebook.cells])
     sources = [cell.source if isinstance(cell, Note) else None for cell in notebook.cells]
@@ -146,7 +147,7 @@ def _place_of(draft: NoteDraft, notebook: Notebook) -> int:
 
 
 def _place_of_new(draft: NoteDraft, cells: Sequence[str]) -> int:
-    """Of a new one: behind the cell that was above it, else before the one that was below, else where it was."""
+    """The index of a new note: after the cell that was above it, else before the one below it, else where it was."""
     if draft.above in cells:
         return cells.index(draft.above) + 1
     return cells.index(draft.below) if draft.below in cells else draft.index

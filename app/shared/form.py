@@ -1,7 +1,7 @@
-"""The experiment form without its widgets: reading values out of a config, and writing them into one.
+"""The experiment form without its widgets: reading values from a config, and writing them into it.
 
-A config that was written by hand keeps every key the form does not know. What equals a default is left out, except for
-what a reader of the notebook wants to see: batch size, learning rate, strategy, workers, budget.
+A config written by hand keeps every key that the form does not know. Values equal to a default are left out, except
+those that a reader of the notebook wants to see: batch size, learning rate, strategy, workers, budget.
 """
 
 import copy
@@ -29,7 +29,7 @@ SHOWN_STRATEGY_ARGS = ("rule", "damping", "codec")
 _STRATEGY: Final = "trainer.strategy.init_args"
 WORKERS: Final = f"{_STRATEGY}.workers"
 CLOCK: Final = f"{_STRATEGY}.clock"
-"""What makes workers simulated ones, with the strategy's `host`; both follow from one switch."""
+"""Path of the clock, which makes workers simulated together with the strategy's `host`; one switch sets both."""
 DEFAULT_EPOCHS: Final = 10
 USUAL_GRADIENT_S: Final = 0.1
 
@@ -40,7 +40,7 @@ class Budget:
 
     kind: BudgetKind
     value: Any
-    """A number; or what was typed or written instead of one."""
+    """A number; or another value, if the config has no number there."""
 
 
 def get(config: Mapping[str, Any], path: str, default: Any = None) -> Any:
@@ -54,7 +54,7 @@ def get(config: Mapping[str, Any], path: str, default: Any = None) -> Any:
 
 
 def put(config: Config, path: str, value: Any) -> None:
-    """Set the value at a dotted path, making (or replacing by) mappings on the way."""
+    """Set the value at a dotted path; creates the mappings on the way, also in place of other values."""
     *parents, last = path.split(".")
     for key in parents:
         if not isinstance(config.get(key), dict):
@@ -64,7 +64,7 @@ def put(config: Config, path: str, value: Any) -> None:
 
 
 def drop(config: Config, path: str) -> None:
-    """Remove the value at a dotted path, and `init_args` that have become empty."""
+    """Remove the value at a dotted path, and `init_args` that become empty."""
     *parents, last = path.split(".")
     holder = get(config, ".".join(parents)) if parents else config
     if isinstance(holder, dict):
@@ -74,12 +74,12 @@ def drop(config: Config, path: str) -> None:
 
 
 def chosen_class(config: Mapping[str, Any], key: str, group: Group, description: Description) -> ClassInfo | None:
-    """The class that the config names at `key`, None where it names none, or an unknown one."""
+    """The class that the config names at `key`; None if it names none, or an unknown one."""
     return read_class(get(config, key)).info(group, description)
 
 
 def choose(config: Config, key: str, info: ClassInfo, group: Group, description: Description) -> None:
-    """Name `info` at `key`. Arguments stay while the class stays the same, and go with another class."""
+    """Name the class `info` at `key`. Its arguments stay if the class does not change, and are removed otherwise."""
     value, path, args = get(config, key), info.class_path, dict[str, Any]()
     if (
         chosen_class(config, key, group, description) == info
@@ -93,24 +93,24 @@ def choose(config: Config, key: str, info: ClassInfo, group: Group, description:
 
 
 def open_arguments(config: Config, key: str, info: ClassInfo) -> None:
-    """Before arguments are written: the class at `key` by its path, where it may be one word, `ddp`."""
+    """Replace a one-word class at `key`, such as `ddp`, by its path, so that it can have arguments."""
     if get(config, key) == info.config_value:
         put(config, key, {"class_path": info.class_path})
 
 
 def close_arguments(config: Config, key: str, info: ClassInfo) -> None:
-    """After it: one word again where it has none."""
+    """Undo `open_arguments` if the class has no arguments."""
     if info.config_value is not None and not get(config, f"{key}.init_args"):
         put(config, key, info.config_value)
 
 
 def value_of(config: Mapping[str, Any], path: str, field: Field) -> Any:
-    """What the config says at `path`, or the field's default."""
+    """The config's value at `path`, or the field's default."""
     return get(config, path, field.default)
 
 
 def assign(config: Config, path: str, field: Field, value: Any) -> None:
-    """Write `value` at `path`, or leave the key out where it only repeats the default."""
+    """Write `value` at `path`, or remove the key if the value only repeats the default."""
     # 0 and 0.0 are one number; True and 1 are not one value
     repeats_default = value == field.default and isinstance(value, bool) == isinstance(field.default, bool)
     if (repeats_default and path not in SHOWN_THOUGH_DEFAULT) or (value is None and not field.nullable):
@@ -120,7 +120,7 @@ def assign(config: Config, path: str, field: Field, value: Any) -> None:
 
 
 def workers_of(config: Mapping[str, Any], description: Description) -> Any:
-    """How many there are on each machine; what is written instead of a number where that cannot be read."""
+    """The number of workers on each node; the written value if it is not a valid number."""
     own = get(config, "trainer.strategy.init_args.workers")
     written = get(config, "trainer.devices") if own is None or isinstance(own, Mapping) else own
     misread = (isinstance(written, str) and written != "auto") or (
@@ -131,8 +131,7 @@ def workers_of(config: Mapping[str, Any], description: Description) -> Any:
 
 
 def assign_workers(config: Config, workers: Any) -> None:
-    """Write the number of workers: as the strategy's own `workers` where the config gives it those, else as
-    `trainer.devices`."""
+    """Write the number of workers: as the strategy's `workers` if the config has it, else as `trainer.devices`."""
     if not isinstance(get(config, "trainer.strategy.init_args.workers"), Mapping | None):
         put(config, "trainer.strategy.init_args.workers", workers)
     else:
@@ -140,7 +139,7 @@ def assign_workers(config: Config, workers: Any) -> None:
 
 
 def may_range(config: Mapping[str, Any], info: ClassInfo) -> bool:
-    """Whether machines may join and leave: under a parameter server on several, or where the config says so."""
+    """Whether nodes may join and leave: with a parameter server on several nodes, or if the config says so."""
     takes = any(field.name == "workers" for field in info.fields)
     return takes and not is_simulated(config) and (nodes_of(mapping(config.get("trainer"))) > 1 or is_range(config))
 
@@ -151,7 +150,7 @@ def is_range(config: Mapping[str, Any]) -> bool:
 
 
 def assign_fewest(config: Config, fewest: Any, description: Description) -> None:
-    """Write `{min, max}`, with all workers of all machines as `max`; a fixed number where `fewest` is None."""
+    """Write `{min, max}`, where `max` is the workers of all nodes; with `fewest` None, the fixed number again."""
     on_each = workers_of(config, description)
     if fewest is None:
         if is_range(config):
@@ -168,7 +167,7 @@ def is_simulated(config: Mapping[str, Any]) -> bool:
 
 
 def make_simulated(config: Config, workers: Any) -> None:
-    """One process simulates so many workers, on the clock that the config has, or one by which each takes 0.1 s."""
+    """Let one process simulate `workers` workers, with the config's clock, or with 0.1 s per gradient."""
     put(config, f"{_STRATEGY}.host", VIRTUAL)
     put(config, f"{_STRATEGY}.workers", workers)
     put(config, "trainer.devices", 1)
@@ -177,12 +176,12 @@ def make_simulated(config: Config, workers: Any) -> None:
 
 
 def recorded_run(config: Mapping[str, Any]) -> str:
-    """The run whose gradients' times the clock has; "" where it says them itself."""
+    """The id of the run whose recorded times the clock uses; "" if it uses none."""
     return str(get(config, f"{CLOCK}.gradient_s.run") or "")
 
 
 def take_clock(config: Config, times: Mapping[str, Any]) -> None:
-    """Let gradients and pushes take `gradient_s` and `server_s` of these; without them a number again, and no time."""
+    """Write `gradient_s` and `server_s` of `times` into the clock; without them the usual number and no server time."""
     put(config, f"{CLOCK}.gradient_s", times.get("gradient_s", USUAL_GRADIENT_S))
     drop(config, f"{CLOCK}.server_s")
     if "server_s" in times:
@@ -190,14 +189,14 @@ def take_clock(config: Config, times: Mapping[str, Any]) -> None:
 
 
 def make_real(config: Config, workers: Any) -> None:
-    """Workers are processes again, on a device each."""
+    """Make workers processes again, each on its own device."""
     for name in ("host", "clock", "workers"):
         drop(config, f"{_STRATEGY}.{name}")
     put(config, "trainer.devices", workers)
 
 
 def budget_of(config: Mapping[str, Any]) -> Budget:
-    """The first budget that the config sets: time, updates, epochs; DEFAULT_EPOCHS where it sets none."""
+    """The first budget that the config sets of time, updates, epochs; DEFAULT_EPOCHS if it sets none."""
     if (time := get(config, "trainer.max_time")) is not None:
         minutes = _minutes(time)
         return Budget("time", time if minutes is None else minutes)
@@ -216,7 +215,7 @@ def assign_budget(config: Config, budget: Budget) -> None:
 
 
 def _minutes(value: Any) -> float | None:
-    """Lightning's `DD:HH:MM:SS`, or a mapping as `datetime.timedelta` takes it."""
+    """The minutes in Lightning's `DD:HH:MM:SS`, or in a mapping with arguments of `datetime.timedelta`; else None."""
     if isinstance(value, str) and re.fullmatch(r"\d+:\d+:\d+:\d+", value):
         days, hours, minutes, seconds = (int(part) for part in value.split(":"))
         return days * 1440 + hours * 60 + minutes + seconds / 60
@@ -250,7 +249,8 @@ def blank(description: Description) -> Config:
 
 
 def suggested_name(config: Mapping[str, Any], description: Description) -> str:
-    """`pixelcnn-bounded-x2`: model, rule or strategy, workers, in the letters that a cell's name may have."""
+    """A name made of model, rule or strategy, and workers: `pixelcnn-bounded-x2`. It has only characters that a cell's
+    name may have."""
     load = workload(config, description)
     model = chosen_class(config, "model", "models", description)
     rule = (load.rule or "").partition(",")[0]

@@ -1,4 +1,4 @@
-"""Around every page: the notebook that was open last, what changes or ends meanwhile, the question of trust."""
+"""What every page shares: the last open notebook, notices of changes and ended runs, the question of trust."""
 
 import hashlib
 import json
@@ -27,9 +27,10 @@ LAST = "last-notebook"
 
 
 def last_notebook(wanted: str | None) -> NotebookChoice | None:
-    """The notebook called `wanted`; without a name the one that was open last, else the first one.
+    """The notebook called `wanted`; without a name the last open one, else the first one.
 
-    A tab's session remembers it, and a cookie of this browser does, because a plain link or a reload begins a new one.
+    The session of the tab remembers it, and a cookie of the browser, since a plain link or a reload begins a new
+    session.
     """
     workspace = resources.workspace()
     if wanted is not None:
@@ -39,15 +40,15 @@ def last_notebook(wanted: str | None) -> NotebookChoice | None:
 
 
 def keep_last_notebook(choice: NotebookChoice) -> None:
-    """This one is open now."""
+    """Remember `choice` as the last open notebook."""
     state.remember(LAST, choice.name)
-    said = f"{_cookie()}={quote(choice.name, safe='')}; path=/; SameSite=Strict"
+    cookie = f"{_cookie()}={quote(choice.name, safe='')}; path=/; SameSite=Strict"
     with st.container(key="keep-notebook"):
-        st.html(f"<script>document.cookie = {json.dumps(said)};</script>", unsafe_allow_javascript=True)
+        st.html(f"<script>document.cookie = {json.dumps(cookie)};</script>", unsafe_allow_javascript=True)
 
 
 def _cookie() -> str:
-    """One for each workspace, because all ports of a host share cookies."""
+    """The cookie's name, one for each workspace, because all ports of a host share cookies."""
     root = str(resources.workspace().root)
     return f"scalebook-notebook-{hashlib.sha256(root.encode()).hexdigest()[:12]}"
 
@@ -56,8 +57,8 @@ PULSE_EVERY_S = 2.0
 
 
 def watch_changes(path: Path | None = None) -> None:
-    """Once a page, at its end: draws it anew when the notebook or the list of runs has changed behind it. A run that
-    was submitted by `scalebook notebook run` then shows up by itself."""
+    """Rerun the page when the notebook or the list of runs has changed, for example by `scalebook notebook run`. Call
+    it once, at the end of a page."""
     state.remember("pulse", notebooks.stamps(resources.workspace(), path))
     _beat(path)
 
@@ -74,8 +75,8 @@ ENDINGS_SEEN = "endings-seen"
 
 
 def watch_endings() -> None:
-    """Once a run of the frame: tells the browser what has ended (`bell.js`), and warns of a supervisor that does
-    nothing. Begins with what ends after the session has."""
+    """Tell the browser which runs and searches end (`bell.js`), from the start of the session on, and warn of a
+    supervisor that does nothing. Call it once in each run of the frame."""
     with st.container(key="endings"):
         _tell_endings()
     _warn_of_silence()
@@ -103,9 +104,10 @@ def _ending_html(ending: Ending) -> str:
 
 @dataclass(frozen=True)
 class TrustQuestion:
-    """The folder's own modules, each with where it lies, and the jobs and searches that nobody has submitted here.
+    """What trusting a folder would allow: to import its own modules (name -> file), and to run its jobs and searches,
+    which were not submitted here.
 
-    `notified`: whom `[notify]` would tell, in words.
+    `notified`: whom `[notify]` would inform, in words.
     """
 
     modules: Mapping[str, str]
@@ -114,7 +116,7 @@ class TrustQuestion:
     notified: Sequence[str] = ()
 
     def lines(self) -> list[str]:
-        """For a person to read, as plain text: names and paths are the folder's."""
+        """The items as plain text, because names and paths come from the folder."""
         lines = [f"module {name}, from {source}" for name, source in self.modules.items()]
         if self.jobs:
             lines.append(f"{self.jobs} waiting job{'s' if self.jobs > 1 else ''}, not submitted here")
@@ -124,7 +126,7 @@ class TrustQuestion:
 
 
 def trust_question(workspace: Workspace, reasons: Mapping[str, str]) -> TrustQuestion | None:
-    """What to ask a person about; None of a folder that is trusted, or has nothing that needs it.
+    """The question of trust; None for a folder that is trusted, or has nothing to allow.
 
     `reasons`: why each waiting job waits.
     """
@@ -143,7 +145,7 @@ TRUST_WORDS = (
 
 
 def ask_trust() -> None:
-    """The question whether to trust the folder; nothing where there is nothing to ask."""
+    """Draw the question whether to trust the folder, if there is one."""
     workspace = resources.workspace()
     question = trust_question(workspace, resources.waiting_reasons())
     if question is None:
@@ -163,14 +165,14 @@ PRELOAD_AFTER_S = 2.0
 
 
 def preload_charts() -> None:
-    """At the end of a page with a form: the browser loads the chart library while it is filled in, so the first curve
-    after Run comes 1 s earlier.
+    """Let the browser load the chart library while a form is filled in, so that the first curve after Run appears 1 s
+    earlier. Call it at the end of a page with a form.
 
-    By itself, not by a fragment that ticks: a tick that is sent before Run has led to another page is answered after,
-    for the former page, and Streamlit may end with a blank one ("Bad delta path index").
+    A script does it, not a fragment with a timer: a timer's request that is sent before Run leads to another page is
+    answered after it, and Streamlit may show a blank page ("Bad delta path index").
     """
-    found = library(CHARTS)
-    if found is not None:
-        load = f"setTimeout(() => import('/static/js/{found.name}'), {1000 * PRELOAD_AFTER_S:.0f})"
+    file = library(CHARTS)
+    if file is not None:
+        load = f"setTimeout(() => import('/static/js/{file.name}'), {1000 * PRELOAD_AFTER_S:.0f})"
         with st.container(key="preload"):
             st.html(f"<script>{load}</script>", unsafe_allow_javascript=True)

@@ -1,4 +1,4 @@
-"""Small pieces of HTML; every text that comes from outside is escaped here and nowhere else."""
+"""Small pieces of HTML. Texts from outside are escaped here."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ def text(content: str, style: str = "") -> Cell:
 
 
 def number(content: str, *, best: bool = False, own: bool = False) -> Cell:
-    """A figure, right-aligned; a dash where there is none. `own`: not of all workers' data together."""
+    """A figure, right-aligned; a dash if `content` is empty. `own`: not computed from all workers' data together."""
     return Cell(
         (marked(content) if own else escape(content)) if content else "–",
         "num best" if best else ("num" if content else "num dim"),
@@ -31,7 +31,7 @@ def number(content: str, *, best: bool = False, own: bool = False) -> Cell:
 
 
 def marked(content: str) -> str:
-    """A figure or a name, as safe HTML, with the sign that it is not of all workers' data together, and a tooltip."""
+    """A figure or a name as safe HTML, with a sign and a tooltip: not computed from all workers' data together."""
     return f'{escape(content)} <abbr class="sb-own" title="{escape(WORDS)}">{SIGN}</abbr>'
 
 
@@ -40,7 +40,7 @@ def link(content: str, url: str, colour: str | None = None) -> Cell:
 
 
 def name(content: str, after: str = "", *, page: bool = False) -> str:
-    """The name of a cell as a heading, or of all the page; `after` stands beside it, and is safe HTML."""
+    """The name of a cell, or with `page` of the page, as a heading. `after` is safe HTML beside it."""
     level, style = ("h1", " sb-title") if page else ("h2", "")
     return f'<div class="sb-named"><{level} class="sb-name{style}">{escape(content)}</{level}>{after}</div>'
 
@@ -50,14 +50,14 @@ def swatch(colour: str) -> str:
 
 
 def chip(word: str, label: str | None = None) -> str:
-    """A state: waiting, running, stopping, finished, failed, stopped, new or stale; or `virtual`, of workers."""
+    """A chip: a state (waiting, running, stopping, finished, failed, stopped, new, stale), or `virtual` for workers."""
     return f'<span class="sb-chip sb-{escape(word)}">{escape(label or word)}</span>'
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], numeric: Sequence[int] = (), label: str = "") -> str:
-    """A table of figures; `numeric` are the columns whose head is right-aligned too.
+    """The HTML of a table; `numeric`: the columns whose title is right-aligned.
 
-    A `label` makes it a stop for the keyboard, so that it can be moved sideways where nothing in it can be reached.
+    A `label` makes the table focusable, so that it can be scrolled by keyboard even without links in it.
     """
     stop = f' tabindex="0" role="region" aria-label="{escape(label)}"' if label else ""
     heads = "".join(
@@ -72,17 +72,17 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], numeric: Sequence
 
 
 def draw(content: str, *, narrow: bool = False) -> None:
-    """`narrow`: in a row, no wider than its words."""
+    """Draw HTML. `narrow`: in a row, only as wide as its content."""
     st.html(content, width="content" if narrow else "stretch")
 
 
 def empty(title: str, advice: str) -> None:
-    """What a view says when it has nothing to show: what it will show, and what to do for that."""
+    """Draw an empty state: what is missing, and what to do."""
     st.html(f'<div class="sb-empty"><b>{escape(title)}</b>{escape(advice)}</div>')
 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> None:
-    """Figures with their names above them, in one row, or in rows of equally many."""
+    """Draw figures with their names above them, in one row or in rows of equal length."""
 
     def named(name: str) -> str:
         return marked(name.removesuffix(f" {SIGN}")) if name.endswith(f" {SIGN}") else escape(name)

@@ -1,6 +1,6 @@
-"""Deep links into MLflow's own pages (3.17; each opened in a browser by tests/e2e).
+"""Deep links into MLflow's own pages (3.17; tests/e2e opens each in a browser).
 
-Each says `workflowType`: without it MLflow opens its pages for language models, which have no list of runs.
+Each has `workflowType`: without it MLflow opens its pages for language models, which have no list of runs.
 """
 
 import json
@@ -16,7 +16,7 @@ def _json(value: object) -> str:
 
 
 def experiments(mlflow: str) -> str:
-    """The list of all experiments. `mlflow` may be an address with a query, such as the one that opens our server."""
+    """The list of all experiments. `mlflow` may have a query string, such as the token of our server."""
     return f"{mlflow}#/experiments?{FOR_TRAINING}" if "?" in mlflow else f"{mlflow}/#/experiments?{FOR_TRAINING}"
 
 
@@ -31,7 +31,7 @@ def experiment(mlflow: str, experiment_id: str) -> str:
 
 
 def compare(mlflow: str, run_ids: Sequence[str], experiment_ids: Sequence[str]) -> str:
-    """MLflow's comparison of these runs; `experiment_ids` of all of them, each once."""
+    """MLflow's comparison of these runs. `experiment_ids`: those of the runs."""
     experiments_ = _json(list(dict.fromkeys(experiment_ids)))
     return f"{mlflow}/#/compare-runs?runs={_json(list(run_ids))}&experiments={experiments_}&{FOR_TRAINING}"
 

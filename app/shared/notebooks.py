@@ -1,4 +1,4 @@
-"""Notebooks of a workspace, and the edits that the page makes. Every edit starts from what the person saw."""
+"""The notebooks of a workspace, and the pages' edits of them. Every edit starts from the state that the person saw."""
 
 import difflib
 from collections import Counter
@@ -20,9 +20,9 @@ LONGEST_TITLE = 200
 
 @dataclass(frozen=True)
 class NotebookChoice:
-    """A notebook in the picker. `name` is the file's stem and stands in the address.
+    """A notebook in the picker. `name` is the stem of its file, as in the address.
 
-    `problem` is what is wrong with the file as a whole, or with its front matter; it can still be picked.
+    `problem` says what is wrong with the file or its front matter; the notebook can still be picked.
     """
 
     name: str
@@ -34,34 +34,34 @@ class NotebookChoice:
 
     @property
     def label(self) -> str:
-        """No other notebook's."""
-        shown = f"{self.title} ({self.name}.md)" if self.twin else self.title
-        return f"⚠ {shown}" if self.problem else shown
+        """A label that no other notebook has."""
+        text = f"{self.title} ({self.name}.md)" if self.twin else self.title
+        return f"⚠ {text}" if self.problem else text
 
 
 def heading(notebook: Notebook) -> str:
-    """What stands above the cells: the title, where the first of them is no note that says one; else ""."""
+    """The title to draw above the cells; "" if the first cell is a note with a heading."""
     first = notebook.cells[0] if notebook.cells else None
     titled = isinstance(first, Note) and first_heading(first.source) is not None
     return "" if titled else one_line(notebook.title, LONGEST_TITLE)
 
 
 def choices(workspace: Workspace) -> list[NotebookChoice]:
-    """All notebooks of the workspace, by name; those that cannot be read say why, and nothing else changes."""
+    """All notebooks of the workspace, by name; one that cannot be read has its `problem`."""
     choices_ = [_choice(path) for path in workspace.notebooks()]
     titles = Counter(choice.title for choice in choices_)
     return [replace(choice, twin=True) if titles[choice.title] > 1 else choice for choice in choices_]
 
 
 def read(path: Path) -> Stored:
-    """The notebook in `path`. ConfigError as `store.read`, and for a link that leads out of the folder."""
+    """The notebook in `path`. ConfigError as from `store.read`, and for a link that leads out of the folder."""
     if problem := _out(path):
         raise ConfigError(path.name, *problem)
     return store.read(path)
 
 
 def _out(path: Path) -> tuple[str, str] | None:
-    """Why a notebook is not shown in the browser that a link leads to, and what to do; None where it is."""
+    """Why the notebook behind a link is not shown in the browser, and the remedy; None if it is shown."""
     if not path.is_symlink() or within(Workspace(path.parent), path):
         return None
     return (
@@ -88,7 +88,7 @@ def _choice(path: Path) -> NotebookChoice:
 
 @lru_cache(maxsize=1000)
 def _title(path: Path, _changed: tuple[int, int]) -> tuple[str, str]:
-    """What the notebook calls itself (its name where that cannot be told), and what is wrong with it."""
+    """The notebook's title (the stem of its file if it cannot be read), and what is wrong with it."""
     try:
         return store.read_title(path)
     except ConfigError as error:
@@ -96,7 +96,7 @@ def _title(path: Path, _changed: tuple[int, int]) -> tuple[str, str]:
 
 
 def load(choice: NotebookChoice) -> tuple[Stored | None, str]:
-    """The notebook, and what is wrong with it in one line; None where nothing of it can be shown."""
+    """The notebook, and what is wrong with it in one line; None if it cannot be read."""
     try:
         return read(choice.path), choice.problem
     except ConfigError as error:
@@ -104,7 +104,7 @@ def load(choice: NotebookChoice) -> tuple[Stored | None, str]:
 
 
 def pick(workspace: Workspace, name: str | None) -> NotebookChoice | None:
-    """The notebook called `name`; without a name the first one. None where there is none of that name."""
+    """The notebook called `name`; without a name the first one. None if there is none."""
     choices_ = choices(workspace)
     if name is None:
         choices_.sort(key=lambda choice: (bool(choice.problem), choice.name != "first-steps"))  # stable: else by name
@@ -113,15 +113,15 @@ def pick(workspace: Workspace, name: str | None) -> NotebookChoice | None:
 
 
 def key(cell: Cell, index: int) -> str:
-    """What identifies a cell between two drawings: its name, or for notes the place and the text."""
+    """The identifier of a cell between two drawings: its name; for a note its place and text."""
     name = getattr(cell, "name", "")
     return f"{type(cell).__name__.lower()}-{name or f'{index}-{abs(hash(cell.source)) % 10**8}'}"
 
 
 def name_problems(notebook: Notebook | None, name: str, editing: str) -> list[Problem]:
-    """Whether a cell may get this name: it is part of the file's syntax, its own, and what its runs are found by.
+    """The problems of a cell's name, which must suit the file's syntax, be unique, and identify the cell's runs.
 
-    `editing` is the name that it has so far, "" for a new one.
+    `editing` is the cell's present name, "" for a new cell.
     """
     if len(name) > LONGEST_NAME and name != editing:
         return [Problem("name", f"has {len(name)} characters, more than {LONGEST_NAME}", "Choose a shorter one.")]
@@ -136,9 +136,9 @@ def name_problems(notebook: Notebook | None, name: str, editing: str) -> list[Pr
 def put_experiment(
     notebook: Notebook, name: str, config: dict[str, object], repeats: int, replaces: str = ""
 ) -> Notebook:
-    """Write the experiment; `replaces` is the name under which it was opened, "" for a new one.
+    """The notebook with this experiment. `replaces` is the name under which it was opened, "" for a new one.
 
-    A renamed cell stays in its place. Raises ConfigError where the name belongs to another cell.
+    A renamed cell stays in its place. Raises ConfigError if the name belongs to another cell.
     """
     if name != replaces and notebook.experiment(name) is not None:
         raise ConfigError("name", f"{name} is taken by another experiment of this notebook", "Choose another name.")
@@ -148,13 +148,13 @@ def put_experiment(
 
 
 def move(notebook: Notebook, index: int, by: int) -> Notebook:
-    """One cell up (-1) or down (+1); unchanged at the border."""
+    """The notebook with a cell moved up (-1) or down (+1); unchanged at the first and the last place."""
     to = index + by
     return edit.move(notebook, index, to) if 0 <= to < len(notebook.cells) else notebook
 
 
 def difference(mine: str, theirs: str, called: str = "yours") -> str:
-    """A unified diff from the file as it is now to what would be written, which is `called` so."""
+    """A unified diff from the present file `theirs` to the text `mine`, which is labelled `called`."""
     lines = difflib.unified_diff(
         theirs.splitlines(keepends=True), mine.splitlines(keepends=True), "in the file now", called, n=2
     )
@@ -162,7 +162,7 @@ def difference(mine: str, theirs: str, called: str = "yours") -> str:
 
 
 def stamps(workspace: Workspace, path: Path | None) -> Sequence[object]:
-    """Changes when the notebook's file does, or when runs or searches come or go: reason enough to look again."""
+    """Values that change with the notebook's file, and when runs or searches are added or removed."""
     stamps_: list[object] = []
     for place in (workspace.jobs, workspace.studies, path):
         try:

@@ -1,4 +1,4 @@
-"""Notes: Markdown that is edited in place, kept as a draft until it is saved or given up; and where cells stand."""
+"""Notes: Markdown that is edited in place, with a draft until it is saved or discarded; and moving cells."""
 
 import re
 from functools import partial
@@ -18,20 +18,20 @@ from scalebook.training.notebook.cells import Note, Notebook
 from scalebook.training.notebook.claims import written_tables
 from scalebook.training.notebook.store import Stored
 
-PICTURE = re.compile(r"!\[[^\]]*\]\(\s*<?\w+://")  # of another server
+PICTURE = re.compile(r"!\[[^\]]*\]\(\s*<?\w+://")  # a picture on another server
 EDITING = "editing"  # the key of the cell whose editor is open, or `new-INDEX`
-EDITED = "edited"  # the notebook as the person saw it then, so that an edit meanwhile is noticed
+EDITED = "edited"  # the notebook as the person saw it then, to notice an edit meanwhile
 BEGUN = "begun"  # the text that the editor was opened with
-LEFT = "left-notes"  # the drafts of this notebook as they were when the page was begun
+LEFT = "left-notes"  # the drafts of this notebook at the start of the page
 LONGEST_NAME = 60
 MENU = {"Move up": -1, "Move down": 1, "Delete": 0}
-"""And by how many places it moves."""
+"""The entries of the menu, with the number of places that a cell moves."""
 HINT = "Write here. Markdown works: # headings, - lists, [links](https://...), $formulas$."
 FIRST_HINT = f"What is the question, and what do you expect? {HINT}"
 
 
 def show(stored: Stored, index: int, note: Note) -> None:
-    """The text with its Edit button; or its editor."""
+    """Draw the note with its buttons, or its editor."""
     key = notebooks.key(note, index)
     if state.recall(EDITING, "") == key:
         _editor(key)
@@ -49,39 +49,43 @@ def show(stored: Stored, index: int, note: Note) -> None:
     if picked == "Delete":
         dialogs.confirm_delete(stored, index, "note", _name(note.source), "")
     if picked:
-        write(stored, partial(notebooks.move, index=index, by=MENU[picked]), said="")
+        write(stored, partial(notebooks.move, index=index, by=MENU[picked]), toast="")
         st.rerun()
 
 
 def _results(stored: Stored, index: int, note: Note) -> None:
-    """What is wrong with the results that are written in it, and a button that writes those of these runs."""
-    mine = [region for region in written_tables.regions(stored.notebook) if region.cell == index]
-    if not mine:
+    """Draw the problems of the results written in a note, and a button that writes the present results."""
+    regions = [region for region in written_tables.regions(stored.notebook) if region.cell == index]
+    if not regions:
         return
     tables, key = resources.result_tables(stored), f"write-results-{notebooks.key(note, index)}"
-    found = [one for one in written_tables.problems(stored.notebook, tables) if one.cell == index]
-    for problem in found:
+    problems = [issue for issue in written_tables.problems(stored.notebook, tables) if issue.cell == index]
+    for problem in problems:
         st.caption(f"{problem.cell_name.capitalize()} {problem.problem.message}.")
-    known = any(tables[region.name].runs for region in mine if region.name in tables)
-    if found and known and press_button("Write results", key, stored.stamp, type="tertiary", icon=":material/table:"):
+    is_recorded = any(tables[region.name].runs for region in regions if region.name in tables)
+    if (
+        problems
+        and is_recorded
+        and press_button("Write results", key, stored.stamp, type="tertiary", icon=":material/table:")
+    ):
         done = write(stored, lambda notebook: written_tables.fill(notebook, tables), "Wrote the results of these runs.")
         state.clicks().mark_handled(key, done=done is not None)
         st.rerun()
 
 
 def opened_here(path: Path) -> Stored | None:
-    """The notebook in `path` as it was when the open editor was opened; None where none is open on it."""
+    """The notebook in `path` as the open editor was opened on it; None if no editor is open on it."""
     opened: Stored | None = state.recall(EDITED, None)
     return opened if opened is not None and opened.path == path else None
 
 
 def look_for_drafts(stored: Stored) -> None:
-    """Once a page, before its cells."""
+    """Load the drafts of notes, once in each run of the page, before its cells."""
     state.remember(LEFT, drafts.of_notebook(resources.workspace(), NoteDraft, stored.path.stem))
 
 
 def show_new(stored: Stored, index: int) -> None:
-    """The editor of a note that is to stand before cell `index`, where one was asked for; and what was left there."""
+    """Draw the editor of a new note before cell `index`, if it is open, and the drafts that belong there."""
     key = f"new-{index}"
     if state.recall(EDITING, "") == key:
         _editor(key)
@@ -92,18 +96,18 @@ def show_new(stored: Stored, index: int) -> None:
 
 
 def _show_left(stored: Stored, index: int, left: LeftDraft[NoteDraft]) -> None:
-    """A draft of an earlier session, or of another tab: labelled, and never taken for one's own."""
+    """Draw a draft of an earlier session or another tab, with buttons to continue or discard it."""
     draft = left.draft
-    known = index < len(stored.notebook.cells) and stored.notebook.cells[index].source == draft.before
-    what = "the note below" if known else "a note that has changed since" if draft.before else "a new note"
-    asked = draft_label(left.written_s, what, key=f"{index}-{abs(hash(draft.before)) % 10**8}", text=draft.text)
-    if asked == "discard":
+    in_place = index < len(stored.notebook.cells) and stored.notebook.cells[index].source == draft.before
+    what = "the note below" if in_place else "a note that has changed since" if draft.before else "a new note"
+    choice = draft_label(left.written_s, what, key=f"{index}-{abs(hash(draft.before)) % 10**8}", text=draft.text)
+    if choice == "discard":
         _discard(draft)
         st.rerun()
-    if asked == "continue":
-        if not known:  # goes on as a new note
+    if choice == "continue":
+        if not in_place:  # goes on as a new note
             _discard(draft)
-        _open(stored, notebooks.key(stored.notebook.cells[index], index) if known else f"new-{index}", draft.text)
+        _open(stored, notebooks.key(stored.notebook.cells[index], index) if in_place else f"new-{index}", draft.text)
 
 
 def _discard(draft: NoteDraft) -> None:
@@ -116,7 +120,7 @@ def add(stored: Stored, index: int) -> None:
 
 
 def begin_note(stored: Stored) -> None:
-    """The editor of a first note, when the page of a new notebook is shown next."""
+    """Open the editor of a first note, which the page of the new notebook then draws."""
     _remember(stored, "new-0", "")
 
 
@@ -132,7 +136,7 @@ def _open(stored: Stored, key: str, text: str) -> None:
 
 
 def _at_work() -> tuple[Stored, int, str, bool] | None:
-    """Of the open editor: the notebook as it was, the cell's place, its text, whether it is new; None: none is open."""
+    """The open editor: notebook when it was opened, index of the cell, its text, whether it is new. None if closed."""
     opened: Stored | None = state.recall(EDITED, None)
     key = state.recall(EDITING, "")
     if opened is None or not key:
@@ -144,7 +148,7 @@ def _at_work() -> tuple[Stored, int, str, bool] | None:
 
 
 def _draft_at_work() -> NoteDraft | None:
-    """What the open editor has put aside."""
+    """The saved draft of the open editor."""
     at_work = _at_work()
     if at_work is None:
         return None
@@ -154,7 +158,7 @@ def _draft_at_work() -> NoteDraft | None:
 
 
 def _draft(opened: Stored, index: int, before: str, text: str) -> NoteDraft:
-    """Of cell `index`; of a new note before it, where there is no text `before`."""
+    """The draft of cell `index`, or of a new note before it if `before` is ""."""
     around = drafts.around_note(opened.notebook, index)
     return NoteDraft(opened.path.stem, index, before, text, *around)
 
@@ -195,13 +199,13 @@ def _editor(key: str) -> None:
 
 
 def _name(source: str) -> str:
-    """A note by its first words."""
+    """A name for a note: its first words."""
     first = next((line for line in source.splitlines() if line.strip()), "")
     return one_line(first.lstrip("# ").strip() or "This note", LONGEST_NAME)
 
 
 def _finish(draft: NoteDraft, opened: Stored, new: bool) -> bool:
-    """Whether the text is in good hands: in the file, or in the dialog about an edit meanwhile."""
+    """Save the note; True if its text is in the file, or in the dialog about a conflicting edit."""
     text = draft.text if draft.text.endswith("\n") else f"{draft.text}\n"
 
     def change(notebook: Notebook) -> Notebook:
@@ -209,8 +213,8 @@ def _finish(draft: NoteDraft, opened: Stored, new: bool) -> bool:
             return edit.insert_note(notebook, draft.index, f"{text}\n") if text.strip() else notebook
         return edit.replace_note(notebook, draft.index, text)
 
-    said = "Saved." if not new or text.strip() else ""
-    return write(opened, change, said) is not None or in_conflict()
+    toast = "Saved." if not new or text.strip() else ""
+    return write(opened, change, toast) is not None or in_conflict()
 
 
 def _forget(draft: NoteDraft) -> None:
@@ -225,9 +229,9 @@ def _close(draft: NoteDraft) -> None:
 
 
 def place(intent: str, stored: Stored, index: int) -> None:
-    """Move cell `index`, or begin a note beside it, as `CELL_PLACES` offers; anything else is not its business."""
+    """Move cell `index`, or open a new note beside it, as `CELL_PLACES` offers; other intents do nothing."""
     if intent in ("up", "down"):
-        write(stored, partial(notebooks.move, index=index, by=-1 if intent == "up" else 1), said="")
+        write(stored, partial(notebooks.move, index=index, by=-1 if intent == "up" else 1), toast="")
     elif intent == "note above":
         add(stored, index)
     elif intent == "note below":

@@ -1,4 +1,4 @@
-"""The style sheet, and what every page begins and ends with."""
+"""The style sheet, the logo, and the scripts of every page."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ SCRIPTS = (
 
 
 def draw() -> None:
-    """The style sheet; drawn in each run of the frame, before the page."""
+    """Draw logo, style sheet and scripts, in each run of the frame, before the page."""
     st.logo(str(ASSETS / "wordmark.svg" if not dark() else ASSETS / "wordmark_dark.svg"), size="large")
     st.html(ASSETS / "style.css")
     _theme_switch()
@@ -31,7 +31,7 @@ def draw() -> None:
 
 
 def _theme_switch() -> None:
-    """At the right of the menu, with the bell; what they do stands in `theme_switch.js` and `bell.js`."""
+    """Draw the switch of the theme and the bell, at the right of the menu (`theme_switch.js`, `bell.js`)."""
     to, sign = ("Light", "☀") if dark() else ("Dark", "☾")
     words = f"Switch to the {to.lower()} theme"
     paths = " ".join(f"/{place.path}" for place in PLACES)
@@ -44,5 +44,5 @@ def _theme_switch() -> None:
 
 
 def dark() -> bool:
-    """Whether the browser shows the dark theme. Unknown until the browser has said so: then light."""
+    """Whether the browser shows the dark theme; False until the browser has reported it."""
     return st.context.theme.type == "dark"

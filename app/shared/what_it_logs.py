@@ -1,4 +1,4 @@
-"""What a model logs, before its first run: a button has two batches of it run, and says why that failed."""
+"""What a model logs, before its first run: a button that runs two batches, and the reason if that fails."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,35 +16,35 @@ from scalebook.training.tracking.run_reader import RunRecord
 EVERY_S = 1.0
 LABEL = "Find out what it logs"
 HELP = (
-    "Trains and validates two batches, on the CPU, in a process of its own; nothing of it is recorded as a run. A name "
-    "that nothing logs is then refused before anything starts."
+    "Trains and validates on two batches, on the CPU, in a separate process; records no run. After that, Scalebook "
+    "refuses a metric that the model does not log before anything starts."
 )
-PENDING = "Two batches are being run, to see what is logged. That takes some seconds."
+PENDING = "Running two batches to see what the model logs; this takes a few seconds."
 
 
 def what_it_logs(configs: Mapping[str, Mapping[str, Any]], runs: Sequence[RunRecord], key: str) -> list[str]:
-    """The metrics of validation that two batches of these experiments have logged. The button is there for those of
-    which neither `runs` nor an earlier press of it know what they log."""
+    """The validation metrics that two batches of these experiments have logged. Draws the button while neither `runs`
+    nor an earlier click tell what some of them log."""
     description = resources.description()
-    found = {name: logged_metrics.cached_metrics(config, description) for name, config in configs.items()}
+    results = {name: logged_metrics.cached_metrics(config, description) for name, config in configs.items()}
     ran = {run.cell for run in runs if names.validation_metrics(run.metrics)}
-    asked = [
+    unknown = [
         name
         for name, config in configs.items()
-        if name not in ran and ((told := found[name]) is None or told.problem) and not _is_wrong(config)
+        if name not in ran and ((result := results[name]) is None or result.problem) and not _is_wrong(config)
     ]
     if resources.looks_at_metrics():
         _wait()
-    elif asked:
-        failed = {name: told.problem for name in asked if (told := found[name]) is not None}
+    elif unknown:
+        failed = {name: result.problem for name in unknown if (result := results[name]) is not None}
         with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"logs-{key}"):
             if press_button(LABEL, f"find-out-{key}", icon=":material/manage_search:", type="tertiary", help=HELP):
-                resources.look_at_metrics([configs[name] for name in asked], description)
+                resources.look_at_metrics([configs[name] for name in unknown], description)
                 state.clicks().mark_handled(f"find-out-{key}", done=False)
                 st.rerun()
         for name, problem in failed.items():
-            st.warning(f"What {name or 'the model'} logs could not be found out. {sentence(problem)}")
-    return list(dict.fromkeys(metric for told in found.values() if told for metric in told.validation))
+            st.warning(f"Could not find out what {name or 'the model'} logs. {sentence(problem)}")
+    return list(dict.fromkeys(metric for result in results.values() if result for metric in result.validation))
 
 
 def _is_wrong(config: Mapping[str, Any]) -> bool:

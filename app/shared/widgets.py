@@ -1,4 +1,4 @@
-"""Small parts that several pages draw: each returns what the person wants, and writes nothing."""
+"""Small widgets that several pages draw: each returns the person's input, and writes nothing."""
 
 import math
 import re
@@ -17,24 +17,24 @@ from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.tracking.directions import GOALS, Direction, Goal
 
 
-def press_button(label: str, key: str, shown: str = "", **looks: Any) -> bool:
-    """A button whose click is acted on once, whatever else happens meanwhile: whether one waits to be acted on. Who has
-    acted calls `state.clicks().settle(key)`, before a rerun.
+def press_button(label: str, key: str, stamp: str = "", **looks: Any) -> bool:
+    """Draw a button each of whose clicks is handled once; True while a click waits. After handling it the caller calls
+    `state.clicks().mark_handled(key)`, before a rerun.
 
-    `shown` as in `state.Clicks`; `looks` are those of `st.button`.
+    `stamp` as in `state.Clicks`; `looks` are arguments of `st.button`.
     """
     clicks = state.clicks()
-    st.button(label, key=key, on_click=clicks.note, args=(key, shown), **looks)
-    return clicks.waits(key, shown)
+    st.button(label, key=key, on_click=clicks.note, args=(key, stamp), **looks)
+    return clicks.waits(key, stamp)
 
 
 def call_page(*names: str) -> None:
-    """What the browser's tab, its history and its bookmarks call the page: the most particular name first."""
+    """Set the title of the browser's tab, from the most specific name to the most general."""
     st.set_page_config(page_title=" · ".join((*names, "Scalebook")))
 
 
 def page_title(text: str, about: str = "", within: str = "") -> None:
-    """A page's heading and a line on what it shows. `within` names the notebook that it belongs to."""
+    """Draw a page's heading and a line on what it shows. `within`: title of its notebook, for the browser's tab."""
     call_page(*(part for part in (text, within) if part))
     st.title(text)
     if about:
@@ -57,12 +57,13 @@ def number_box(
     disabled: bool = False,
     in_address: bool = False,
 ) -> int | float | str | None:
-    """The number in it; None where it is empty (`empty` then stands there in grey); else the text, which is none.
+    """Draw a box for a number; returns the number, None if the box is empty (`empty` is its placeholder), or the text
+    if it is not a number.
 
-    A box of text: the browser's own number boxes make 15 of `1,5` and drop `abc`. What was typed is read exactly, or
-    left as the text that it is, for a validation to refuse.
+    It is a text box: the browser's own number boxes read `1,5` as 15 and drop `abc`. Text is read exactly, or returned
+    for a validation to refuse.
     """
-    said = st.text_input(
+    text = st.text_input(
         label,
         number_text(value),
         key=key,
@@ -72,13 +73,13 @@ def number_box(
         label_visibility="collapsed" if hidden else "visible",
         bind="query-params" if in_address else None,
     )
-    return read_number(said, whole=whole)
+    return read_number(text, whole=whole)
 
 
 def read_number(text: str, *, whole: bool) -> int | float | str | None:
-    """What `text` says: None where it is blank, the text itself where it is no number, or none that can be held.
+    """`text` as a number; None if it is blank, the text itself if it is not a finite number.
 
-    Of a field of whole numbers `1e3` is 1000, and `1.5` comes back as 1.5: the field says that it is not whole.
+    With `whole`, `1e3` is 1000, and `1.5` is 1.5, which the field's validation refuses.
     """
     text = text.strip()
     if not text:
@@ -91,7 +92,7 @@ def read_number(text: str, *, whole: bool) -> int | float | str | None:
 
 
 def number_text(value: Any) -> str:
-    """A number as a person would type it, so that `read_number` has the same back; what is no number as its text."""
+    """A number as a person would type it, which `read_number` reads back exactly; other values as text."""
     if not isinstance(value, float) or not math.isfinite(value):
         return "" if value is None else str(value)
     short = f"{value:.12g}"
@@ -106,45 +107,45 @@ YAML = re.compile(
     |(?<![\w./:-])(?:(?P<number>[-+]?\.?\d[\d_.]*(?:[eE][-+]?\d+)?)|(?P<boolean>true|false|null))(?=[\s,\]}]|$)""",
     re.MULTILINE | re.VERBOSE,
 )
-"""Enough for colours: the text of a block scalar is taken for YAML too."""
+"""Tokens of YAML to colour; good enough, although it also colours the text of block scalars."""
 
 
 def code_block(
     text: str, language: Literal["text", "yaml"] = "text", *, height: int | None = None, wrap: bool = False
 ) -> None:
-    """Text in letters of one width, with a button that copies it; of YAML the keys and values are told apart.
+    """Draw text in a monospaced font with a copy button; YAML is coloured.
 
-    `height` in pixels, beyond which it scrolls; with `wrap` no line is longer than the place is wide. Not `st.code`:
-    its library has 1.5 MB, and the browser works 0.5 s on it before it shows the rest of the page.
+    Beyond `height` pixels it scrolls; `wrap` breaks long lines. Not `st.code`: its library has 1.5 MB, which blocks the
+    browser for 0.5 s before it shows the rest of the page.
     """
     text = text.rstrip("\n")
     style = f' style="max-height:{height}px"' if height else ""
-    shown = yaml_html(text) if language == "yaml" else escape(text)
-    body = f'<pre tabindex="0"{style}><code>{shown}</code></pre>'
+    content = yaml_html(text) if language == "yaml" else escape(text)
+    body = f'<pre tabindex="0"{style}><code>{content}</code></pre>'
     html.draw(f'<div class="sb-code{" sb-wrapped" if wrap else ""}">{COPY}{body}</div>')
 
 
 def yaml_html(text: str) -> str:
-    """Safe HTML."""
+    """YAML as safe HTML, with its tokens marked."""
     parts, end = [], 0
-    for found in YAML.finditer(text):
-        parts.append(escape(text[end : found.start()], quote=False))
-        parts.append(f'<span class="token {found.lastgroup}">{escape(found.group(), quote=False)}</span>')
-        end = found.end()
+    for match in YAML.finditer(text):
+        parts.append(escape(text[end : match.start()], quote=False))
+        parts.append(f'<span class="token {match.lastgroup}">{escape(match.group(), quote=False)}</span>')
+        end = match.end()
     return "".join([*parts, escape(text[end:], quote=False)])
 
 
-MOST_QUOTED = 120  # characters of the text
+MOST_QUOTED = 120  # characters of a draft
 
 
 def draft_line(left_at: float, what: str) -> None:
-    """The words alone, on a page that has a button to start over."""
+    """Draw the line about a draft, without buttons, on a page that has its own Start over."""
     st.caption(f":material/edit_note: **Draft** of {what}, last changed {ago(left_at)}, not saved to the notebook.")
 
 
 def draft_label(left_at: float, what: str, key: str = "", text: str = "") -> Literal["continue", "discard"] | None:
-    """Beside what was typed and not saved; what is to become of it. `left_at` in seconds since the epoch; a `text` that
-    is not on the page is quoted."""
+    """Draw the line about a draft, with buttons; returns the clicked one. `left_at` in seconds since the epoch. `text`
+    is quoted, and makes a Continue button: give it for a draft that the page does not show."""
     with st.container(border=bool(text), key=f"draft-label-{key}"):
         with st.container(horizontal=True, vertical_alignment="center"):
             draft_line(left_at, what)
@@ -166,7 +167,7 @@ CELL_MENU: Final[Mapping[str, CellIntent]] = {**CELL_PLACES, "Delete": "delete"}
 
 
 def cell_menu(name: str) -> CellIntent | None:
-    """The menu of the cell `name`."""
+    """Draw the menu of the cell `name`; returns the picked entry."""
     picked = st.menu_button("More", list(CELL_MENU), key=f"more-{name}", type="tertiary", icon=":material/more_horiz:")
     return CELL_MENU[picked] if picked else None
 
@@ -174,43 +175,50 @@ def cell_menu(name: str) -> CellIntent | None:
 BETTER_WORDS: Final[dict[Goal, str]] = {"min": "lower", "max": "higher"}
 
 
-def turn_better(metric: str, direction: Direction, key: str, shown: str = "", said: bool = False) -> Goal | None:
-    """What a person says is better, where the button was pressed; nothing is drawn where nobody has to guess.
+def turn_better(metric: str, direction: Direction, key: str, stamp: str = "", said: bool = False) -> Goal | None:
+    """Draw a guessed direction of a metric with a button that turns it; returns the new goal on a click. Draws nothing
+    if the direction is no guess.
 
-    `said`: also where a person has said it, so that it can be turned back. Who has acted settles `key`.
+    `said`: also draw a direction that a person has chosen, to turn it back. After a click the caller
+    calls `mark_handled` for `key`.
     """
     if not (direction.guessed or (said and direction.source == "said")):
         return None
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"direction-{key}"):
         st.caption(f"{metric}: {direction.words}", width="content")
         label = f"{BETTER_WORDS[direction.other].capitalize()} is better"
-        under = f"{shown} {direction.words}"  # turned back it is another click, not the same one again
+        under = f"{stamp} {direction.words}"  # turned back it is another click, not the same one again
         turned = press_button(label, key, under, type="tertiary", icon=":material/swap_vert:")
         return direction.other if turned else None
 
 
-def choose_better(known: Direction, said: Goal | None, key: str) -> Direction:
-    """As a form has it: what is known, or what the form says. Where something else becomes known, by another choice
-    in the form, it begins with that."""
-    before: Goal = said or ("min" if known.lower else "max")
+def choose_better(inferred: Direction, chosen: Goal | None, key: str) -> Direction:
+    """Draw the choice of a direction in a form; returns `inferred`, or the chosen one. When `inferred` changes, by
+    another choice in the form, the widget starts from it again."""
+    before: Goal = chosen or ("min" if inferred.lower else "max")
     goal = st.segmented_control(
-        "Better", GOALS, default=before, required=True, key=f"{key}-{known.other}", format_func=BETTER_WORDS.__getitem__
+        "Better",
+        GOALS,
+        default=before,
+        required=True,
+        key=f"{key}-{inferred.other}",
+        format_func=BETTER_WORDS.__getitem__,
     )
-    if said is None and known.source != "said" and (goal == "min") == known.lower:
-        if known.guessed:
-            st.caption("A guess: neither config nor metric says so.")
-        return known
+    if chosen is None and inferred.source != "said" and (goal == "min") == inferred.lower:
+        if inferred.guessed:
+            st.caption("A guess: neither the config nor the metric says which is better.")
+        return inferred
     return Direction(goal == "min", "said")
 
 
 def show_problems(problems: Sequence[Problem]) -> None:
-    """Errors in red, warnings in yellow; those that no field of a form can show."""
+    """Draw problems that no field of a form shows: errors in red, warnings in yellow."""
     for problem in problems:
         (st.error if problem.severity == "error" else st.warning)(str(problem))
 
 
 def confirmed_anyway(words: str, key: str) -> bool:
-    """Whether it may be run: nothing speaks against it ("" as `words`), or the person has said that it is meant."""
+    """Draw the warning `words` with a checkbox; returns whether the person may run it: no warning, or confirmed."""
     if not words:
         return True
     st.warning(words, icon=":material/groups:")
@@ -221,7 +229,7 @@ MOST_BROKEN = 5
 
 
 def show_broken(errors: Sequence[BrokenRecord]) -> None:
-    """A warning that names the first few of the records; nothing where there are none."""
+    """Draw a warning that names the first few broken records; nothing without any."""
     if not errors:
         return
     lines = [str(error) for error in errors[:MOST_BROKEN]]

@@ -1,4 +1,4 @@
-"""Figures, spans of time, rates and whole experiments in a few words."""
+"""Figures, times, rates and experiments as short texts."""
 
 import math
 import sys
@@ -19,7 +19,8 @@ LONG: Final = 15
 
 
 def figure(value: float | None, digits: int = 4) -> str:
-    """`digits` significant digits with trailing zeros, thousands apart: `0.03100`, `2.103`, `12,400`; "" for None."""
+    """`digits` significant digits with trailing zeros and separated thousands: `0.03100`, `2.103`, `12,400`; "" for
+    None."""
     if value is None:
         return ""
     if math.isnan(value):
@@ -39,12 +40,12 @@ def figure(value: float | None, digits: int = 4) -> str:
 
 
 def spoken(field: str) -> str:
-    """A field of a config as people say it, `batch size`; one deep in it as it is written, `model.init_args.layers`."""
+    """A config's field in words, `batch size`; a dotted path as it is, `model.init_args.layers`."""
     return field if "." in field else field.replace("_", " ")
 
 
 def plain(value: object) -> str:
-    """A config's value, short: floats without noise, None as `–`, collections as YAML would write them in a line."""
+    """A config's value as short text: floats without noise, None as `–`, collections as YAML on one line."""
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -59,7 +60,7 @@ def plain(value: object) -> str:
 
 
 def ago(moment: float, now: float | None = None) -> str:
-    """How long since a unix time: `just now`, `5 min ago`, `3 h ago`, `2 days ago`, then the date."""
+    """The time since a unix time: `just now`, `5 min ago`, `3 h ago`, `2 days ago`, then the date."""
     past = (time.time() if now is None else now) - moment
     if past < 60:
         return "just now"
@@ -85,7 +86,7 @@ def sentence(text: str) -> str:
 
 
 def scaled_words(load: Workload, scaling: RateScaling | None) -> str:
-    """`0.1 per 256 → 0.4 at a batch of 1,024`, with the warm-up; "" where nothing is scaled or the batch is unknown."""
+    """`0.1 per 256 → 0.4 at a batch of 1,024`, with the warm-up; "" without scaling, or if the batch is unknown."""
     if scaling is None or scaling.rule == "none" or load.batch_averaged is None:
         return ""
     factor = scaling.factor(load.batch_averaged)
@@ -100,7 +101,7 @@ def scaled_words(load: Workload, scaling: RateScaling | None) -> str:
 
 
 def rate_words(load: Workload) -> str:
-    """`0.1`, `0.1 → 0.4` where it is scaled, "" where it is not known."""
+    """The learning rate: `0.1`, or scaled `0.1 → 0.4`; "" if it is not known."""
     if load.learning_rate is None:
         return ""
     scaled = load.learning_rate_scaled
@@ -111,7 +112,7 @@ def rate_words(load: Workload) -> str:
 
 @dataclass(frozen=True)
 class ExperimentSummary:
-    """The parts of an experiment in a few words each; "" where the config says nothing of one."""
+    """The parts of an experiment, each as short text; "" for a part that the config does not set."""
 
     model_and_data: str
     strategy: str
@@ -119,14 +120,14 @@ class ExperimentSummary:
     optimizer: str
     budget: str
     remark: str = ""
-    """What the cell says of itself; no part of the line."""
+    """The cell's own remark; not part of the line."""
 
     def parts(self) -> list[str]:
         return [part for part in (self.model_and_data, self.strategy, self.batch, self.optimizer, self.budget) if part]
 
 
 def summary(config: Mapping[str, Any], description: Description, remark: str = "") -> ExperimentSummary:
-    """An experiment in one line, in parts; of a config that may have errors, what cannot be read is left out."""
+    """The parts of an experiment's line; the config may have errors, parts that cannot be read are left out."""
     load = workload(config, description)
     model, data = _short_name(config.get("model")), _short_name(config.get("data"))
     return ExperimentSummary(
@@ -170,7 +171,7 @@ def _budget_words(config: Mapping[str, Any]) -> str:
 
 
 def interval(mean: float | None, half: float | None) -> str:
-    """`2.103 ± 0.012`, the plain figure where there is no interval (one seed)."""
+    """`2.103 ± 0.012`; the plain figure without an interval (one seed)."""
     if mean is None:
         return ""
     return figure(mean) if half is None else f"{figure(mean)} ± {figure(half, 2)}"

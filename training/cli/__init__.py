@@ -1,5 +1,6 @@
-"""The commands of `scalebook`: each reads its arguments, has the work done, and says what came of it.
+"""The commands of `scalebook`: each parses its arguments, calls the module for the work, and prints the result.
 
-Begin with `main.py`, which imports the module of a command when it is asked for. `lightning_cli.py` is LightningCLI
-with our defaults, `runner.py` the body of a job's process, `describe.py` says by introspection what configs may name.
+Begin with `main.py`, which imports a command's module when the command is used. `lightning_cli.py` is LightningCLI with
+Scalebook's defaults, `runner.py` the main function of a job's process; `describe.py` finds by introspection what a
+config may name.
 """

@@ -14,7 +14,7 @@ PAGE: Final = "how-to/cluster.md"
 
 
 def main(argv: Sequence[str]) -> int:
-    """0 done; 1 where Ray did not start or end, or nothing runs. Mistakes are ConfigErrors."""
+    """Exit code: 0 done; 1 if Ray did not start or end, or nothing runs. Raises ConfigError for mistakes."""
     options = parser().parse_args(argv)
     action: Callable[[Any], int] = options.action
     try:
@@ -25,7 +25,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parser() -> CommandParser:
-    """That of `scalebook cluster`."""
+    """The parser of `scalebook cluster`."""
     parser = CommandParser(
         "scalebook cluster",
         about="Start, show and stop the Ray cluster on whose machines jobs run.\n\n"

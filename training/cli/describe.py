@@ -41,14 +41,14 @@ OPTIMIZERS: Final = (
     "SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Adafactor",
     "SparseAdam",
 )  # fmt: skip
-"""Those that step once per gradient on parameters of any shape (not LBFGS, Muon, Rprop); SparseAdam on sparse tables
-alone."""
+"""Optimizers of torch that step once per gradient on parameters of any shape (not LBFGS, Muon, Rprop); SparseAdam is
+for sparse tables alone."""
 
 SCHEDULERS: Final = (
     "StepLR", "MultiStepLR", "ExponentialLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "LinearLR",
     "PolynomialLR", "ConstantLR",
 )  # fmt: skip
-"""Those whose arguments YAML can hold and that make sense stepped once an epoch, as LightningCLI does."""
+"""Schedulers whose arguments YAML can hold and that work with one step per epoch, as LightningCLI does."""
 
 BASIC_OPTIMIZER_FIELDS: Final = frozenset({"lr", "momentum", "weight_decay", "betas", "nesterov", "alpha"})
 STRATEGY_PLUMBING: Final = frozenset(
@@ -62,7 +62,7 @@ LEAST: Final[dict[str, float]] = {
     "limit_train_batches": 0, "limit_val_batches": 0, "num_nodes": 1, "check_val_every_n_epoch": 1, "devices": 1,
     "lr": 0, "weight_decay": 0, "momentum": 0, "eps": 0, "step_size": 1, "T_max": 1, "total_iters": 1, "patience": 0,
 }  # fmt: skip
-"""Smallest value of arguments of Lightning's and torch's whose types say less. Classes of ours declare it."""
+"""Smallest values of arguments of Lightning and torch, whose types lack them. Scalebook's classes declare theirs."""
 
 FRACTION_OR_COUNT: Final = frozenset(
     {"limit_train_batches", "limit_val_batches", "limit_test_batches", "limit_predict_batches", "overfit_batches",
@@ -113,21 +113,22 @@ TRAINER_HELP: Final = {
 CONTAINERS: Final = frozenset(
     {"Container", "DataParallel", "Module", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"}
 )
-"""Of `torch.nn`: what cannot be made of a config alone."""
+"""Classes of `torch.nn` that cannot be made from a config alone."""
 UNTYPED: Final = re.compile(r"Parameter '(?P<argument>\w+)' from '[^']*' does not specify a type")
 OBJECTS_OF_TRAINER: Final = frozenset({"callbacks", "logger", "plugins", "strategy", "profiler", "accelerator"})
 
 
 def describe(workspace: Workspace) -> Description:
-    """All that a config in this workspace may name. Imports the user's modules; a failing one becomes a problem."""
+    """All classes and keys that a config in this workspace may name. Imports the user's modules; one that fails becomes
+    a problem."""
     modules, problems = import_modules(workspace)
     own: list[tuple[ModuleType, Source]] = [(module, "user") for module in modules]
     packages = [module.__name__ for module in modules]
-    known = network_classes(packages) if packages else {}
-    models, refused = _classes([(scalebook.training.zoo.models, "scalebook"), *own], LightningModule, packages, known)
-    data, more = _classes([(scalebook.training.zoo.data, "scalebook"), *own], LightningDataModule, packages, known)
+    by_path = network_classes(packages) if packages else {}
+    models, refused = _classes([(scalebook.training.zoo.models, "scalebook"), *own], LightningModule, packages, by_path)
+    data, more = _classes([(scalebook.training.zoo.data, "scalebook"), *own], LightningDataModule, packages, by_path)
     takes_one = any(field.group == "modules" for info in (*models, *data) for field in info.fields)
-    networks, yet_more = _networks(known, packages) if takes_one else ([], [])
+    networks, yet_more = _networks(by_path, packages) if takes_one else ([], [])
     return Description(
         models=models,
         data=data,
@@ -145,12 +146,12 @@ def describe(workspace: Workspace) -> Description:
 
 
 def _classes(
-    modules: Iterable[tuple[ModuleType, Source]], base: type, packages: Sequence[str], known: Mapping[str, type]
+    modules: Iterable[tuple[ModuleType, Source]], base: type, packages: Sequence[str], by_path: Mapping[str, type]
 ) -> tuple[list[ClassInfo], list[NotOffered]]:
-    """The concrete subclasses of `base` that the modules define, by the path under which they offer them; and those
+    """The concrete subclasses of `base` that the modules define, with their paths in these modules; and the classes
     that no config can name.
 
-    A short name is of the first that has it; a later one is called by its path.
+    Of classes with the same short name the first has it; the others are named by their path.
     """
     classes: dict[type, ClassInfo] = {}
     refused: list[NotOffered] = []
@@ -164,7 +165,7 @@ def _classes(
                 continue
             try:
                 facts = _model_facts(kind)
-                classes[kind] = describe_class(kind, path, source, packages=packages, modules=known, **facts)
+                classes[kind] = describe_class(kind, path, source, packages=packages, modules=by_path, **facts)
             except Exception as error:  # noqa: BLE001 - a class that cannot be read is reported, the others stay usable
                 refused.append(_unread(path, error))
     return _by_first_name([*classes.values()]), refused
@@ -176,7 +177,7 @@ def _by_first_name(classes: Sequence[ClassInfo]) -> list[ClassInfo]:
 
 
 def _unfit(name: str, kind: type, module: ModuleType) -> tuple[str, str] | None:
-    """Why a class is not meant to be named, and what to do if it is; None where it may be."""
+    """Why a config cannot name this class, and the remedy; None if it can."""
     if inspect.isabstract(kind):
         left = ", ".join(sorted(getattr(kind, "__abstractmethods__", ())))
         return f"is abstract: subclasses must define {left}", "Name a subclass."
@@ -188,7 +189,7 @@ def _unfit(name: str, kind: type, module: ModuleType) -> tuple[str, str] | None:
 
 
 def _unread(path: str, error: Exception) -> NotOffered:
-    """One whose constructor jsonargparse cannot read."""
+    """The entry of a class whose constructor jsonargparse cannot read."""
     words = " ".join(str(error).split())
     if untyped := UNTYPED.search(words):
         argument = untyped["argument"]
@@ -201,7 +202,8 @@ def _unread(path: str, error: Exception) -> NotOffered:
 
 
 def network_classes(packages: Sequence[str]) -> dict[str, type]:
-    """By path: the subclasses of `torch.nn.Module` that a config may name: of the user's modules, and of `torch.nn`."""
+    """The subclasses of `torch.nn.Module` that a config may name, by path: those of the user's modules and of
+    `torch.nn`."""
     theirs = {
         f"{kind.__module__}.{kind.__name__}": kind
         for kind in _below(Module)
@@ -227,14 +229,14 @@ def _below(base: type[Any]) -> Iterator[type[Any]]:
         yield from _below(kind)
 
 
-def _networks(known: Mapping[str, type], packages: Sequence[str]) -> tuple[list[ClassInfo], list[NotOffered]]:
-    """What an argument `net: torch.nn.Module` may be."""
+def _networks(by_path: Mapping[str, type], packages: Sequence[str]) -> tuple[list[ClassInfo], list[NotOffered]]:
+    """The classes for an argument such as `net: torch.nn.Module`, and those that no config can name."""
     classes: list[ClassInfo] = []
     refused: list[NotOffered] = []
-    for path, kind in known.items():
+    for path, kind in by_path.items():
         source: Source = "library" if path.startswith("torch.") else "user"
         try:
-            classes.append(describe_class(kind, path, source, packages=packages, modules=known))
+            classes.append(describe_class(kind, path, source, packages=packages, modules=by_path))
         except Exception as error:  # noqa: BLE001 - as above
             if source == "library":
                 refused.append(
@@ -249,9 +251,9 @@ def _model_facts(kind: type) -> dict[str, Any]:
     if not issubclass(kind, LightningModule):
         return {}
     metrics = getattr(kind, "metrics", None)
-    known = isinstance(metrics, tuple | list) and all(isinstance(name, str) for name in metrics)
+    declared = isinstance(metrics, tuple | list) and all(isinstance(name, str) for name in metrics)
     own = kind.configure_optimizers is not LightningModule.configure_optimizers
-    return {"own_optimizer": own, "metrics": list(metrics) if known and metrics else logged(kind) or [VAL_LOSS]}
+    return {"own_optimizer": own, "metrics": list(metrics) if declared and metrics else logged(kind) or [VAL_LOSS]}
 
 
 def _strategies(packages: Sequence[str]) -> list[ClassInfo]:
@@ -299,7 +301,7 @@ def _library_class(kind: type, path: str, skip: frozenset[str], basic: frozenset
 
 
 def _trainer() -> list[Field]:
-    """Every key of Lightning's Trainer but `strategy`; those that take objects are free YAML."""
+    """All arguments of Lightning's Trainer except `strategy`; those that take objects are free YAML."""
     simple = fields_of(Trainer, skip=OBJECTS_OF_TRAINER, basic=BASIC_TRAINER_FIELDS)
     accelerator = Field(
         "accelerator",
@@ -321,7 +323,7 @@ def _trainer() -> list[Field]:
 
 
 def _bounded(field: Field) -> Field:
-    """The field with bounds that Lightning or torch check only later, and with our own help where it matters most."""
+    """The field with the bounds that Lightning or torch check only later, and with Scalebook's help if there is one."""
     help_ = TRAINER_HELP.get(field.name, field.help)
     bounded = replace(field, minimum=LEAST.get(field.name, field.minimum), help=help_)
     if field.name in FRACTION_OR_COUNT:
@@ -357,11 +359,11 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _unknown(name: str, description: Description) -> ConfigError:
-    """What to say of a class that is in none of the lists."""
+    """The error for a class that is not in the description."""
     if (refused := description.refusal(name)) is not None:
         return ConfigError(name, refused.why, refused.remedy)
-    known = [info.name for group in GROUPS for info in getattr(description, group)]
-    remedy = suggestion(name, known)
+    class_names = [info.name for group in GROUPS for info in getattr(description, group)]
+    remedy = suggestion(name, class_names)
     waiting = [problem.partition(":")[0] for problem in description.problems if UNTRUSTED in problem]
     if within(name, waiting) or (waiting and "." not in name and not remedy.startswith("Did")):
         why = f"is not a known class; modules in {SETTINGS} wait for your trust: {', '.join(waiting)}"
@@ -372,7 +374,7 @@ def _unknown(name: str, description: Description) -> ConfigError:
 
 
 def _parameters(workspace: Workspace, config: dict[str, Any]) -> ModelParameters:
-    """Of a model of ours, or of the folder's own where that is trusted."""
+    """The parameters of the config's model; the folder's own models only if the folder is trusted."""
     if not trusted(workspace):
         confine(config, workspace.root)
     import_modules(workspace)
@@ -381,7 +383,7 @@ def _parameters(workspace: Workspace, config: dict[str, Any]) -> ModelParameters
 
 
 def _logged(workspace: Workspace, config: dict[str, Any]) -> LoggedMetrics:
-    """Of two batches of a config; of a folder that is not trusted only where it has no modules of its own."""
+    """The metrics of two batches of a config; in a folder that is not trusted only if it has no modules of its own."""
     from scalebook.training.cli.dry_run import logged_metrics
 
     if not trusted(workspace):

@@ -9,7 +9,7 @@ from scalebook.training.base.trust import HELP, OPTION
 
 
 def main(argv: Sequence[str]) -> int:
-    """Exit code 0. Mistakes are ConfigErrors."""
+    """Exit code 0. Raises ConfigError for mistakes."""
     options = parser().parse_args(argv)
     with importing():
         from scalebook.training.cli import describe
@@ -17,7 +17,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parser() -> CommandParser:
-    """That of `scalebook describe`."""
+    """The parser of `scalebook describe`."""
     parser = CommandParser(
         "scalebook describe",
         about="Print the classes that a config may name, with their arguments, types, defaults and help, as JSON.\n\n"

@@ -14,7 +14,7 @@ from scalebook.training.lightning.callbacks.metric_summary import logged
 
 
 class LoggedNames(Callback):
-    """The names of what is logged, by loop."""
+    """Collects the names of logged metrics, by loop."""
 
     def __init__(self) -> None:
         self.validation: dict[str, None] = {}
@@ -34,7 +34,7 @@ class LoggedNames(Callback):
 
 
 class DryRun(TrainingCLI):
-    """Fits as Lightning's own `fast_dev_run` does: neither checkpoints nor loggers nor callbacks that end a run."""
+    """A fit under Lightning's `fast_dev_run`: without checkpoints, loggers, and callbacks that end a run."""
 
     @override
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
@@ -46,7 +46,7 @@ class DryRun(TrainingCLI):
 
 
 def logged_metrics(config: Mapping[str, Any]) -> LoggedMetrics:
-    """What a fit of BATCHES batches on a CPU logs; or why it could not be fitted, in a line. Runs the user's code."""
+    """What a fit of BATCHES batches on a CPU logs, or why it failed, in one line. Runs the user's code."""
     quieten()
     with tempfile.TemporaryDirectory(prefix="scalebook-dry-run-") as folder:
         logger = {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": folder}}

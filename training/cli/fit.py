@@ -1,6 +1,6 @@
 """`scalebook fit|validate|test|predict`: a config from files and overrides, checked, then run in the foreground.
 
-Torch is imported only when the config is right, so that a mistake is said within half a second.
+Torch is imported only after the config is checked, so that a mistake is reported within half a second.
 """
 
 import os
@@ -47,7 +47,7 @@ KEYS: Final = (
 
 
 def parser(command: str, offered: str = "") -> CommandParser:
-    """That of one of the four. `offered`: the classes that the workspace has, in words."""
+    """The parser of one of the four commands. `offered`: the classes of the workspace, in words."""
     evaluates = command != "fit"
     parser = CommandParser(
         f"scalebook {command}",
@@ -72,7 +72,7 @@ def _options(command: str) -> dict[str, bool]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """`fit`, `validate`, `test` or `predict`, then files and overrides. ConfigError before anything is started."""
+    """Run `fit`, `validate`, `test` or `predict` with files and overrides. ConfigError before anything starts."""
     command = argv[0]
     workspace = Workspace.find()
     idle = len(argv) == 1 or {*HELP, "--print_config"} & set(argv)
@@ -114,7 +114,7 @@ def _fit(
     description: Description,
     place: NodeRank | None,
 ) -> int:
-    """Here and now, recorded as a job like those of the browser. On several machines by the first one alone."""
+    """Fit in the foreground, recorded as a job like those of the browser; on several nodes the first one records it."""
     with importing():
         from scalebook.training.cli.lightning_cli import TrainingCLI, quieten
         from scalebook.training.cli.runner import run_job, take_part
@@ -133,14 +133,15 @@ def _fit(
 
 
 def _take(gpus: Sequence[str]) -> None:
-    """Let CUDA, which has not been used, see those alone that the queue now lends to nobody else."""
+    """Make only these GPUs visible to CUDA, which must be unused so far; the queue assigns them to no other run."""
     for note in gpus_here().notes:
         print(f"scalebook: warning: {note}", file=sys.stderr)
     os.environ[VISIBLE] = ",".join(gpus)
 
 
 def _evaluate(command: str, config: dict[str, Any]) -> int:
-    """In one process, whatever the run had: several would count some samples twice. Lightning prints the metrics."""
+    """Evaluate in one process, whatever the run had: several would count some samples twice. Lightning prints the
+    metrics."""
     if not config.get("ckpt_path"):
         raise ConfigError("ckpt_path", "is missing", "Name a run with --run ID, or a file with --ckpt_path FILE.")
     config["ckpt_path"] = checkpoint_file(config["ckpt_path"], Path.cwd())
@@ -158,6 +159,6 @@ def _evaluate(command: str, config: dict[str, Any]) -> int:
 
 
 def _of_run(job: JobFolder, overrides: dict[str, Any], description: Description) -> dict[str, Any]:
-    """Config and newest checkpoint of a recorded run, under what the command line says."""
+    """Config and newest checkpoint of a recorded run, with the overrides of the command line."""
     config = {**read(job.config), "ckpt_path": str(job.path / "checkpoints" / "last.ckpt")}
     return merge(config, overrides, description)

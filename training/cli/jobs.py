@@ -28,11 +28,11 @@ WAITING: Final = "how-to/troubleshooting.md"
 ENDINGS: Final = "concepts/failures.md"
 FOLLOW_S = 0.2
 PIECE = 2**20
-"""Bytes of a log that are read at once."""
+"""Bytes of a log to read at once."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Exit code 0; 1 when another supervisor is there already. Mistakes are ConfigErrors."""
+    """Exit code: 0; 1 if another supervisor is running already. Raises ConfigError for mistakes."""
     options = parser().parse_args(argv)
     action: Callable[[Workspace, Any], int] = options.action
     workspace = Workspace.find()
@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parser() -> CommandParser:
-    """That of `scalebook jobs`."""
+    """The parser of `scalebook jobs`."""
     parser = CommandParser(
         "scalebook jobs", about="Show and change the queue of this workspace.", example="jobs list", page=WAITING
     )
@@ -85,11 +85,11 @@ def _list(workspace: Workspace, options: Any) -> int:
     reasons = waiting_reasons(workspace)
     jobs, broken = list(reversed(job_requests.all_jobs(workspace))), job_requests.broken_jobs(workspace)
     if options.json:
-        shown = {job.id for job in jobs}
+        listed = {job.id for job in jobs}
         lost = [
             error
             for error in broken
-            if error.path.parent.name not in shown and error.path.name == JobFolder.FILES[JobRequest]
+            if error.path.parent.name not in listed and error.path.name == JobFolder.FILES[JobRequest]
         ]
         facts = [{"id": error.path.parent.name, "state": "broken", "broken": str(error)} for error in lost]
         print(json.dumps([*facts, *(_facts(job, reasons) for job in jobs)], indent=1))
@@ -126,13 +126,13 @@ def _row(job: JobFolder, reasons: dict[str, str]) -> tuple[str, str, str, str, s
     elif state == "failed":
         words = "its process has died"
     name = one_line(job.request().title, LONGEST_KEY)
-    shown = "" if fraction is None else f"{bar(fraction, sys.stdout.encoding)} {fraction * 100:3.0f} %"
-    return (job.id[:8], state, shown, "" if left is None else roughly(left), name, one_line(words))
+    done = "" if fraction is None else f"{bar(fraction, sys.stdout.encoding)} {fraction * 100:3.0f} %"
+    return (job.id[:8], state, done, "" if left is None else roughly(left), name, one_line(words))
 
 
 def _log(workspace: Workspace, options: Any) -> int:
-    """Of a job on several machines the lines of the others after their names. A terminal is shown escape sequences; a
-    file or a pipe gets what the job has printed."""
+    """Print a job's log. On several nodes, lines of the other nodes begin with their names. A terminal shows escape
+    sequences as text; a file or a pipe gets the job's output unchanged."""
     job = job_requests.find(workspace, options.id)
     positions: dict[str, int] = {}
     if options.follow:
@@ -150,7 +150,7 @@ def _log(workspace: Workspace, options: Any) -> int:
 
 
 def _news(job: JobFolder, machine: str, positions: dict[str, int]) -> str:
-    """What its log has from the machine's position on, which is moved; of much the first `PIECE` bytes, whole lines."""
+    """The log's text from the node's position on, at most `PIECE` bytes in whole lines; advances the position."""
     position = positions.get(machine, 0)
     try:
         with opened(job.log) as file:
@@ -189,7 +189,7 @@ def _stop(workspace: Workspace, options: Any) -> int:
 
 
 def _say_silence(workspace: Workspace) -> None:
-    """Where the supervisor does nothing: a job that does not react by itself is not ended then."""
+    """Warn of a supervisor that does nothing: it then cannot end a job that does not react itself."""
     if silent := silence(workspace):
         print(f"scalebook: warning: {silent}", file=sys.stderr)
 

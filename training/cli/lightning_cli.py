@@ -1,4 +1,4 @@
-"""LightningCLI with our defaults: what runs a config, in a job or in the foreground."""
+"""LightningCLI with Scalebook's defaults: it runs a config, in a job or in the foreground."""
 
 import logging
 import pickle
@@ -51,7 +51,7 @@ SUBCOMMAND: Final = re.compile(r"^(fit|validate|test|predict)\.")
 
 
 def translated(text: str) -> ConfigError:
-    """What the parser said, as the error that the command line prints."""
+    """The parser's error message as a ConfigError."""
     keys = [
         SUBCOMMAND.sub("", key) for key in PARSED.findall(text) if key not in ("fit", "validate", "test", "predict")
     ]
@@ -70,8 +70,10 @@ def translated(text: str) -> ConfigError:
     ]
     reasons = [line for line in reasons if "NoneType" not in line] or [text.strip().splitlines()[-1].strip()]
     value = re.search(r"Given value: (.+)", text)
-    given = f"is {value.group(1)[:60]}: " if value else ""
-    return ConfigError(".".join(keys) if len(keys) > 1 else key, f"{given}{reasons[-1]}", "Write a value of that kind.")
+    prefix = f"is {value.group(1)[:60]}: " if value else ""
+    return ConfigError(
+        ".".join(keys) if len(keys) > 1 else key, f"{prefix}{reasons[-1]}", "Write a value of that kind."
+    )
 
 
 REMEDY: Final = (
@@ -82,10 +84,10 @@ REMEDY: Final = (
 
 
 class PlainCheckpoints(TorchCheckpointIO):
-    """Lightning's reading and writing, but always with `weights_only=True`, whoever asks.
+    """Lightning's checkpoint reading and writing, but always with `weights_only=True`.
 
-    ConfigError for a file that cannot be read so. `said`: the model's arguments in the config. Of those that name a
-    class there, the hyper-parameters in a file are what the config says, not the object that was made of it.
+    ConfigError for a file that cannot be read so. `said`: the model's arguments in the config. An argument that names a
+    class is saved among the hyper-parameters as the config has it, not as the object made from it.
     """
 
     def __init__(self, said: Mapping[str, Any] = MappingProxyType({})) -> None:
@@ -94,9 +96,9 @@ class PlainCheckpoints(TorchCheckpointIO):
 
     @override
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
-        kept = checkpoint.get(LightningModule.CHECKPOINT_HYPER_PARAMS_KEY)
-        if isinstance(kept, Mapping) and self.said:
-            plain = {name: self.said.get(name, value) for name, value in kept.items()}
+        hparams = checkpoint.get(LightningModule.CHECKPOINT_HYPER_PARAMS_KEY)
+        if isinstance(hparams, Mapping) and self.said:
+            plain = {name: self.said.get(name, value) for name, value in hparams.items()}
             checkpoint = {**checkpoint, LightningModule.CHECKPOINT_HYPER_PARAMS_KEY: plain}
         super().save_checkpoint(checkpoint, path, storage_options)
 
@@ -119,7 +121,7 @@ class PlainCheckpoints(TorchCheckpointIO):
 
 
 def _names_class(value: Any) -> bool:
-    """Whether there is a `class_path` in it, at whatever depth."""
+    """Whether the value contains a `class_path` at any depth."""
     if isinstance(value, Mapping):
         return "class_path" in value or any(map(_names_class, value.values()))
     return isinstance(value, list | tuple) and any(map(_names_class, value))
@@ -136,18 +138,18 @@ QUIET: Final = (
     ".*callbacks used to create the checkpoint need to be provided.*",
     ".*smaller than the logging interval.*",
 )
-"""Warnings of libraries about what is as it should be: data is served from memory, by the worker itself."""
+"""Warnings of libraries about intended behaviour: the worker itself serves data from memory."""
 PLAIN: Final[dict[str, Any]] = {
     "model": {"class_path": "scalebook.training.zoo.models.MLPClassifier"},
     "data": {"class_path": "scalebook.training.zoo.data.Digits"},
     "optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1}},
 }
-"""A config in which each of our arguments has its default."""
+"""A config in which all of Scalebook's arguments have their defaults."""
 CHATTER: Final = ("Tip:", "GPU available", "TPU available", "weights_only", "Seed set to", "Tensor Cores")
 
 
 class _Parsers(NamedTuple):
-    """Of one command, as LightningCLI keeps them."""
+    """The parsers of one command, as LightningCLI stores them."""
 
     parser: LightningArgumentParser
     by_command: dict[str, LightningArgumentParser]
@@ -158,16 +160,16 @@ _PARSERS: Final[dict[str, _Parsers]] = {}
 
 
 class TrainingCLI(LightningCLI):
-    """Runs one config, given as a dict: what a job, and every command, ends in.
+    """Runs one config, given as a dict; every job and every command does it with this class.
 
-    With a `job` the run is recorded: our logger, callbacks and root folder come on top of whatever the config has.
-    Without one nothing is written. Raises ConfigError for what LightningCLI's parser refuses.
+    With a `job` the run is recorded: Scalebook's logger, callbacks and root folder are added to those of the config.
+    Without one nothing is written. Raises ConfigError for a config that LightningCLI's parser refuses.
     """
 
     def __init__(
         self, command: str, config: Mapping[str, Any], job: JobFolder | None, *, run: bool = True, modules: str = ""
     ) -> None:
-        """`modules`: the record of the person's own ones, which lie in the job's folder."""
+        """`modules`: the record of the user's own modules, which are copied into the job's folder."""
         self.command, self.job, self.modules = command, job, modules
         self.run = run
         if run:
@@ -187,8 +189,8 @@ class TrainingCLI(LightningCLI):
 
     @classmethod
     def prepare(cls) -> None:
-        """Let a `fit` in this process, or in one forked from it, find its parser, all that a parse keeps, and which
-        versions the first metric of torchmetrics asks for."""
+        """Cache what a `fit` in this process, or in one forked from it, needs: its parser, the state of a first parse,
+        and the versions that the first metric of torchmetrics looks up."""
         cls("fit", PLAIN, None, run=False)
         MeanMetric()
 
@@ -196,7 +198,7 @@ class TrainingCLI(LightningCLI):
     def setup_parser(
         self, add_subcommands: bool, main_kwargs: dict[str, Any], subparser_kwargs: dict[str, Any]
     ) -> None:
-        """Made once in a process: what is read of the signatures of Trainer, models and data is the same each time."""
+        """Make the parsers once in a process: the signatures of Trainer, models and data do not change."""
         if self.command not in _PARSERS:
             super().setup_parser(add_subcommands, main_kwargs, subparser_kwargs)
             _PARSERS[self.command] = _Parsers(self.parser, self._subcommand_parsers, self._subcommand_method_arguments)
@@ -209,12 +211,12 @@ class TrainingCLI(LightningCLI):
 
     @override
     def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]  # a static method there
-        """Only the one that is run: parsers for all four take four times as long (0.2 s)."""
+        """Only the command that runs: parsers for all four take four times as long (0.2 s)."""
         return {self.command: {*LightningCLI.subcommands()[self.command], "weights_only"}}
 
     @override
     def _prepare_subcommand_kwargs(self, subcommand: str) -> dict[str, Any]:
-        """Nothing that a checkpoint holds may run, whatever it is and wherever it comes from."""
+        """Add `weights_only`, so that no code in a checkpoint can run."""
         return {**super()._prepare_subcommand_kwargs(subcommand), "weights_only": True}
 
     @override
@@ -234,7 +236,7 @@ class TrainingCLI(LightningCLI):
             self.config = parser.parse_object(args)
 
     def _parse_ckpt_path(self) -> None:
-        """Does nothing: the config says what the model is, and a checkpoint to go on from does not change it."""
+        """Do nothing: the config defines the model, and the checkpoint of a resumed run does not change it."""
 
     @override
     def instantiate_classes(self) -> None:
@@ -242,9 +244,10 @@ class TrainingCLI(LightningCLI):
             super().instantiate_classes()
 
     def _add_configure_optimizers_method_to_model(self, subcommand: str | None) -> None:
-        """Give the model the config's optimizer, made when Lightning asks for it: its layers may come that late.
+        """Give the model a `configure_optimizers` that makes the config's optimizer. It does so when Lightning calls
+        it, because a model may create its layers late.
 
-        A model with `configure_optimizers` of its own keeps it.
+        A model that has its own `configure_optimizers` keeps it.
         """
         optimizer_init = self._get(self.config_init, "optimizer")
         scheduler_init = self._get(self.config_init, "lr_scheduler")
@@ -267,10 +270,10 @@ class TrainingCLI(LightningCLI):
 
     @override
     def after_instantiate_classes(self) -> None:
-        """Numbers of jsonargparse's own types, among what a model keeps of its arguments, become plain ones.
+        """Replace numbers of jsonargparse's own types in the model's hyper-parameters by plain ones.
 
-        They would go into checkpoints, which torch then refuses to load. A strategy over machines holds the config
-        against theirs.
+        In a checkpoint, torch would refuse to load them. Also passes digests of the config to the strategy, which
+        compares them between nodes.
         """
         if self.run:
             if isinstance(self.trainer.strategy, DDP | AsyncPS):
@@ -284,38 +287,38 @@ class TrainingCLI(LightningCLI):
     @override
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         count_gpus_apart()  # a strategy that is called by its name is made after the Trainer has counted
-        asked = self._get(self.config_init, "trainer", default={})
+        trainer_config = self._get(self.config_init, "trainer", default={})
         threads = self._get(self.config_init, "threads", default=1)
         if (precision := self._get(self.config_init, "float32_matmul_precision")) is not None:
             torch.set_float32_matmul_precision(precision)  # workers inherit it, and modules of the user's came before
         if self.job is None:
-            more: dict[str, Any] = {"logger": asked["logger"] or False, "enable_checkpointing": False}
+            more: dict[str, Any] = {"logger": trainer_config["logger"] or False, "enable_checkpointing": False}
             callbacks: list[Callback] = [Threads(threads)]
         else:
-            more, callbacks = self._recorded(self.job, asked, threads)
-        if asked["enable_progress_bar"] is None:
+            more, callbacks = self._recorded(self.job, trainer_config, threads)
+        if trainer_config["enable_progress_bar"] is None:
             more["enable_progress_bar"] = sys.stdout.isatty()
         if (share := self._get(self.config_init, "gpu_share", default=1.0)) < 1:
             callbacks.append(GpuShare(share))
         callbacks += scaled_rates(self._get(self.config_init, KEY), self._get(self.config, "data"))
-        plugins = _listed(asked["plugins"])
+        plugins = _listed(trainer_config["plugins"])
         if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
-            said = self._get(self.config, "model").get("init_args")
-            more["plugins"] = [*plugins, PlainCheckpoints(said.as_dict() if said else {})]
-        more["callbacks"] = [*_listed(asked["callbacks"]), *callbacks]
+            model_arguments = self._get(self.config, "model").get("init_args")
+            more["plugins"] = [*plugins, PlainCheckpoints(model_arguments.as_dict() if model_arguments else {})]
+        more["callbacks"] = [*_listed(trainer_config["callbacks"]), *callbacks]
         return super().instantiate_trainer(**{**more, **kwargs})
 
     def _recorded(
-        self, job: JobFolder, asked: Mapping[str, Any], threads: int
+        self, job: JobFolder, trainer_config: Mapping[str, Any], threads: int
     ) -> tuple[dict[str, Any], list[Callback]]:
-        """Arguments for the Trainer of a run that is recorded, and its callbacks."""
+        """Arguments for the Trainer of a recorded run, and its callbacks."""
         request = job.request()
-        clock = DataClock(_profiler(asked["profiler"], job))
+        clock = DataClock(_profiler(trainer_config["profiler"], job))
         files = [job.config, *sorted(path for path in (job.path / names.MODULES).rglob("*.py"))]
         tags = {names.TAG_MODULES: self.modules} if self.modules else {}
         ours = RunLogger(request.tracking_uri, job.id, job.path, files, tags)
         more: dict[str, Any] = {
-            "logger": [ours, *_loggers(asked["logger"])],
+            "logger": [ours, *_loggers(trainer_config["logger"])],
             "default_root_dir": str(job.path),
             "profiler": clock,
         }
@@ -323,27 +326,27 @@ class TrainingCLI(LightningCLI):
             job,
             clock,
             threads=threads,
-            lines=not (asked["enable_progress_bar"] or sys.stdout.isatty()),
-            checkpoints=asked["enable_checkpointing"] is not False,
+            lines=not (trainer_config["enable_progress_bar"] or sys.stdout.isatty()),
+            checkpoints=trainer_config["enable_checkpointing"] is not False,
             noise=self._get(self.config_init, "noise_scale", default=False),
         )
         return more, callbacks
 
 
-def _listed(asked: Any) -> list[Any]:
-    """One, several or none, as a list."""
-    return asked if isinstance(asked, list) else [asked] if asked else []
+def _listed(value: Any) -> list[Any]:
+    """The value as a list: itself, a single item, or nothing."""
+    return value if isinstance(value, list) else [value] if value else []
 
 
-def _loggers(asked: Any) -> list[Logger]:
-    if isinstance(asked, Logger):
-        return [asked]
-    return [logger for logger in asked if isinstance(logger, Logger)] if isinstance(asked, list) else []
+def _loggers(value: Any) -> list[Logger]:
+    if isinstance(value, Logger):
+        return [value]
+    return [logger for logger in value if isinstance(logger, Logger)] if isinstance(value, list) else []
 
 
 @contextmanager
 def config_errors() -> Iterator[None]:
-    """What jsonargparse refuses becomes a ConfigError."""
+    """Turn errors of jsonargparse into ConfigErrors."""
     try:
         yield
     except ArgumentError as error:
@@ -351,7 +354,7 @@ def config_errors() -> Iterator[None]:
 
 
 def quieten() -> None:
-    """Leave out what Lightning says for its own sake, and what no user can mend."""
+    """Filter messages of Lightning that a user does not need or cannot act on."""
     for name in TALKERS:
         for handler in logging.getLogger(name).handlers:
             handler.addFilter(_worth_saying)
@@ -363,10 +366,11 @@ def _worth_saying(record: logging.LogRecord) -> bool:
     return not any(words in record.getMessage() for words in CHATTER)
 
 
-def _profiler(asked: Any, job: JobFolder) -> Profiler | None:
-    """One asked for by name leaves its files, if it has some, in the run's folder. ConfigError for another name."""
-    if not isinstance(asked, str):
-        return asked if isinstance(asked, Profiler) else None
-    if asked not in PROFILERS:
-        raise ConfigError("trainer.profiler", f"is {asked!r}", f"Write one of {', '.join(PROFILERS)}.")
-    return PROFILERS[asked](dirpath=str(job.path))
+def _profiler(value: Any, job: JobFolder) -> Profiler | None:
+    """The profiler, made from its name if it is one; it writes its files into the job's folder. ConfigError for an
+    unknown name."""
+    if not isinstance(value, str):
+        return value if isinstance(value, Profiler) else None
+    if value not in PROFILERS:
+        raise ConfigError("trainer.profiler", f"is {value!r}", f"Write one of {', '.join(PROFILERS)}.")
+    return PROFILERS[value](dirpath=str(job.path))

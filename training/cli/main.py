@@ -1,4 +1,4 @@
-"""`scalebook COMMAND`: to the module that does the work, each imported only when it is asked for."""
+"""`scalebook COMMAND`: imports the command's module and calls it."""
 
 import importlib
 import os

@@ -1,4 +1,4 @@
-"""Makes a config's model without training it, to tell its parameters (`scalebook describe --parameters`)."""
+"""Makes a config's model without training it, to describe its parameters (`scalebook describe --parameters`)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,9 +12,10 @@ from scalebook.training.experiments.model_parameters import ModelParameter, Mode
 
 
 def parameters(config: Mapping[str, Any]) -> ModelParameters:
-    """By shape and type. Without memory for them where the model can be made so (torch's device `meta`).
+    """The parameters of the config's model. Makes it on torch's device `meta`, without memory for parameters, if its
+    constructor allows that.
 
-    `config` has a `model`, and `data` where that says what the layers must be like.
+    `config` has a `model`, and `data` if the layers depend on it.
     """
     try:
         with torch.device("meta"):
@@ -28,14 +29,18 @@ def parameters(config: Mapping[str, Any]) -> ModelParameters:
 
 
 def parameters_of(model: nn.Module) -> list[ModelParameter]:
-    """Those that it has by now."""
+    """The parameters that the model has now."""
     layers = (layer for layer in model.modules() if isinstance(layer, nn.Embedding | nn.EmbeddingBag))
     tables = {id(layer.weight) for layer in layers if layer.sparse}
     return [
         ModelParameter(
-            name, list(one.shape), str(one.dtype).removeprefix("torch."), one.requires_grad, id(one) in tables
+            name,
+            list(parameter.shape),
+            str(parameter.dtype).removeprefix("torch."),
+            parameter.requires_grad,
+            id(parameter) in tables,
         )
-        for name, one in model.named_parameters()
+        for name, parameter in model.named_parameters()
     ]
 
 

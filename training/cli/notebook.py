@@ -41,7 +41,7 @@ EXPORTS: Final = "how-to/export.md"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Exit code: 0 all is well, 1 runs did not finish or verdicts differ, 2 mistakes, 130 interrupted."""
+    """Exit code: 0 success, 1 if runs did not finish or verdicts differ, 2 for mistakes, 130 interrupted."""
     options = parser().parse_args(argv)
     if options.command == "examples":
         return _copy_examples(options.folder)
@@ -76,7 +76,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parser() -> CommandParser:
-    """That of `scalebook notebook`."""
+    """The parser of `scalebook notebook`."""
     parser = CommandParser(
         "scalebook notebook",
         about="Run, check and export a notebook without a browser.\n\n`scalebook search run` runs its searches.",
@@ -162,7 +162,7 @@ def _checked(path: Path, nb: Notebook, problems: Sequence[CellProblem], recorded
 
 
 def _recorded(workspace: Workspace, stored: Stored, description: Description) -> EvidenceReader:
-    """What the workspace's store knows of the notebook; to ask makes none."""
+    """The recorded runs of the notebook; creates no store if the workspace has none."""
     there = not is_embedded(workspace) or workspace.database.exists()
     reader = (RunReader if there else NoRuns)(workspace.tracking_uri())
     return EvidenceReader(workspace, reader, stored.path.name, stored.notebook, description)
@@ -175,7 +175,7 @@ def _say_searches(path: Path, nb: Notebook) -> None:
 
 
 def _print_problems(path: Path, problems: Sequence[CellProblem]) -> None:
-    """One line each, `FILE:LINE: cell: key: message. Remedy`, on standard error."""
+    """Print each problem on standard error as `FILE:LINE: cell: key: message. Remedy`."""
     for problem in problems:
         warning = "warning: " if problem.problem.severity == "warning" else ""
         name = one_line(problem.cell_name, LONGEST_KEY)
@@ -183,13 +183,13 @@ def _print_problems(path: Path, problems: Sequence[CellProblem]) -> None:
 
 
 def _chosen(nb: Notebook, names: Sequence[str]) -> list[ExperimentCell]:
-    known = [cell.name for cell in nb.experiments()]
+    experiments = [cell.name for cell in nb.experiments()]
     for name in names:
         if nb.search(name) is not None:
             what = f"{name} is a search, which `notebook run` does not run"
             raise ConfigError("--cell", what, f"Use `scalebook search run FILE.md --cell {name}`.")
-        if name not in known and not any(getattr(cell, "name", None) == name for cell in nb.cells):
-            raise ConfigError("--cell", f"{name} is not an experiment of this notebook", suggestion(name, known))
+        if name not in experiments and not any(getattr(cell, "name", None) == name for cell in nb.cells):
+            raise ConfigError("--cell", f"{name} is not an experiment of this notebook", suggestion(name, experiments))
     cells = [cell for cell in nb.experiments() if not names or cell.name in names]
     if not cells and not names and nb.searches():
         raise ConfigError(
@@ -207,16 +207,15 @@ def _concerns(problem: CellProblem, names: Sequence[str]) -> bool:
 FORMATS: Final = ("html", "markdown")
 ARCHIVE: Final = "archive"
 MARK: Final = b"exported by Scalebook on "
-"""In every text that this has written: such a one may be replaced."""
+"""In every exported file: a file that contains it may be replaced."""
 
 
 def export(
     workspace: Workspace, stored: Stored, description: Description, wanted: str | None, output: Path | None
 ) -> int:
-    """Write the export and print where it is. `wanted` is one of FORMATS, or ARCHIVE; None goes by the name of
-    `output`.
+    """Write the export and print its path. `wanted` is one of FORMATS, or ARCHIVE; None follows the suffix of `output`.
 
-    ConfigError where `output` cannot be written, or is a file that is no export.
+    ConfigError if `output` cannot be written, or would replace a file that is not an export.
     """
     kind = wanted or ("markdown" if output is not None and output.suffix.lower() == ".md" else "html")
     path = output or _beside(stored.path, kind)
@@ -241,7 +240,7 @@ def export(
 
 
 def _archive(workspace: Workspace, stored: Stored, description: Description, path: Path) -> int:
-    """Written only once it has been read back: whoever gets it is told the same."""
+    """Write the archive, after a check that its reader gets the same verdicts."""
     content = archive(workspace, RunReader(workspace.tracking_uri()), stored, description)
     with disk_errors(path.parent), tempfile.TemporaryDirectory() as folder:
         trial = Path(folder) / path.name
@@ -257,7 +256,7 @@ def _archive(workspace: Workspace, stored: Stored, description: Description, pat
 
 
 def verified(path: Path) -> int:
-    """Print what an archive claims, and in what that differs from what its curves say; 1 where it does."""
+    """Print the claims of an archive, and how they differ from what its curves say; 1 if they differ."""
     archived, differences = verify(path)
     for name, claim in archived.items():
         locked = f" (as locked by its first run: {claim.locked})" if claim.locked else ""
@@ -273,7 +272,7 @@ def verified(path: Path) -> int:
 
 
 def _beside(notebook: Path, kind: str) -> Path:
-    """In a folder of its own where it is Markdown: beside the notebook it would be taken for one."""
+    """The default path of an export. Markdown gets its own folder: beside the notebook it would count as one."""
     if kind in ("html", ARCHIVE):
         return notebook.with_suffix(".html" if kind == "html" else ".zip")
     return notebook.with_name(f"{notebook.stem}-export") / notebook.name
@@ -289,7 +288,8 @@ def _refuse(path: Path, *, given: bool) -> None:
 
 
 def _write(path: Path, content: str | bytes, workspace: Workspace) -> None:
-    """For whoever the workspace's folder is for, as a notebook: the umask of commands is for its hidden folder."""
+    """Write a file that the users of the workspace's folder can read, like a notebook: the umask of commands is meant
+    for the hidden folder."""
     mode = workspace.root.stat().st_mode
     if not path.parent.is_dir():
         path.parent.mkdir()

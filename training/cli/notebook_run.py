@@ -1,4 +1,4 @@
-"""Run a notebook headless: submit its experiments, watch them, and say how they compare and what failed."""
+"""Run a notebook headless: submit its experiments, watch them, print comparisons and failures."""
 
 import time
 from collections.abc import Container, Mapping, Sequence
@@ -33,27 +33,27 @@ from scalebook.training.tracking.run_reader import RunReader
 LOOK_EVERY_S: Final = 0.25
 REASONS_EVERY_S: Final = 2.0
 STOP_DEADLINE_S: Final = 60.0
-"""For runs that were asked to stop; the supervisor ends by force those that do not react, well before."""
+"""Deadline for runs that were asked to stop; the supervisor kills those that do not react well before."""
 
 SILENCE_S: Final = 1800.0
-"""No run of ours changed in any way for so long: given up. The supervisor's own deadlines are shorter."""
+"""Watching ends if no run changes for so long. The supervisor's own deadlines are shorter."""
 
 RECORD_DEADLINE_S: Final = 30.0
-"""Until MLflow knows of a run's end. The run's folder may say so first, where other machines share it."""
+"""Deadline for MLflow to record a run's end. The run's folder may show it first, if other nodes share it."""
 
 INTERRUPTED: Final = 130
 
 
 @dataclass(frozen=True)
 class NotebookSelection:
-    """What is to be run: `cells` of the notebook in `path`, each with its own repeats or `seeds` of them."""
+    """What to run: `cells` of the notebook in `path`, each with its own repeats or with `seeds` of them."""
 
     path: Path
     notebook: Notebook
     cells: list[ExperimentCell]
     seeds: int | None
     stale: bool = False
-    """Only the seeds that have not finished with config and own modules as they stand."""
+    """Only the seeds that have not finished with the present config and modules."""
 
     @property
     def workspace(self) -> Workspace:
@@ -112,13 +112,13 @@ def _submit(wanted: NotebookSelection, workspace: Workspace, description: Descri
 
 
 def _due(wanted: NotebookSelection, cell: ExperimentCell, workspace: Workspace, description: Description) -> list[int]:
-    reader, asked = RunReader(workspace.tracking_uri()), cell.seeds(wanted.seeds)
-    by_seed = results(reader, wanted.path.name, cell, description, asked, wanted.notebook)
+    reader, seeds = RunReader(workspace.tracking_uri()), cell.seeds(wanted.seeds)
+    by_seed = results(reader, wanted.path.name, cell, description, seeds, wanted.notebook)
     return [result.seed for result in by_seed if result.due]
 
 
 def _metric(wanted: NotebookSelection, job: JobFolder, description: Description) -> str:
-    """The one to show while it runs: of the first comparison that names its cell, else the model's main one."""
+    """The metric to show while the job runs: that of the first comparison with its cell, else the model's main one."""
     cell = job.request().cell
     compared = [
         comparison.metric
@@ -131,17 +131,17 @@ def _metric(wanted: NotebookSelection, job: JobFolder, description: Description)
 
 
 def _watch(workspace: Workspace, jobs: Sequence[JobFolder], board: RunLines) -> bool:
-    """Until all have ended; False when nothing has moved for too long. A supervisor that died is replaced."""
+    """Watch until all jobs have ended; False if nothing happens for SILENCE_S. Replaces a supervisor that dies."""
     reasons: Mapping[str, str] = {}
-    asked = -REASONS_EVERY_S
+    reasons_at = -REASONS_EVERY_S
     seen: object = None
     moved = time.monotonic()
     keeper = SupervisorKeeper(workspace)
     while True:
         states: dict[str, State] = {job.id: job.state() for job in jobs}
         now = time.monotonic()
-        if now - asked >= REASONS_EVERY_S:
-            asked = now
+        if now - reasons_at >= REASONS_EVERY_S:
+            reasons_at = now
             reasons = waiting_reasons(workspace) if "waiting" in states.values() else {}
         board.draw(states, reasons)
         if all(state in ENDED for state in states.values()):
@@ -158,7 +158,7 @@ def _watch(workspace: Workspace, jobs: Sequence[JobFolder], board: RunLines) -> 
 
 
 def wait_for_record(workspace: Workspace, run_ids: Sequence[str], deadline_s: float = RECORD_DEADLINE_S) -> int:
-    """How many of these ended runs MLflow still believes to be running, when the others are told or the time is up."""
+    """Wait until MLflow has recorded the end of these runs; returns how many are missing at the deadline."""
     reader, deadline = RunReader(workspace.tracking_uri()), time.monotonic() + deadline_s
     going = list(run_ids)
     while going := [run_id for run_id in going if _is_going(reader, run_id)]:
@@ -200,7 +200,7 @@ def _runs(number: int) -> str:
 
 
 def _explained(job: JobFolder, state: State) -> str:
-    """Which run, how it ended, why, what to do, where to read on."""
+    """A sentence about a run that did not finish: its name, state, cause, remedy, and the command for its log."""
     result, title = job.result(), job.request().title
     if result is None:
         failure, cause, advice = FailureClass.KILLED, "its process has died", ADVICE[FailureClass.KILLED]
@@ -213,7 +213,7 @@ def _explained(job: JobFolder, state: State) -> str:
 
 
 def _compare(wanted: NotebookSelection, workspace: Workspace, description: Description, out: TextIO) -> None:
-    """Every comparison of the notebook that has something to do with what was run."""
+    """Print the comparisons of the notebook that name a cell that was run, and the claims."""
     reader = RunReader(workspace.tracking_uri())
     ran = {cell.name for cell in wanted.cells}
     for cell in wanted.notebook.comparisons():
@@ -224,9 +224,9 @@ def _compare(wanted: NotebookSelection, workspace: Workspace, description: Descr
 
 
 def say_claims(path: Path, nb: Notebook, description: Description, ran: Container[str], out: TextIO) -> None:
-    """The verdict on every claim that speaks of a cell that has run: an experiment, or the search whose parts it names.
+    """Print the verdict on every claim about a cell that was run: an experiment, or a search whose parts it names.
 
-    Whatever is behind them is the runs as recorded, of the seeds that the cells say.
+    Verdicts come from the recorded runs with the seeds of the cells.
     """
     workspace = Workspace(path.resolve().parent)
     witness = EvidenceReader(workspace, RunReader(workspace.tracking_uri()), path.name, nb, description)
@@ -244,7 +244,7 @@ def say_claims(path: Path, nb: Notebook, description: Description, ran: Containe
 
 
 def write_tables(path: Path, description: Description, out: TextIO) -> None:
-    """Write the results that the notebook, as it is in the file now, has places for, by the runs of its workspace."""
+    """Write the results of the workspace's runs into the places that the notebook's present file has for them."""
     stored, workspace = store.read(path), Workspace(path.resolve().parent)
     witness = EvidenceReader(workspace, RunReader(workspace.tracking_uri()), path.name, stored.notebook, description)
     filled = written_tables.fill(stored.notebook, written_tables.tables(witness))

@@ -65,7 +65,7 @@ OPTIONS: Final = {
 
 
 def parser() -> CommandParser:
-    """That of `scalebook plan`."""
+    """The parser of `scalebook plan`."""
     parser = CommandParser(
         "scalebook plan",
         usage="scalebook plan -c FILE [options] [--KEY VALUE ...]\n"
@@ -92,7 +92,7 @@ def parser() -> CommandParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Exit code: 0 with an answer, 1 where measuring failed, 130 interrupted. ConfigError, before anything starts."""
+    """Exit code: 0 with an answer, 1 if measuring failed, 130 interrupted. ConfigError before anything starts."""
     if argv and not argv[0].startswith("-"):
         return _of_cell(Path(argv[0]), argv[1:])
     if any(word.partition("=")[0] in CONFIG_OPTIONS for word in argv) or not set(argv) - {OPTION}:
@@ -131,14 +131,16 @@ def _of_cell(path: Path, argv: Sequence[str]) -> int:
         parser().print_help()
         return 0
     notebook, name = store.read(path).notebook, line.options.get(CELL)
-    known = [cell.name for cell in notebook.experiments()]
-    cell = notebook.experiment(name or (known[0] if len(known) == 1 else ""))
+    experiments = [cell.name for cell in notebook.experiments()]
+    cell = notebook.experiment(name or (experiments[0] if len(experiments) == 1 else ""))
     if cell is None:
         what = (
-            f"{name} is not an experiment of this notebook" if name else f"is missing; it has {len(known)} experiments"
+            f"{name} is not an experiment of this notebook"
+            if name
+            else f"is missing; it has {len(experiments)} experiments"
         )
         raise ConfigError(
-            CELL, what, suggestion(name or "", known) if known else "Write a cell ```yaml experiment=NAME."
+            CELL, what, suggestion(name or "", experiments) if experiments else "Write a cell ```yaml experiment=NAME."
         )
     line.config = merge(cell.config, line.config, description)
     require(line.config, description, queued=False)
@@ -146,7 +148,7 @@ def _of_cell(path: Path, argv: Sequence[str]) -> int:
 
 
 def _main_metric(config: Mapping[str, Any], description: Description) -> str:
-    """What the model is known to log while validating; ConfigError where that is nothing."""
+    """The model's main validation metric; ConfigError if it is known to log none."""
     model = read_class(config.get("model")).info("models", description)
     main = names.main_metric(names.validation_metrics(model.metrics)) if model else None
     if main is None:
@@ -169,7 +171,7 @@ def _measured(workspace: Workspace, description: Description, line: CommandLine)
 
 
 def _options(argv: Sequence[str]) -> dict[str, str | None]:
-    """Of a plan without a config."""
+    """The options of a plan without a config."""
     options: dict[str, str | None] = {}
     words = [word for word in argv if word != OPTION]
     while words:
@@ -185,21 +187,21 @@ def _options(argv: Sequence[str]) -> dict[str, str | None]:
 
 
 def _question(options: Mapping[str, str | None], of_config: bool = False) -> Question:
-    """What is asked, `of_config`: of rules and shards those that a config has where no option names any. ConfigError
-    for what cannot be asked, and for files that could not be written."""
-    asked = Question(rules=(), shards=()) if of_config else Question(rules=rules(COMPARED))
+    """The question in the options. With `of_config`, rules and shards that no option names are those of the config.
+    ConfigError for an invalid question, and for files that cannot be written."""
+    question = Question(rules=(), shards=()) if of_config else Question(rules=rules(COMPARED))
     if (text := options.get("--strategies")) is not None:
-        asked = replace(asked, rules=rules(text))
+        question = replace(question, rules=rules(text))
     if (text := options.get("--workers")) is not None:
         workers = numbers(text, "--workers")
-        asked = replace(asked, workers=workers, at=0 if of_config else workers[-1])
+        question = replace(question, workers=workers, at=0 if of_config else workers[-1])
     if (text := options.get("--shards")) is not None:
-        asked = replace(asked, shards=numbers(text, "--shards"))
+        question = replace(question, shards=numbers(text, "--shards"))
     if (text := options.get("--links")) is not None:
-        asked = replace(asked, networks=tuple(text.split(",")))
-    asked = replace(asked, seed=whole_number(options, "--seed", 0, least=0) or 0)
+        question = replace(question, networks=tuple(text.split(",")))
+    question = replace(question, seed=whole_number(options, "--seed", 0, least=0) or 0)
     if not of_config:
-        asked.check()
+        question.check()
     if (text := options.get("--figure")) is not None:
         check_figure(Path(text))
-    return asked
+    return question

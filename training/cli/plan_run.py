@@ -1,4 +1,4 @@
-"""Measure a config and answer where adding workers stops helping; for `scalebook plan`, in the foreground."""
+"""`scalebook plan` in the foreground: measure a config, then answer where adding workers stops helping."""
 
 import sys
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ from scalebook.training.tracking.drawing import save
 
 @dataclass(frozen=True)
 class Target:
-    """What `--target`, `--metric` and `--seeds` ask for; `value` is None without the first."""
+    """The options `--target`, `--metric` and `--seeds`; `value` is None without `--target`."""
 
     metric: str
     value: float | None
@@ -38,7 +38,7 @@ class Target:
 def measured(
     workspace: Workspace, description: Description, line: CommandLine, question: Question, target: Target
 ) -> int:
-    """Exit code: 0 with an answer, 1 where measuring failed, 130 interrupted. ConfigError for an unknown metric."""
+    """Exit code: 0 with an answer, 1 if measuring failed, 130 interrupted. ConfigError for an unknown metric."""
     if target.value is not None:
         check_metric(line.config, target.metric, description)
     with sigterm_interrupts():
@@ -51,11 +51,11 @@ def measured(
                 setting = Setting.of(profile, question, question.rules[0], question.shards[0], question.networks[0])
                 most = MOST_WORKERS if "--workers" in line.options else MOST_TRAINED
                 counts = [count for count in question.workers if count <= most]
-                found = reach(
+                reached = reach(
                     workspace, line.config, description, setting, counts, target.metric, target.value, target.seeds,
                     sys.stdout,
                 )  # fmt: skip
-                _told(found, setting.reliability, line.options)
+                _told(reached, setting.reliability, line.options)
         except NotMeasured as error:
             print(f"scalebook: {error}", file=sys.stderr)
             return 1
@@ -68,24 +68,24 @@ def measured(
 def answered(profile: Profile, question: Question, options: Mapping[str, str | None]) -> None:
     """Print the answer, and write the files that the options name."""
     price = number(options, "--price", None, 0.0)
-    found = answer(profile, question, _Progress(sys.stdout))
-    for line in printed(found, profile, price):
+    result = answer(profile, question, _Progress(sys.stdout))
+    for line in printed(result, profile, price):
         print(line)
     if (path := options.get("--json")) is not None:
-        records.save(Path(path), found)
+        records.save(Path(path), result)
     if (path := options.get("--figure")) is not None:
-        save(throughput_figure(found.curves), Path(path), "samples/s against workers")
+        save(throughput_figure(result.curves), Path(path), "samples/s against workers")
 
 
-def _told(found: TargetAnswer, within: Reliability, options: Mapping[str, str | None]) -> None:
-    """Print it; as files beside those of the answer, called `NAME-target`."""
+def _told(reached: TargetAnswer, within: Reliability, options: Mapping[str, str | None]) -> None:
+    """Print the time to the target; write its files beside those of the answer, as `NAME-target`."""
     print()
-    for text in target_lines(found, within):
+    for text in target_lines(reached, within):
         print(text)
     if (path := options.get("--json")) is not None:
-        records.save(_beside(Path(path)), found)
-    if (path := options.get("--figure")) is not None and (figure := target_figure(found)) is not None:
-        save(figure, _beside(Path(path)), f"time to {found.metric} {found.target:g} against workers")
+        records.save(_beside(Path(path)), reached)
+    if (path := options.get("--figure")) is not None and (figure := target_figure(reached)) is not None:
+        save(figure, _beside(Path(path)), f"time to {reached.metric} {reached.target:g} against workers")
 
 
 def _beside(path: Path) -> Path:
@@ -93,7 +93,7 @@ def _beside(path: Path) -> Path:
 
 
 class _Progress:
-    """A line that is written over, on a terminal alone."""
+    """A progress line that is overwritten, on a terminal only."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out if out.isatty() else None

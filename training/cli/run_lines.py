@@ -13,11 +13,11 @@ from scalebook.training.tracking import names
 
 BAR: Final = 10
 PLAIN_EVERY_S: Final = 10.0
-"""Between two lines about one run that goes on, where the output is no terminal."""
+"""Interval between two lines about an active run, if the output is not a terminal."""
 
 
 class RunLines:
-    """Shows `jobs` on `out`. `metrics` is the metric to show for each job id. For one thread."""
+    """Shows `jobs` on `out`. `metrics`: the metric to show, by job id. Not thread-safe."""
 
     def __init__(self, out: TextIO, jobs: Sequence[JobFolder], metrics: Mapping[str, str]) -> None:
         self.out, self.jobs, self.metrics = out, list(jobs), metrics
@@ -27,36 +27,36 @@ class RunLines:
         self._said: dict[str, tuple[State, float]] = {}  # by job: what the last plain line said, and when
 
     def draw(self, states: Mapping[str, State], reasons: Mapping[str, str]) -> None:
-        """Draw all runs, or on a file print those that have news."""
+        """Draw all runs; if the output is not a terminal, print those that have news."""
         if self.live:
             self._redraw(states, reasons)
         else:
             self._print_news(states, reasons)
 
     def print_line(self, text: str) -> None:
-        """A line of its own, below the runs, which stays."""
+        """Print a line below the runs, which stays."""
         self.out.write(f"{text}\n")
         self.out.flush()
         self._drawn = 0
 
     def _redraw(self, states: Mapping[str, State], reasons: Mapping[str, str]) -> None:
         columns, rows = shutil.get_terminal_size()
-        shown = self._most_interesting(states, rows - 2)
-        lines = [visible(self.line(job, states[job.id], reasons.get(job.id, "")))[: columns - 1] for job in shown]
-        if len(shown) < len(self.jobs):
-            lines.append(f"... and {len(self.jobs) - len(shown)} more"[: columns - 1])
+        jobs = self._most_interesting(states, rows - 2)
+        lines = [visible(self.line(job, states[job.id], reasons.get(job.id, "")))[: columns - 1] for job in jobs]
+        if len(jobs) < len(self.jobs):
+            lines.append(f"... and {len(self.jobs) - len(jobs)} more"[: columns - 1])
         up = f"\x1b[{self._drawn}F" if self._drawn else ""
         draw(self.out, up + "".join(f"\x1b[2K{line}\n" for line in lines) + "\x1b[J")
         self.out.flush()
         self._drawn = len(lines)
 
     def _most_interesting(self, states: Mapping[str, State], most: int) -> list[JobFolder]:
-        """All if they fit; else those that run, then those that wait, then the rest, in their order."""
+        """All jobs if they fit; else the running, failed and waiting ones first, in the order of `jobs`."""
         if len(self.jobs) <= most:
             return self.jobs
         rank = {"running": 0, "stopping": 0, "failed": 1, "waiting": 2}
-        kept = sorted(self.jobs, key=lambda job: rank.get(states[job.id], 3))[: max(1, most - 1)]
-        return [job for job in self.jobs if job in kept]
+        chosen = sorted(self.jobs, key=lambda job: rank.get(states[job.id], 3))[: max(1, most - 1)]
+        return [job for job in self.jobs if job in chosen]
 
     def _print_news(self, states: Mapping[str, State], reasons: Mapping[str, str]) -> None:
         now = time.monotonic()
@@ -70,7 +70,7 @@ class RunLines:
         self.out.flush()
 
     def line(self, job: JobFolder, state: State, reason: str = "") -> str:
-        """`NAME  ████------  38 %  12 s left  accuracy 0.964  1,240 updates in 12 s`, for 80 columns."""
+        """One run, for 80 columns: `NAME  ████------  38 %  12 s left  accuracy 0.964  1,240 updates in 12 s`."""
         name = job.request().title.ljust(self._width)
         progress = job.progress()
         if state == "waiting":
@@ -84,8 +84,8 @@ class RunLines:
                 (metric for metric in (self.metrics.get(job.id, ""), names.TRAIN_LOSS) if metric in progress.metrics),
                 "",
             )
-            shown = f"{metric.removeprefix('val/')} {progress.metrics[metric]:.4g}" if metric else ""
-            words.append(shown.ljust(20))
+            text = f"{metric.removeprefix('val/')} {progress.metrics[metric]:.4g}" if metric else ""
+            words.append(text.ljust(20))
             words.append(f"{count(progress.updates)} updates in {duration(progress.seconds)}")
         result = job.result()
         if result is not None and result.failure:
@@ -94,7 +94,7 @@ class RunLines:
 
 
 def bar(fraction: float | None, encoding: str | None) -> str:
-    """A bar of `BAR` characters; empty where the budget has no end."""
+    """A bar of `BAR` characters; empty if the budget has no limit."""
     full = round((fraction or 0.0) * BAR)
     mark = "█" if (encoding or "").lower().replace("-", "") == "utf8" else "#"
     return mark * full + "-" * (BAR - full)

@@ -1,4 +1,4 @@
-"""The body of a job's process: run the folder's config, and say in every case how it ended."""
+"""The main function of a job's process: run the folder's config, and record in every case how it ended."""
 
 import os
 import shutil
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from scalebook.training.tracking.spool import Spool
 
 PARTS: Final = "parts"
-"""Folder within the hidden one, of runs that other machines record."""
+"""Folder, within the hidden one, of parts of runs that another node records."""
 EXIT_FAILED: Final = 1
 EXIT_CONFIGURATION: Final = 2
 TERMINATED: Final = 128 + signal.SIGTERM
@@ -55,11 +55,11 @@ POINTS_A_CALL: Final = 1000
 
 
 def run_job(folder: Path) -> int:
-    """Run the job in `folder`; 0 finished or stopped on request, 1 failed, 2 for a config that cannot be.
+    """Run the job in `folder`; exit code 0 finished or stopped on request, 1 failed, 2 for an invalid config.
 
-    Runs in a process of its own, or in the foreground for `scalebook fit` (then what it prints is copied to the log).
-    Whatever happens, MLflow is told and `result.json` is written, in this order; output goes where it goes already.
-    Must be called in the main thread, in a process that has not used CUDA.
+    Runs in its own process, or in the foreground for `scalebook fit`, where the output is also copied to the log.
+    Whatever happens, it reports the end to MLflow, then writes `result.json`. Must be called in the main thread, in a
+    process that has not used CUDA.
     """
     job = JobFolder(folder)
     inline = _inline(job)
@@ -78,10 +78,10 @@ def run_job(folder: Path) -> int:
 
 
 def prepare(folder: Path | None) -> None:
-    """Once, in a process that jobs are forked from, what each of them would do anew: 0.1 s and more of a trial.
+    """Do once, in a process that forks jobs, what each job would otherwise do itself: 0.1 s and more of a trial.
 
-    Touches nothing of the user's, computes nothing, starts no thread and leaves no connection. `folder`: of a job that
-    such a fork runs, None where its records are on another machine.
+    Touches no user code, computes nothing, starts no thread and leaves no connection open. `folder`: that of a job for
+    a fork, None if its records are on another node.
     """
     TrainingCLI.prepare()
     if folder is not None:
@@ -89,9 +89,9 @@ def prepare(folder: Path | None) -> None:
 
 
 def take_part(workspace: Workspace, config: Mapping[str, Any], workers: int) -> int:
-    """Train this machine's share of a run that another one records; the exit codes are those of `run_job`.
+    """Train this node's part of a run that another node records; exit codes as from `run_job`.
 
-    What a run writes about itself goes into a folder of its own, which is removed again.
+    The run writes its records into a temporary folder, which is removed at the end.
     """
     folder = workspace.hidden / PARTS / uuid.uuid4().hex
     folder.mkdir(parents=True, mode=0o700)
@@ -137,7 +137,7 @@ def _explained(job: JobFolder, error: BaseException) -> tuple[Result, int]:
 
 
 def _readable(job: JobFolder) -> dict[str, Any]:
-    """The config; nothing where that is what failed."""
+    """The config; empty if it cannot be read."""
     try:
         return job.content()
     except BrokenRecord:
@@ -162,7 +162,7 @@ def _train(job: JobFolder) -> None:
 
 
 def _kept_modules(job: JobFolder, workspace: Workspace, config: Mapping[str, Any]) -> str:
-    """Copy the person's own modules, as they are imported now, into the job's folder; the record of them."""
+    """Copy the user's own modules, as imported now, into the job's folder; returns the record of them."""
     modules = used(workspace, config)
     for file in modules.files:
         copy = job.path / names.MODULES / file.name
@@ -183,7 +183,7 @@ def _machines(job: JobFolder) -> int:
 
 
 def _on_lent(job: JobFolder, config: dict[str, Any]) -> dict[str, Any]:
-    """With as many devices as GPUs were lent, where workers share them. Untouched where it says so: over machines all
+    """The config with as many devices as GPUs were assigned, if workers share them; else unchanged, because all nodes
     must have the same config."""
     request, started = job.request(), job.started()
     gpus = min(request.gpus, len(started.gpus)) if started is not None else 0
@@ -192,21 +192,21 @@ def _on_lent(job: JobFolder, config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _inline(job: JobFolder) -> bool:
-    """Whether `scalebook fit` runs it in the foreground."""
+    """Whether `scalebook fit` runs the job in the foreground."""
     started = job.started()
     return started is not None and started.inline
 
 
 def _memory_mb(job: JobFolder) -> int | None:
-    """The ceiling for each process of a trial; on a GPU the GPU's own memory is the wall."""
+    """The memory limit of each process of a trial; None on a GPU, whose own memory is the limit."""
     request = job.request()
     return request.trial.memory_mb if request.trial is not None and request.accelerator == "cpu" else None
 
 
 def _write(job: JobFolder, result: Result, recorded: bool) -> bool:
-    """The result, and the mark `unrecorded` where MLflow was not told; tried again for WRITE_S while a disk is full.
+    """Write the result, and the file `unrecorded` if MLflow does not have it; retry for WRITE_S while the disk is full.
 
-    False where that was of no use: the supervisor then says what it can say, as soon as there is room.
+    False if that failed: the supervisor then writes what it knows, once there is space.
     """
     deadline = time.monotonic() + WRITE_S
     while True:
@@ -226,7 +226,7 @@ def _write(job: JobFolder, result: Result, recorded: bool) -> bool:
 
 
 def _tell_mlflow(job: JobFolder, result: Result) -> bool:
-    """Artifacts, tags and status; False where that fails, which leaves the rest to the supervisor."""
+    """Send artifacts, tags and status to MLflow; False on a failure, after which the supervisor does the rest."""
     sys.stdout.flush()
     sys.stderr.flush()
     try:
@@ -244,8 +244,8 @@ def _tell_mlflow(job: JobFolder, result: Result) -> bool:
             names.TAG_DEVICES: _devices(job),
             names.TAG_MACHINE: _machine(),
         }
-        known = [RunTag(name, value) for name, value in tags.items() if value]
-        client.log_batch(job.id, tags=known, synchronous=True)  # together: a disk is waited for at each call
+        run_tags = [RunTag(name, value) for name, value in tags.items() if value]
+        client.log_batch(job.id, tags=run_tags, synchronous=True)  # together: a disk is waited for at each call
         client.set_terminated(job.id, MLFLOW_STATUS[result.status], int(result.ended * 1000))
     except ConfigError as error:  # the store's database is of another version
         print(f"scalebook: {error}", file=sys.stderr)
@@ -257,7 +257,7 @@ def _tell_mlflow(job: JobFolder, result: Result) -> bool:
 
 
 def _devices(job: JobFolder) -> str:
-    """What the run was lent, "" in the foreground, where it may use all."""
+    """The devices assigned to the run; "" in the foreground, where it may use all."""
     started = job.started()
     if started is None or started.inline:
         return ""
@@ -268,9 +268,9 @@ def _devices(job: JobFolder) -> str:
 
 
 def _machine() -> str:
-    """All cores of where it ran, and the GPUs that it could see.
+    """The cores of the machine, and the GPUs that the run could see.
 
-    "" where their driver does not answer any more, which is printed.
+    "" if their driver does not answer any more, which is printed.
     """
     try:
         return machine_words(os.cpu_count() or 1, this_machine().gpus)
@@ -281,7 +281,7 @@ def _machine() -> str:
 
 @contextmanager
 def _sigterm_asks_to_stop(job: JobFolder) -> Iterator[None]:
-    """Before training begins; then the StopFile callback, in worker 0, takes over."""
+    """Turn SIGTERM into a request to stop, until training begins; then the StopFile callback in worker 0 does it."""
 
     def ask(_signal: int, _frame: FrameType | None) -> None:
         job.stop_file.touch()
@@ -300,16 +300,16 @@ def _as_it_is() -> Iterator[None]:
 
 
 def upload_artifacts(client: "MlflowClient | Spool", job: JobFolder) -> None:
-    """What of a job's folder MLflow gets when the job ends: log, figures of single workers, use of the machine; in the
-    order in which they matter. What MLflow raises goes to the caller."""
+    """Send the files of an ended job to MLflow, the most important first: log, figures of single workers, system
+    metrics. Raises what MLflow raises."""
     from mlflow.entities import Metric
 
     for file in (job.log, job.path / names.WORKERS_JSONL):
         if file.exists():
             client.log_artifact(job.id, str(file))
     points = [
-        Metric(name, value, at, step)
-        for metrics, step, at in SystemMetrics(job).news()
+        Metric(name, value, timestamp_ms, step)
+        for metrics, step, timestamp_ms in SystemMetrics(job).news()
         for name, value in metrics.items()
     ]
     for first in range(0, len(points), POINTS_A_CALL):

@@ -33,12 +33,12 @@ from scalebook.training.search.study.study_reader import read as read_trials
 from scalebook.training.search.study.trials import STATES, TrialRecord, at_rest, best, pareto
 
 TESTS: Final = {"rates": rates, "largest-batch": largest_batch}
-"""Tests with command lines of their own."""
+"""Subcommands that run a test; each has its own parser."""
 PAGE: Final = "tutorial/first-search.md"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Exit code: 0 the search finished, 1 it failed, 2 mistakes, 130 interrupted."""
+    """Exit code: 0 if the search finished, 1 if it failed, 2 for mistakes, 130 interrupted."""
     if argv and argv[0] in TESTS:
         code: int = TESTS[argv[0]].main(argv[1:])
         return code
@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parser() -> CommandParser:
-    """That of `scalebook search`; what the `TESTS` take is in their own parsers."""
+    """The parser of `scalebook search`; the `TESTS` have their own."""
     parser = CommandParser(
         "scalebook search",
         about="Run a search over a config, look at it, and resume it.",
@@ -134,7 +134,8 @@ def _check(options: Any) -> int:
 
 
 def _wanted(options: Any) -> tuple[Workspace, str, dict[str, Any], Mapping[str, Any] | None, Description]:
-    """Workspace, name, body and base of the search that the command line names; ConfigError, all problems printed."""
+    """Workspace, name, body, base config and description of the search that the command line names. Prints all
+    problems, and raises the first error as a ConfigError."""
     if (options.file is None) == (options.config is None):
         raise ConfigError("search", "needs a search", "Write FILE.md --cell NAME, or -c SEARCH.yaml.")
     if options.config is not None:
@@ -162,13 +163,17 @@ def _wanted(options: Any) -> tuple[Workspace, str, dict[str, Any], Mapping[str, 
 
 def _cell(options: Any) -> tuple[str, dict[str, Any], Mapping[str, Any] | None]:
     notebook = store.read(options.file).notebook
-    known = [search.name for search in notebook.searches()]
-    if options.cell is None and len(known) != 1:
-        remedy = f"Write --cell NAME, one of {', '.join(known)}." if known else "Write a cell ```yaml search=NAME."
-        raise ConfigError("--cell", f"is missing; the notebook has {len(known)} searches", remedy)
-    cell = notebook.search(options.cell or known[0])
+    searches = [search.name for search in notebook.searches()]
+    if options.cell is None and len(searches) != 1:
+        remedy = (
+            f"Write --cell NAME, one of {', '.join(searches)}." if searches else "Write a cell ```yaml search=NAME."
+        )
+        raise ConfigError("--cell", f"is missing; the notebook has {len(searches)} searches", remedy)
+    cell = notebook.search(options.cell or searches[0])
     if cell is None:
-        raise ConfigError("--cell", f"{options.cell} is not a search of this notebook", suggestion(options.cell, known))
+        raise ConfigError(
+            "--cell", f"{options.cell} is not a search of this notebook", suggestion(options.cell, searches)
+        )
     experiment = notebook.experiment(str(cell.body.get("experiment", "")))
     return cell.name, dict(cell.body), experiment.config if experiment else None
 
@@ -181,11 +186,11 @@ def _list(options: Any) -> int:
         return 0
     rows = [("ID", "STATE", "TRIALS", "BEST", "LEFT", "SEARCH")]
     for search in reversed(searches):
-        progress, asked = search.progress(), search.request()
+        progress, request = search.progress(), search.request()
         best = f"{progress.best:.4g}" if progress and progress.best is not None else ""
         left = roughly(progress.left_s) if progress and progress.left_s and search.state() == "running" else ""
         done = f"{progress.done}/{progress.trials}" if progress else ""
-        where = f"{asked.name} ({asked.notebook})" if asked.notebook else asked.name
+        where = f"{request.name} ({request.notebook})" if request.notebook else request.name
         rows.append((search.id[:8], search.standing(), done, best, left, one_line(where, LONGEST_KEY)))
     for line in aligned(rows):
         print(line[:WIDTH])
@@ -219,14 +224,14 @@ LOOK_EVERY_S: Final = 0.25
 PLAIN_EVERY_S: Final = 10.0
 STOP_DEADLINE_S: Final = 90.0
 SILENCE_S: Final = 1800.0
-"""No sign of the driver for so long: given up."""
+"""Watching ends if the driver shows no progress for so long."""
 SHOWN: Final = 10
 """Trials in the table."""
 INTERRUPTED: Final = 130
 
 
 def follow(folder: SearchFolder, spec: SearchSpec, out: TextIO) -> int:
-    """Watch until it has ended; 0 finished, 1 not, 130 when interrupted, which stops the search."""
+    """Watch the search until it ends; 0 if it finished, 1 if not, 130 when interrupted, which stops the search."""
     name = folder.request().name
     say(out, f"scalebook: search {folder.id[:8]}, {name}: {trials_wanted(spec)} trials over {_space(spec)}")
     try:
@@ -243,9 +248,10 @@ def follow(folder: SearchFolder, spec: SearchSpec, out: TextIO) -> int:
 
 
 def _watch(folder: SearchFolder, out: TextIO) -> bool:
-    """False when nothing has moved for too long. A supervisor that died is replaced, and replaces the driver."""
+    """Watch until the search ends; False without progress for SILENCE_S. Replaces a supervisor that dies, which in turn
+    restarts the driver."""
     live = out.isatty()
-    said, seen, moved = 0.0, 0.0, time.monotonic()
+    printed_at, seen, moved = 0.0, 0.0, time.monotonic()
     keeper = SupervisorKeeper(folder.workspace)
     while folder.state() not in ENDED:
         now = time.monotonic()
@@ -257,8 +263,8 @@ def _watch(folder: SearchFolder, out: TextIO) -> bool:
             seen, moved = progress.time, now
             if live:
                 overwrite_line(out, line(progress))
-            elif now - said > PLAIN_EVERY_S:
-                said = now
+            elif now - printed_at > PLAIN_EVERY_S:
+                printed_at = now
                 say(out, line(progress))
         if now - moved > SILENCE_S:
             return False
@@ -295,15 +301,15 @@ def _interrupted(folder: SearchFolder, out: TextIO) -> int:
 
 
 def results(folder: SearchFolder, spec: SearchSpec) -> str:
-    """How many trials ended how, and the best of them as a table."""
+    """The number of trials in each state, and a table of the best."""
     folder.require_trust(reading=True)
-    asked = folder.request()
-    records = read_trials(asked.storage, asked.study, spec)
+    request = folder.request()
+    records = read_trials(request.storage, request.study, spec)
     if folder.state() in ENDED:
         records = at_rest(records)
     counts = [(state, sum(1 for record in records if record.state == state)) for state in STATES]
     ended_how = ", ".join(f"{number} {state}" for state, number in counts if number)
-    return "\n".join([f"{asked.name}: {ended_how or 'no trial yet'}", *_table(records, spec), *_failures(records)])
+    return "\n".join([f"{request.name}: {ended_how or 'no trial yet'}", *_table(records, spec), *_failures(records)])
 
 
 def _table(records: Sequence[TrialRecord], spec: SearchSpec) -> list[str]:
@@ -311,12 +317,12 @@ def _table(records: Sequence[TrialRecord], spec: SearchSpec) -> list[str]:
     if not finished:
         return []
     if len(spec.objectives) > 1:
-        shown, title = pareto(records, spec)[:SHOWN], "the Pareto front"
+        ranked, title = pareto(records, spec)[:SHOWN], "the Pareto front"
     else:
         sign = 1 if spec.objectives[0].lower else -1
-        shown, title = sorted(finished, key=lambda record: sign * record.values[0])[:SHOWN], "the best"
+        ranked, title = sorted(finished, key=lambda record: sign * record.values[0])[:SHOWN], "the best"
     head = ("trial", *(objective.name for objective in spec.objectives), "seconds", "point")
-    rows = [head, *(_row(record, spec) for record in shown)]
+    rows = [head, *(_row(record, spec) for record in ranked)]
     lines = aligned(rows, range(len(head) - 1))
     winner = best(records, spec)
     return ["", f"{title} of {len(finished)}:", *lines, ""] if winner else lines
@@ -330,7 +336,7 @@ def _row(record: TrialRecord, spec: SearchSpec) -> tuple[str, ...]:
 
 
 def _failures(records: Sequence[TrialRecord]) -> list[str]:
-    """One line for each kind of failure, with an example."""
+    """A line for each kind of failure, with an example."""
     kinds: dict[str, list[TrialRecord]] = {}
     for record in records:
         if record.state in ("infeasible", "failed"):

@@ -1,5 +1,5 @@
-/* Scrolls to the first of `places` that comes up, and stays there while what lies above it is still being drawn. `visit`
-   tells one arrival from the next. */
+/* Scrolls to the first of `places` that appears, and keeps it in view while the page above it is still being drawn.
+   `visit` identifies one arrival at the page. */
 (places, visit) => {
   if (window.scalebookArrived === visit) return;
   window.scalebookArrived = visit;

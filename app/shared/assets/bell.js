@@ -1,5 +1,5 @@
-/* Notifications of this browser when a run or a search has ended, once somebody has asked for them with the bell beside the
-   switch of the theme. The page writes down what has ended (`.sb-ending`); of several open pages one tells. */
+/* Browser notifications when a run or a search ends, if the user has switched them on with the bell beside the theme
+   switch. The page lists what has ended (`.sb-ending`); of several open pages only one notifies. */
 (() => {
   if (window.scalebookBell) return;
   window.scalebookBell = true;

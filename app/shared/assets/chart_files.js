@@ -1,5 +1,5 @@
-/* Above every chart three buttons: PNG and SVG by Plotly's own button for pictures, which is hidden, and a CSV of what is
-   seen: of the curves that are shown, the points within the axes as they are zoomed. */
+/* Three download buttons above every chart: PNG and SVG use Plotly's own, hidden button; CSV holds the visible points:
+   those of the visible curves within the zoomed axes. */
 (() => {
   if (window.scalebookChartFiles) return;
   window.scalebookChartFiles = true;

@@ -1,11 +1,11 @@
-/* The button above a text in letters of one width copies it, and says for a moment that it has. */
+/* The button above a code block copies its text, and shows for a moment that it has. */
 (() => {
   if (window.scalebookCopies) return;
   window.scalebookCopies = true;
   const SAID_MS = 1500;
   const copy = async (code) => {
     if (navigator.clipboard) return navigator.clipboard.writeText(code.textContent);
-    getSelection().selectAllChildren(code); // by plain HTTP from another machine there is no clipboard but this
+    getSelection().selectAllChildren(code); // over plain HTTP from another machine this is the only clipboard
     document.execCommand("copy");
   };
   document.addEventListener("click", async (event) => {

@@ -1,5 +1,5 @@
-/* A change of page with parameters reaches the browser in two steps: first the parameters, then the page. What lies between
-   them, the old page with the new one's parameters, is no place to come back to: the second step takes its place. */
+/* Streamlit changes a page with parameters in two steps: first the parameters, then the page. The step between, the old
+   page with the new parameters, must not stay in the browser's history: the second step replaces it. */
 (() => {
   if (window.scalebookHistory) return;
   window.scalebookHistory = true;

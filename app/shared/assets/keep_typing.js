@@ -1,5 +1,5 @@
-/* Streamlit hears of a text only when its box is left. Here it hears of it whenever typing pauses, and when the page is
-   hidden or closed: what is half typed is then kept as a draft. The event is the one by which React learns of a blur. */
+/* Streamlit sends a text only when its box loses focus. This script sends it whenever typing pauses, and when the page is
+   hidden or closed, so that a half-typed text is saved as a draft. It dispatches the event that React treats as blur. */
 (() => {
   if (window.scalebookKeepsTyping) return;
   window.scalebookKeepsTyping = true;

@@ -1,11 +1,11 @@
-/* Ctrl+Enter runs (or saves the note that is being written), Ctrl+S saves, Esc closes a note's editor while nothing in it
-   has changed. Enter in a name (of a new notebook, a renamed one, a new file) presses the button below it. What is being typed is told to the server before the button is pressed; its answer may draw the button
-   anew, so it is looked for again by its key. */
+/* Ctrl+Enter runs (or saves the open note), Ctrl+S saves, Esc closes a note's editor if nothing in it has changed. Enter in
+   a name (of a new notebook, a renamed one, a new file) presses the button below it. The typed text is sent to the server
+   before the button is pressed; the answer may redraw the button, so it is found again by its key. */
 (() => {
   if (window.scalebookKeys) return;
   window.scalebookKeys = true;
   const TOLD_MS = 60;
-  const ENABLED_MS = 3000;  // the button is on as soon as the server has the name
+  const ENABLED_MS = 3000;  // the button is enabled as soon as the server has the name
   const EDITOR = '[class*="st-key-editor-"]';
   const button = (within, key) => within && [...within.querySelectorAll(`[class*="st-key-${key}"] button`)]
     .find((one) => !one.disabled && one.getClientRects().length);

@@ -1,9 +1,9 @@
-/* A link to a page of ours opens it in this tab and session, without loading all anew: those of our tables, and those of
-   Streamlit's, which would each open a tab. With Ctrl, Shift, the middle button or a middle click it opens a new tab. */
+/* Links to our own pages open in this tab and session, without a reload: those in our tables, and those in Streamlit's
+   tables, which would open a new tab. With Ctrl, Shift, or a middle click they open a new tab. */
 (() => {
   if (window.scalebookLinks) return;
   window.scalebookLinks = true;
-  const TOLD = "called";  // what a link of Streamlit's tables shows; no page asks for it
+  const TOLD = "called";  // the text of a link in Streamlit's tables; no page reads it
   let elsewhere = false;
   const note = (event) => { elsewhere = event.ctrlKey || event.metaKey || event.shiftKey || event.button === 1; };
   for (const what of ["pointerdown", "keydown", "click"]) document.addEventListener(what, note, true);

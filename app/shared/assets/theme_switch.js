@@ -1,5 +1,5 @@
-/* The switch between light and dark. Streamlit keeps a choice in this browser, by the path at which a tab was opened, and
-   reads it when a page is loaded; "System" follows the system, which is what a choice that agrees with it becomes. */
+/* The switch between light and dark. Streamlit stores the choice in the browser, by the path at which a tab was opened,
+   and reads it when a page loads. A choice that equals the system's theme is stored as "System", which follows it. */
 (() => {
   if (window.scalebookSwitchesTheme) return;
   window.scalebookSwitchesTheme = true;

@@ -10,16 +10,16 @@ pytestmark = pytest.mark.long
 @pytest.mark.usefixtures("looked_at")
 def test_machines_may_join_and_leave_where_the_strategy_lets_them(open_page: Open) -> None:
     app = open_page("compose", notebook="first-steps")
-    assert not has_number(app, "Machines")  # for one process
+    assert not has_number(app, "Nodes")  # for one process
     pick(app, "Strategy", "Parameter server")
     assert not has_number(app, "Fewest workers")
-    number(app, "Machines").set_value(2).run()
+    number(app, "Nodes").set_value(2).run()
     number(app, "Fewest workers").set_value(3).run()
     trainer = config(app)["trainer"]
     assert (trainer["devices"], trainer["num_nodes"]) == (2, 2)
     assert trainer["strategy"]["init_args"]["workers"] == {"min": 3, "max": 4}
     number(app, "Workers").set_value(4).run()
-    number(app, "Machines").set_value(3).run()
+    number(app, "Nodes").set_value(3).run()
     assert config(app)["trainer"]["strategy"]["init_args"]["workers"] == {"min": 3, "max": 12}
     pick(app, "Rule", "sync")
     assert any("an update of sync averages more gradients the more workers" in one.value for one in app.error)

@@ -367,7 +367,7 @@ def test_what_the_model_logs_is_found_out_before_its_first_run(
     while resources.looks_at_metrics():
         time.sleep(0.01)
     app.run()
-    assert [one.value for one in app.warning] == [f"What {CELL} logs could not be found out. RuntimeError: no data."], (
+    assert [one.value for one in app.warning] == [f"Could not find out what {CELL} logs. RuntimeError: no data."], (
         "and the button is there to try again"
     )
     press(app, LABEL)

@@ -169,7 +169,7 @@ def test_an_address_says_all_of_a_view(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "  ", "a" * 61, "bell\x07", "zero\u200bwidth"])
 def test_a_name_that_nobody_can_read_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="view: needs a name of 1 to 60 letters"):
+    with pytest.raises(ConfigError, match="view: needs a name of 1 to 60 characters"):
         run_query.save_view(Workspace(tmp_path), name, {})
 
 
@@ -177,7 +177,7 @@ def test_there_are_not_more_than_can_be_looked_through(tmp_path: Path) -> None:
     for number in range(run_query.MOST_VIEWS):
         run_query.save_view(Workspace(tmp_path), str(number), {})
     run_query.save_view(Workspace(tmp_path), "7", {"find": ["again"]})
-    with pytest.raises(ConfigError, match="more than 100"):
+    with pytest.raises(ConfigError, match="limit of 100"):
         run_query.save_view(Workspace(tmp_path), "one more", {})
 
 
