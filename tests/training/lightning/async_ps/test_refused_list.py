@@ -1,4 +1,4 @@
-"""docs/reference/refusals.md is the one list of what AsyncPS refuses by design, held against the messages in the code."""
+"""docs/reference/refusals.md lists what AsyncPS refuses by design: it is held against the messages in the code."""
 
 import ast
 import re
