@@ -1,4 +1,4 @@
-"""docs/reference/refusals.md lists what AsyncPS refuses by design: it is held against the messages in the code."""
+"""docs/reference/refusals.md lists what AsyncPS refuses by design. It is held against the messages in the code."""
 
 import ast
 import re
@@ -13,6 +13,7 @@ from scalebook.training.engine.rules.table_conflicts import settings_beside_tabl
 ROOT: Final = Path(__file__).resolve().parents[4]
 REFUSING: Final = (
     "lightning/async_ps/refusals.py",
+    "lightning/processes/cuda_fork.py",
     "lightning/data/data_sharing.py",
     "lightning/async_ps/worker_hooks.py",
     "lightning/buffers.py",
@@ -91,7 +92,7 @@ def test_only_errors_without_a_remedy_are_left_out() -> None:
     messages = {message for name in REFUSING for message in said(ROOT / "training" / name)}
     assert messages - in_code() == {
         "a stream without a length",
-        "model: has sparse tables, but worker 0 is on another machine than they are.",
+        "model: has sparse tables, but worker 0 is not on their node.",
         "optimizer: …. …",
         "…",
         "…, or use another strategy than AsyncPS.",
