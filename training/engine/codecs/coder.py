@@ -24,6 +24,8 @@ from scalebook.training.engine.codecs.kernels import (
 from scalebook.training.engine.rules.codecs import CODECS, HEADER, Codec, Shape, numel, plain, stays_finite
 
 _NUMBERS: Final = {name: number for number, name in enumerate(CODECS)}
+_OWN: Final = 255
+"""The number in the frames of a codec of a person's own: both ends have the same config."""
 _PLANS: Final = 8
 """How many sets of present tensors keep their scratch memory."""
 
@@ -42,6 +44,15 @@ class Encoded(NamedTuple):
     residual: Tensor | None
 
 
+def _kernel_of(codec: Codec) -> type[Kernel[Any]]:
+    if codec.name not in KERNELS:
+        name = type(codec).__name__
+        raise ValueError(
+            f"{codec.KEY}: {name} has no kernel. Define a class that derives from Kernel[{name}] beside it."
+        )
+    return KERNELS[codec.name]
+
+
 class _Plan:
     """The layout of frames with these tensors present, and scratch memory to make them."""
 
@@ -53,7 +64,7 @@ class _Plan:
         self.is_fp32 = all(dtype is torch.float32 for dtype in self.dtypes)
         self.plain = FrameLayout(plain([(spec.shape, str(spec.dtype).removeprefix("torch.")) for spec in specs]))
         self.parts = self.plain if codec.exact else FrameLayout(codec.parts(self.shapes))
-        self.kernel: Kernel[Any] | None = None if codec.exact else KERNELS[codec.name](codec, self.shapes)
+        self.kernel: Kernel[Any] | None = None if codec.exact else _kernel_of(codec)(codec, self.shapes)
         self.kept = codec.kept(self.shapes)
         self._values, self._views = torch.empty(0), list[Tensor]()
         self._scratch = torch.empty(0)
@@ -206,7 +217,7 @@ class Coder:
         it is uncompressed; else in new memory. FrameError, before memory is allocated, for a frame of another codec or
         other tensors.
         """
-        head = read_head(frame, _NUMBERS[self.codec.name], len(self.specs))
+        head = read_head(frame, _NUMBERS.get(self.codec.name, _OWN), len(self.specs))
         present = self._presence(frame, head)
         plan, start = self._plan(present), HEADER + self._bitmap(present)
         parts = plan.plain if head.flags & PLAIN else plan.parts
@@ -286,7 +297,7 @@ class Coder:
             if len(packed) < frame.numel() - start:
                 frame = torch.cat([frame[:start], torch.frombuffer(bytearray(packed), dtype=torch.uint8)])
                 flags |= PACKED
-        head = FrameHead(_NUMBERS[self.codec.name], flags, len(present), draw, size, frame.numel() - HEADER)
+        head = FrameHead(_NUMBERS.get(self.codec.name, _OWN), flags, len(present), draw, size, frame.numel() - HEADER)
         write_head(frame, head)
         return frame
 

@@ -17,7 +17,9 @@ from scalebook.training.engine.rules.facts import CodecFacts
 Shape = tuple[int, ...]
 HEADER: Final = 32
 """Bytes of a frame's header."""
-WIDTHS: Final = {"uint8": 1, "int8": 1, "float16": 2, "bfloat16": 2, "int32": 4, "float32": 4, "float64": 8}
+WIDTHS: Final = {
+    "uint8": 1, "int8": 1, "int16": 2, "float16": 2, "bfloat16": 2, "int32": 4, "float32": 4, "int64": 8, "float64": 8,
+}  # fmt: skip
 """Bytes of each kind of number in a part."""
 
 

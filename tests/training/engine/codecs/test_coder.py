@@ -6,9 +6,10 @@ from collections.abc import Sequence
 import pytest
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from scalebook.training.engine.codecs.coder import Coder, Spec
-from scalebook.training.engine.codecs.kernels import FrameError, generator
+from scalebook.training.engine.codecs.kernels import FrameError, Kernel, finite, generator
 from scalebook.training.engine.rules.codecs import (
     CODECS,
     HEADER,
@@ -17,12 +18,14 @@ from scalebook.training.engine.rules.codecs import (
     Fp16,
     Fp32,
     Int8,
+    Part,
     PowerSgd,
     Qsgd,
     RandomK,
     Shape,
     Sign,
     TopK,
+    numel,
 )
 
 SHAPES = [(), (1,), (0, 3), (7, 5), (3, 2, 3, 3), (40, 30)]
@@ -265,3 +268,43 @@ def test_one_value_that_is_not_finite_among_many_is_carried(odd: float) -> None:
     assert torch.equal(decoded.nan_to_num(7, 8, 9), values.nan_to_num(7, 8, 9))
     assert residual is not None
     assert not residual.any()
+
+
+class Tenths(Codec):
+    """A codec of a person's own: rounds to tenths, in 16 bits."""
+
+    name = "tenths"
+    zstd = 0
+
+    @override
+    def parts(self, shapes: Sequence[Shape]) -> tuple[Part, ...]:
+        return (Part("int16", numel(shapes)),)
+
+
+class Kernelless(Tenths):
+    name = "kernelless"
+
+
+class TenthsKernel(Kernel[Tenths]):
+    @override
+    def write(self, values: Tensor, parts: list[Tensor], draw: int, state: Tensor | None, scratch: Tensor) -> bool:
+        parts[0].copy_(torch.mul(values, 10, out=scratch).round_())
+        return finite(values)
+
+    @override
+    def read(self, parts: list[Tensor], values: Tensor, draw: int, feedback: bool) -> None:
+        values.copy_(parts[0]).div_(10)
+
+
+def test_a_codec_of_one_s_own_travels_in_frames() -> None:
+    tensors = drawn(7)
+    frame = coder(Tenths()).encode(tensors, None).frame
+    back = coder(Tenths()).decode(frame)
+    assert torch.allclose(flat(back), (flat(tensors) * 10).round() / 10)
+    with pytest.raises(FrameError, match="codec"):
+        coder(Int8()).decode(frame)
+
+
+def test_a_codec_without_a_kernel_is_refused_with_what_to_write() -> None:
+    with pytest.raises(ValueError, match=r"push_codec: Kernelless has no kernel\. Define .* Kernel\[Kernelless\]"):
+        coder(Kernelless()).encode(drawn(1), None)
