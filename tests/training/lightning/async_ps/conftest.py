@@ -10,11 +10,10 @@ CHEAP = ("test_refused", "test_refused_list", "test_threads")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A case here is a whole fit, with this strategy or that, from this hook or that. Where each value shall be shown
-    once, the test says so."""
+    """A case here is a whole fit, with this strategy or that, from this hook or that."""
     here = Path(__file__).parent
     for item in items:
-        if here in item.path.parents and item.path.stem not in CHEAP and not item.get_closest_marker("each_once"):
+        if here in item.path.parents and item.path.stem not in CHEAP:
             item.add_marker(pytest.mark.alike)
 
 
