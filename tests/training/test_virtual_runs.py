@@ -40,6 +40,7 @@ def virtual(max_epochs: int, **settings: Any) -> dict[str, Any]:
     )
 
 
+@pytest.mark.thorough
 def test_progress_is_in_both_times_and_a_stopped_run_goes_on_to_its_end(workspace: Workspace) -> None:
     """Each gradient takes a day of virtual time; what is left is told in the seconds that pass here."""
     job = submitted(workspace, virtual(20_000))

@@ -165,6 +165,7 @@ def test_a_part_of_a_search_is_typed_as_it_is_written(open_page: Open, workspace
     assert claim.search == "batch"
 
 
+@pytest.mark.thorough
 def test_two_ratios_are_compared_by_the_form(open_page: Open, workspace: Workspace) -> None:
     """Each with fields of its own; what is wrong is said below the field, and saved as it is read."""
     path = workspace.root / "first-steps.md"
@@ -224,6 +225,7 @@ def better(app: AppTest) -> Any:
     return next(one for one in app.button_group if one.label == "Better")
 
 
+@pytest.mark.thorough
 def test_the_form_guesses_from_what_the_claim_is_about_alone(open_page: Open, workspace: Workspace) -> None:
     """Not from another experiment of the notebook, nor from another search; and it follows what is chosen."""
     path = workspace.root / "first-steps.md"

@@ -6,6 +6,7 @@ from tests.app.pages.conftest import Open, html, number
 from tests.app.pages.test_search_page import CELL, preset, press, setting_up
 
 
+@pytest.mark.thorough
 def test_a_field_that_holds_no_such_number_blocks_the_search(open_page: Open) -> None:
     app = preset(setting_up(open_page, experiment=CELL), "batch-size")
     for label, typed in (("From, learning_rate", "1,5"), ("To, learning_rate", "much"), ("Reference batch", "0")):

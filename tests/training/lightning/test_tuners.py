@@ -67,7 +67,6 @@ def test_a_rate_is_found_as_by_a_plain_trainer_and_trained_with(tmp_path: Path) 
     assert not list(tmp_path.glob(".lr_find*"))
 
 
-@pytest.mark.alike
 @pytest.mark.parametrize("host", ["inline", "process"])
 def test_every_worker_trains_with_what_was_found(host: Any, tmp_path: Path) -> None:
     one, finder = model(), rates()
@@ -86,7 +85,6 @@ def test_a_batch_size_is_found_and_used(tmp_path: Path) -> None:
     assert diaries(tmp_path)[0]["updates"] == MANY // 8
 
 
-@pytest.mark.alike
 @pytest.mark.parametrize("gpu", [False, True])
 def test_a_tuner_searches_and_leaves_the_trainer_as_it_was(
     gpu: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

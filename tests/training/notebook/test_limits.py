@@ -89,6 +89,7 @@ def test_an_answer_comes_at_once_and_names_the_limit(
     assert all(one.isprintable() and len(one) < 2500 for one in said)
 
 
+@pytest.mark.thorough
 def test_no_case_takes_much_memory(tmp_path: Path) -> None:
     """All of them in one process of its own, whose memory only grows."""
     names = []

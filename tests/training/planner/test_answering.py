@@ -108,6 +108,7 @@ def test_what_would_move_a_saturated_link() -> None:
     assert [change.factor for change in changes] == sorted(found.values(), reverse=True)
 
 
+@pytest.mark.thorough
 def test_shards_that_do_not_make_the_largest_smaller_are_not_recommended() -> None:
     """A largest tensor of 60 % stays whole: 2 shards are as good as 4, each with a link or not."""
     uneven = replace(
@@ -120,6 +121,7 @@ def test_shards_that_do_not_make_the_largest_smaller_are_not_recommended() -> No
     assert not [words for words in found if words.startswith("4 shards")]
 
 
+@pytest.mark.thorough
 def test_a_way_as_long_as_a_gradient_is_hidden_by_overlap() -> None:
     words = "gradients that are computed while pushes travel (host: overlap)"
     system = setting(replace(PLAIN, network=Network(Link(bandwidth=2e7))))  # 50 ms each way beside 100 ms

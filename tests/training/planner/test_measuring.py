@@ -150,6 +150,7 @@ def test_a_config_is_measured_and_planned_for(
     assert "async, 1 shard, 1 Gbit/s Ethernet" in printed.out
 
 
+@pytest.mark.thorough
 def test_a_config_is_planned_as_it_is_written(
     shop: Workspace, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -140,7 +140,6 @@ ROWS = pairs(
 )  # fmt: skip
 
 
-@pytest.mark.each_once
 @pytest.mark.parametrize(("hooks", "call", "kind", "bar", "rule", "samples", "validates"), ROWS)
 def test_every_hook_is_answered_alike_in_all_workers(
     hooks: tuple[str, ...],

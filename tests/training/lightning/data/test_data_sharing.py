@@ -16,7 +16,6 @@ from scalebook.training.zoo.shuffle import EpochShuffle
 from tests.training.lightning.async_ps.sharing_runs import Net, Notes, every, in_order, numbers, run
 
 
-@pytest.mark.each_once
 @pytest.mark.parametrize("turns", [False, True])
 @pytest.mark.parametrize(("workers", "samples"), [(1, 46), (2, 46), (3, 40), (3, 9)])
 def test_every_sample_is_seen_once_an_epoch(tmp_path: Path, workers: int, samples: int, turns: bool) -> None:
@@ -63,7 +62,6 @@ def images() -> DataLoader[Any]:
     )
 
 
-@pytest.mark.alike
 @pytest.mark.parametrize(
     "loader",
     [

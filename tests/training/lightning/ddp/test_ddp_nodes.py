@@ -32,7 +32,6 @@ from tests.training.lightning.async_ps.small import (
 from tests.training.lightning.async_ps.small import weights as weights_of
 
 pytestmark = [
-    pytest.mark.alike,
     pytest.mark.filterwarnings("ignore:Using `DistributedSampler`"),  # on any number of machines
     pytest.mark.long,
 ]

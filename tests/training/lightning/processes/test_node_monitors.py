@@ -23,7 +23,6 @@ from tests.training.lightning.async_ps.machines import Machine, by_hand, outcome
 from tests.training.lightning.async_ps.small import AtBatch, fit, trainer
 
 pytestmark = [
-    pytest.mark.alike,
     pytest.mark.filterwarnings("ignore:Using `DistributedSampler`"),  # on any number of machines
     pytest.mark.long,
     pytest.mark.usefixtures("machines_key"),

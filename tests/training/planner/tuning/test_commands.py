@@ -174,7 +174,8 @@ def test_mistakes_are_said_before_anything_starts(shop: Workspace) -> None:
     assert len(all_jobs(shop)) == before
 
 
-@pytest.mark.parametrize("command", [pytest.param("rates", marks=pytest.mark.thorough), "largest-batch"])
+@pytest.mark.thorough
+@pytest.mark.parametrize("command", ["rates", "largest-batch"])
 def test_ctrl_c_ends_what_it_started(command: str, shop: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
     """An endless job: a range test of a million updates; tries of as many."""
     known = {job.id for job in all_jobs(shop)}

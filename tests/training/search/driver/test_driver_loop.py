@@ -124,6 +124,7 @@ def test_stopped_and_resumed_with_a_point_given_meanwhile(searches: Range) -> No
     assert audit(folder, records, statuses=False) == []
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("victims", ["driver", "supervisor", "everything"])
 def test_killed_and_gone_on_with(searches: Range, victims: str, driver: str) -> None:
     folder = searches.start(trials=8, seeds=2)
@@ -136,6 +137,7 @@ def test_killed_and_gone_on_with(searches: Range, victims: str, driver: str) -> 
     assert audit(folder, records, statuses=False) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("driver", ["tests.training.search.dying_driver"], indirect=True)
 def test_killed_before_the_study_knows_of_a_run_it_still_counts_as_one(searches: Range) -> None:
     folder, records = searches.run(trials=3)

@@ -5,16 +5,18 @@ import torch
 
 from tests.training.lightning.async_ps.small import fit, trainer
 
-CHEAP = ("test_refused", "test_refused_list", "test_threads")
+CHEAP = ("test_refused_list", "test_threads")
 """Of these files a case takes no fit."""
+CALLBACKS = Path(__file__).with_name("callbacks")
+"""Nor of most here."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A case here is a whole fit, with this strategy or that, from this hook or that. Where each value shall be shown
-    once, the test says so."""
+    """A case here is a whole fit, with this strategy or that, from this hook or that."""
     here = Path(__file__).parent
     for item in items:
-        if here in item.path.parents and item.path.stem not in CHEAP and not item.get_closest_marker("each_once"):
+        parents = item.path.parents
+        if here in parents and CALLBACKS not in parents and item.path.stem not in CHEAP:
             item.add_marker(pytest.mark.alike)
 
 
