@@ -63,7 +63,7 @@ MUTANTS = (
     ),
     Mutant(
         "engine", "training/engine/worker/group_view.py",
-        "or value is not shown[key]", "or value is shown[key]",
+        "or value is not values[key]", "or value is values[key]",
         "a push brings what nobody has written", (f"{PS}/worker/test_worker_end.py",),
     ),
     Mutant(

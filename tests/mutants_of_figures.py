@@ -266,12 +266,12 @@ MUTANTS_OF_FIGURES = (
     ),
     Mutant(
         "tracking", f"{TRACKING}/directions.py",
-        "for metric, goals in found.items() if len(goals) == 1}", "for metric, goals in found.items()}",
+        "for metric, goals in by_metric.items() if len(goals) == 1}", "for metric, goals in by_metric.items()}",
         "callbacks that disagree decide by chance", DIRECTIONS,
     ),
     Mutant(
         "tracking", f"{TRACKING}/directions.py",
-        "found.setdefault(metric, cast(Goal, goal))", "found[metric] = cast(Goal, goal)",
+        "goals.setdefault(metric, cast(Goal, goal))", "goals[metric] = cast(Goal, goal)",
         "the run that says it last decides", DIRECTIONS,
     ),
     Mutant(
@@ -291,12 +291,12 @@ MUTANTS_OF_FIGURES = (
     ),
     Mutant(
         "tracking", f"{TRACKING}/notes.py",
-        "{content[found.end() :].strip()}", "{content[found.start() :].strip()}",
+        "{content[match.end() :].strip()}", "{content[match.start() :].strip()}",
         "a description grows each time that it is read", (f"{TRACKED}/test_notes.py",),
     ),
     Mutant(
         "tracking", f"{TRACKING}/worker_figures.py",
-        "if isinstance(said, bool) or not isinstance(said, int | float):", "if not isinstance(said, int | float):",
+        "if isinstance(raw, bool) or not isinstance(raw, int | float):", "if not isinstance(raw, int | float):",
         "true is a figure", (f"{TRACKED}/test_worker_figures.py",),
     ),
     Mutant(

@@ -26,12 +26,12 @@ MUTANTS_OF_MACHINES = (
     ),
     Mutant(
         "channel", f"{CHANNEL}/handshake.py",
-        "secret.proof(b\"worker\", theirs, mine, shown)", "secret.proof(b\"server\", theirs, mine, shown)",
+        "secret.proof(b\"worker\", mine, theirs, seen)", "secret.proof(b\"server\", mine, theirs, seen)",
         "who throws the server's own proof back is let in", (f"{FAR}/test_handshake.py",),
     ),
     Mutant(
         "channel", f"{CHANNEL}/handshake.py",
-        "stat.S_IMODE(found.st_mode) & 0o077", "stat.S_IMODE(found.st_mode) & 0o007",
+        "stat.S_IMODE(status.st_mode) & 0o077", "stat.S_IMODE(status.st_mode) & 0o007",
         "a key that a group can read is used", (f"{FAR}/test_handshake.py",),
     ),
     Mutant(
@@ -87,12 +87,12 @@ MUTANTS_OF_MACHINES = (
     ),
     Mutant(
         "channel", f"{CHANNEL}/mailbox.py",
-        "return self._texts[known : known + 8]", "return self._texts[known + 1 : known + 8]",
+        "return self._texts[read_count : read_count + 8]", "return self._texts[read_count + 1 : read_count + 8]",
         "a machine misses what the server's monitor has said", (f"{FAR}/test_mailbox.py",),
     ),
     Mutant(
         "channel", f"{CHANNEL}/mailbox.py",
-        "if monotonic() - asked > DEAD_S]", "if monotonic() - asked > 2 * DEAD_S]",
+        "if monotonic() - last_request > DEAD_S", "if monotonic() - last_request > 2 * DEAD_S",
         "a machine that is silent is missed late", (f"{FAR}/test_mailbox.py",),
     ),
     Mutant(
@@ -137,8 +137,8 @@ MUTANTS_OF_MACHINES = (
     ),
     Mutant(
         "cluster", f"{CLUSTER}/ray_executor.py",
-        "return told.ready if told is not None and alive(told.daemon) else []",
-        "return told.ready if told is not None else []",
+        "return cluster.ready if cluster is not None and alive(cluster.daemon) else []",
+        "return cluster.ready if cluster is not None else []",
         "machines that a dead cluster daemon has named get jobs", (f"{ON_CLUSTER}/test_cluster_spool.py",),
     ),
     Mutant(
@@ -178,7 +178,7 @@ MUTANTS_OF_MACHINES = (
     ),
     Mutant(
         "cluster", f"{CLUSTER}/node_connection.py",
-        "    for one in (*parts, name):\n        folder", "    for one in (name,):\n        folder",
+        "    for job in (*parts, name):\n        folder", "    for job in (name,):\n        folder",
         "parts of a start that was given up begin all the same", (f"{ON_CLUSTER}/test_comes_to_nothing.py",),
     ),
     Mutant(

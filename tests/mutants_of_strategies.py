@@ -31,7 +31,7 @@ MUTANTS_OF_STRATEGIES = (
     ),
     Mutant(
         "strategies", "training/lightning/data/epoch_order.py",
-        "whole + bool(rest and not drop_last)", "whole + bool(rest)",
+        "full + bool(rest and not drop_last)", "full + bool(rest)",
         "a last batch that is to be dropped is trained on", ORDER,
     ),
     Mutant(
@@ -71,7 +71,7 @@ MUTANTS_OF_STRATEGIES = (
     ),
     Mutant(
         "strategies", "training/lightning/buffer_rows.py",
-        "        for number in found:\n            self.know(number)\n", "",
+        "        for number in changed:\n            self.know(number)\n", "",
         "a buffer that changes is found again and again", WATCHED,
     ),
     Mutant(
@@ -81,7 +81,7 @@ MUTANTS_OF_STRATEGIES = (
     ),
     Mutant(
         "strategies", "training/lightning/buffer_rows.py",
-        "known[0] is mark[0] and known[1] == mark[1]", "known[1] == mark[1]",
+        "before[0] is mark[0] and before[1] == mark[1]", "before[1] == mark[1]",
         "a buffer in whose place another one was put is not seen", WATCHED,
     ),
     Mutant(
