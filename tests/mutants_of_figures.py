@@ -256,7 +256,7 @@ MUTANTS_OF_FIGURES = (
     ),
     Mutant(
         "tracking", f"{TRACKING}/directions.py",
-        "return Direction(said == \"min\", \"said\")", "return Direction(said == \"max\", \"said\")",
+        "return Direction(chosen == \"min\", \"said\")", "return Direction(chosen == \"max\", \"said\")",
         "a person's word is turned round", DIRECTIONS,
     ),
     Mutant(

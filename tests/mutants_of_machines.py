@@ -36,7 +36,7 @@ MUTANTS_OF_MACHINES = (
     ),
     Mutant(
         "channel", f"{CHANNEL}/handshake.py",
-        "raise Refused(str(found[\"why\"]), bool(found[\"later\"]))", "raise Refused(str(found[\"why\"]))",
+        "raise Refused(str(refusal[\"why\"]), bool(refusal[\"later\"]))", "raise Refused(str(refusal[\"why\"]))",
         "who may come later does not", (f"{FAR}/test_handshake.py",),
     ),
     Mutant(
