@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from scalebook.training.lightning import DDP, AsyncPS
 
 __all__ = ["DDP", "AsyncPS"]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HERE = Path(__file__).parent
 if (_HERE / "training").is_symlink():  # a checkout: tracebacks name the files where they lie, not by the links
