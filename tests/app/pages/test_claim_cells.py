@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from streamlit.testing.v1 import AppTest
 
 from scalebook.training.base.workspace import Workspace

@@ -1,5 +1,6 @@
 """The set-up of a search starts nothing but what it shows."""
 
+import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.app.pages.conftest import Open, html, number
