@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from scalebook.training.engine.coordination.run import SharedRun
 from scalebook.training.engine.coordination.worker_messages import Phase, PlateauStep
-from scalebook.training.engine.memory.region import COMMUNICATE, COMPUTE, DATA, MEMORY, ROW, SAMPLES
+from scalebook.training.engine.memory.region import COMMUNICATE, COMPUTE, DATA, GRADIENTS, MEMORY, ROW, SAMPLES
 from scalebook.training.engine.net.call_protocol import MOST, CallSpec, ReadCall, Reply, Room, count, numbers, read
 from scalebook.training.engine.net.engine_calls import EngineCalls
 from scalebook.training.engine.net.push_stream import OFFERED
@@ -154,6 +154,7 @@ class Calls:
         self.stream = PushStreamCalls(self, {name: self._offers[name] for name in OFFERED})
         self._before = [self._control.seconds[self._worker * ROW + column] for column in _NOTED]
         self._samples = self._control.counter(self._worker, SAMPLES)
+        self._gradients = self._control.counter(self._worker, GRADIENTS)
 
     def _tell(self, *plain: Any) -> None:
         self.tell(*plain)
@@ -164,16 +165,17 @@ class Calls:
         return self._engine.has_detached
 
     def handle(self, text: bytes) -> ReadCall:
-        """Parse a call. Stores the worker's own seconds, samples and memory that come with it."""
+        """Parse a call. Stores the worker's own seconds, samples, gradients and memory that come with it."""
         call = read(text, self._offers)
         if call.notes is not None:
-            *seconds, samples, memory = numbers(call.notes, (int, float), len(_NOTED) + 2)
-            counts = (samples, memory)
+            *seconds, samples, gradients, memory = numbers(call.notes, (int, float), len(_NOTED) + 3)
+            counts = (samples, gradients, memory)
             if not all(map(math.isfinite, seconds)) or any(type(n) is not int or not 0 <= n < MOST for n in counts):
-                raise ProtocolError("channel: malformed seconds, samples or memory")
+                raise ProtocolError("channel: malformed seconds, samples, gradients or memory")
             for column, before, spent in zip(_NOTED, self._before, seconds, strict=True):
                 self._control.seconds[self._worker * ROW + column] = before + spent
             self._control.set_counter(self._worker, SAMPLES, self._samples + int(samples))
+            self._control.set_counter(self._worker, GRADIENTS, self._gradients + int(gradients))
             self._control.seconds[self._worker * ROW + MEMORY] = memory
         return call
 

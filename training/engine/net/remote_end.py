@@ -20,7 +20,7 @@ from scalebook.training.engine.coordination.measures import (
     WorkerTimes,
 )
 from scalebook.training.engine.coordination.run import Membership
-from scalebook.training.engine.memory.region import COMMUNICATE, ROW, Control
+from scalebook.training.engine.memory.region import COMMUNICATE, GRADIENTS, ROW, Control
 from scalebook.training.engine.net.calls import most_text
 from scalebook.training.engine.net.channel import Channel, ChannelLost, ProxyAddress
 from scalebook.training.engine.net.handshake import Hello, Refused, Secret
@@ -146,9 +146,12 @@ class RemoteEnd:
             self._stream.open(deadline_s)
 
     def _notes(self) -> list[float]:
-        """Seconds, samples and memory of this process so far, which are sent with each call."""
-        communicated = 0.0 if self._control is None else self._control.seconds[self.worker * ROW + COMMUNICATE]
-        return [*[self._spent[part] for part in _PARTS], communicated, self._samples, self._memory]
+        """Seconds, samples, gradients and memory of this process so far, which are sent with each call."""
+        communicated, gradients = 0.0, 0
+        if self._control is not None:
+            communicated = self._control.seconds[self.worker * ROW + COMMUNICATE]
+            gradients = self._control.counter(self.worker, GRADIENTS)
+        return [*[self._spent[part] for part in _PARTS], communicated, self._samples, gradients, self._memory]
 
     def close(self) -> None:
         """Disconnect. Before `JoinedEnd.detach` this counts as a death."""

@@ -428,6 +428,7 @@ class EndContract(ABC):
             times = first.end.figures.worker_times()
             assert [(one.compute, one.data, one.samples, one.updates) for one in times] == [(2, 0, 0, 0), (0, 3, 16, 1)]
             assert times[1].pushed_bytes == 7 * 4
+            assert [one.gradients for one in times] == [0, 1]
             assert [one.memory_bytes for one in times] == [7_000, 3_000_000_000]
             assert first.end.figures.counts() == (1, 16)
             assert first.end.figures.staleness().mean() == 0.0
