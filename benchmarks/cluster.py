@@ -23,7 +23,7 @@ from scalebook.training.engine.net.handshake import KEY_BYTES, Secret, serving
 from scalebook.training.engine.net.remote_end import RemoteEnd
 from scalebook.training.engine.net.wire import listening
 from scalebook.training.engine.rules.settings import Settings
-from scalebook.training.lightning.processes.processes import run_workers
+from scalebook.training.lightning.processes.run_workers import run_workers
 
 HOST = "127.0.0.1"
 RUN = "benchmark"

@@ -39,7 +39,7 @@ from scalebook.training.engine.rules.clock_settings import Distribution, Link, S
 from scalebook.training.engine.rules.codecs import Bf16, Int8, TopK
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.rules.update_rules import Rule, Sync
-from scalebook.training.lightning.processes.processes import run_workers
+from scalebook.training.lightning.processes.run_workers import run_workers
 from scalebook.training.planner.answer import Point
 from scalebook.training.planner.answering import find_knee
 from scalebook.training.planner.links import PAYLOAD, Network

@@ -31,7 +31,7 @@ from benchmarks.engine_task import (
     samples,
     together,
 )
-from scalebook.training.lightning.processes.processes import run_workers
+from scalebook.training.lightning.processes.run_workers import run_workers
 
 RPC_TIMEOUT_S: Final = 60.0
 LOOPBACK: Final = {"GLOO_SOCKET_IFNAME": "lo", "TP_SOCKET_IFNAME": "lo"}

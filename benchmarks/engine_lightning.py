@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from benchmarks.engine_task import BATCH, LEARNING_RATE, SAMPLES, STEPS_PER_S, WARM_UP_STEPS, Measured
 from scalebook.training.lightning import register
-from scalebook.training.lightning.processes.processes import run_workers
+from scalebook.training.lightning.processes.run_workers import run_workers
 
 
 class InMemory(Dataset[tuple[Tensor, Tensor]]):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from benchmarks.engine_baselines import cpu_seconds
 from benchmarks.engine_task import Measured, OptimizerName, Share, loop, make_optimizer, perceptron, together
 from scalebook.training.engine import Settings, SharedRun, join, serve
-from scalebook.training.lightning.processes.processes import run_workers
+from scalebook.training.lightning.processes.run_workers import run_workers
 
 DEADLINE_S = 60.0
 

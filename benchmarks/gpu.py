@@ -25,7 +25,7 @@ from torch.optim import SGD
 from benchmarks.gpu_model import resnet50
 from scalebook.training.engine import Joined, Settings, SharedRun, join, serve
 from scalebook.training.engine.rules.settings import HostName
-from scalebook.training.lightning.processes.processes import run_workers
+from scalebook.training.lightning.processes.run_workers import run_workers
 
 SHARING: Final = (1, 2, 4)
 """Workers that train ResNet-50 on one GPU."""

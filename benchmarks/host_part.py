@@ -33,7 +33,7 @@ from scalebook.training.engine.store.optimizer_partition import (
     plan_sections,
 )
 from scalebook.training.engine.trace import Origin
-from scalebook.training.lightning.processes.processes import run_workers
+from scalebook.training.lightning.processes.run_workers import run_workers
 
 Make = Callable[[Sequence[Parameter]], Optimizer]
 OPTIMIZERS: Final[dict[str, tuple[Make, int]]] = {

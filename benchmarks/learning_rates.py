@@ -34,7 +34,7 @@ from benchmarks.machine import Others, machine
 from scalebook.training.engine import Settings, SharedRun, join
 from scalebook.training.engine.rules.damping import Damping, Inverse, NoDamping
 from scalebook.training.engine.worker.cursor import Cursor
-from scalebook.training.lightning.processes.processes import run_workers
+from scalebook.training.lightning.processes.run_workers import run_workers
 
 TARGET: Final = 0.9
 SEEDS: Final = 3

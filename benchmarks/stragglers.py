@@ -32,7 +32,7 @@ from benchmarks.machine import Others, machine
 from scalebook.training.engine import Settings, SharedRun, join
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, Sync
 from scalebook.training.engine.worker.cursor import Cursor
-from scalebook.training.lightning.processes.processes import run_workers
+from scalebook.training.lightning.processes.run_workers import run_workers
 
 WORKERS: Final = 4
 COMPUTE_S: Final = 0.020  # emulated time of one gradient

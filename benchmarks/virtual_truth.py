@@ -36,7 +36,7 @@ from scalebook.training.engine.rules.clock_settings import Distribution
 from scalebook.training.engine.rules.settings import HostName
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, Softsync, Sync
 from scalebook.training.engine.sim import ModelMultiplexer, SimulatedClock, SimulatedWorkers
-from scalebook.training.lightning.processes.processes import run_workers
+from scalebook.training.lightning.processes.run_workers import run_workers
 from scalebook.training.planner.answer import Point
 from scalebook.training.planner.answering import Setting
 from scalebook.training.planner.links import OWN

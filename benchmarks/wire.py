@@ -54,7 +54,7 @@ from scalebook.training.engine.net.wire import (
     listening,
 )
 from scalebook.training.engine.rules.settings import Settings
-from scalebook.training.lightning.processes.processes import run_workers
+from scalebook.training.lightning.processes.run_workers import run_workers
 
 zmq: Any = import_module("zmq") if find_spec("zmq") else None
 PART: Final = 1 << 20

@@ -19,7 +19,7 @@ from scalebook.training.engine.memory.region import WAIT, Event
 from scalebook.training.engine.rules.clock_settings import ClockSettings, Distribution, Link
 from scalebook.training.engine.rules.settings import HostName
 from scalebook.training.engine.rules.update_rules import Rule, Sync
-from scalebook.training.lightning.processes.processes import run_workers
+from scalebook.training.lightning.processes.run_workers import run_workers
 
 LEARNING_RATE: Final = 0.02
 DEADLINE_S: Final = 60.0

@@ -90,18 +90,18 @@ MUTANTS_OF_STRATEGIES = (
         "running statistics lie last", WATCHED,
     ),
     Mutant(
-        "strategies", "training/lightning/data/batch_claims.py",
+        "strategies", "training/lightning/data/claims_sampler.py",
         "                self._in_vain.add(worker)\n", "",
         "a hundred workers that wait ask the cursor after each event", PLAYED,
     ),
     Mutant(
-        "strategies", "training/lightning/data/batch_claims.py",
+        "strategies", "training/lightning/data/claims_sampler.py",
         "        self._in_vain.clear()\n        self._cursor.mark_dead(worker)\n",
         "        self._cursor.mark_dead(worker)\n",
         "what a dead worker had taken is lost", PLAYED,
     ),
     Mutant(
-        "strategies", "training/lightning/data/batch_claims.py",
+        "strategies", "training/lightning/data/claims_sampler.py",
         "if self._meets and is_first and (", "if self._meets and not is_first and (",
         "workers begin an epoch before the others have ended the last", PLAYED,
     ),

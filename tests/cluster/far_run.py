@@ -28,7 +28,8 @@ from scalebook.training.engine.net.remote_end import RemoteEnd
 from scalebook.training.engine.net.wire import listening
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.worker.joined_worker import Joined
-from scalebook.training.lightning.processes.processes import LostProcess, Reaction, run_workers
+from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
+from scalebook.training.lightning.processes.run_workers import run_workers
 from tests.cluster.joins import Joins, Numbers
 from tests.cluster.namespaces import Machines
 from tests.cluster.wide import Wide, WideTables, fetch

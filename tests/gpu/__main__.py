@@ -20,7 +20,7 @@ import lightning
 import torch
 
 from benchmarks import gpu as figures
-from scalebook.training.lightning.processes.processes import run_workers
+from scalebook.training.lightning.processes.run_workers import run_workers
 from tests.gpu import checks, costs, forks, kills, lives, several, torn, ways
 from tests.gpu.running import Check, Machine, closing, run_check
 

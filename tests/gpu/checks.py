@@ -18,7 +18,7 @@ from scalebook.training.engine import Settings, SharedRun, join
 from scalebook.training.engine.rules.local_steps import Downpour
 from scalebook.training.engine.rules.update_rules import Bounded, Softsync, Sync
 from scalebook.training.lightning import DDP, AsyncPS
-from scalebook.training.lightning.processes.processes import run_workers
+from scalebook.training.lightning.processes.run_workers import run_workers
 from tests.gpu.models import Dyadic, Pictures, exact_weights, flat, make_trainer, numbers, pictures
 from tests.gpu.running import Check, Machine
 

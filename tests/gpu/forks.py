@@ -12,7 +12,7 @@ from lightning.pytorch.callbacks import LearningRateFinder
 
 from scalebook.training.lightning import DDP, AsyncPS
 from scalebook.training.lightning.processes import cuda_fork as driver
-from scalebook.training.lightning.processes.processes import run_workers
+from scalebook.training.lightning.processes.run_workers import run_workers
 from scalebook.training.lightning.processes.threads import check_fork
 from tests.gpu.models import Dyadic, Pictures, exact_weights, flat, make_trainer, numbers, pictures
 from tests.gpu.running import Check, Machine

@@ -16,7 +16,7 @@ from scalebook.training.base.failures import FailureClass, WorkerLost, classify
 from scalebook.training.engine.rules.run_limits import Limits
 from scalebook.training.lightning import DDP, AsyncPS
 from scalebook.training.lightning.processes.process_watch import descendants
-from scalebook.training.lightning.processes.processes import run_workers
+from scalebook.training.lightning.processes.run_workers import run_workers
 from tests.gpu.models import Dyadic, exact_weights, flat, make_trainer, numbers
 from tests.gpu.running import Check, Machine
 

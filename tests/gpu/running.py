@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from scalebook.training.base.failures import WorkerLost
 from scalebook.training.lightning.processes.process_watch import descendants
-from scalebook.training.lightning.processes.processes import run_workers
+from scalebook.training.lightning.processes.run_workers import run_workers
 
 TAIL = 30  # lines of a failed check's log
 

@@ -177,7 +177,7 @@ class Lendable:
         return 0 if self._shared_with(request) else gpus_wanted(request, self.machine)
 
     def _shared_with(self, request: JobRequest) -> list[str]:
-        """The GPU on which a job that leaves room for others joins such as do so too; none where it cannot."""
+        """The GPU that the job can share with running jobs that also have a `gpu_share`; empty if there is none."""
         if request.gpu_share == 1 or gpus_wanted(request, self.machine) != 1 or not self._shares:
             return []
         for uuid in self.uuids:
@@ -211,7 +211,8 @@ class Lendable:
     def _expected_start(self, request: JobRequest) -> tuple[float, int, int]:
         """When it can start by the estimates, and how many cores and GPUs it leaves then; -inf where none tells.
 
-        Those that passed it count only where it can start earlier for them: whoever passes next must not lose it that.
+        Jobs that overtook it count only if their end lets it start earlier; a job that overtakes next must not take
+        that gain away.
         """
         own_place, estimated = place_of(request), [lease for lease in self.leases if lease.left_s is not None]
         before = self._start_after(request, [one for one in estimated if one.place is None or one.place < own_place])

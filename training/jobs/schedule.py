@@ -10,8 +10,8 @@ else is free then, and later what is not reserved for a waiting job. What the fi
 reserved for it (backfilling: Lifka, "The ANL/IBM SP scheduling system", 1995). A later job may pass it
 
 - with devices that the first will not need, in whatever order the jobs that run end;
-- where all that is known by estimate: with devices that it will not need when it can start, or with any, when it will
-  have ended by then. A job lasts, by estimate, as long as the longest one of the same config has.
+- if durations are known: on devices that the first will not need at its estimated start, or on any device, if the
+  later job is estimated to end before that start. A job lasts, by estimate, as long as the longest one of the same config has.
 
 Without estimates only the first rule applies. When the first job can start is estimated only from the jobs that went
 before it: once they have ended, no job passes it by an estimate any more. So no job starves, even if estimates are

@@ -36,8 +36,8 @@ class Buffers:
     training changes take part; they are found while it trains (`Changes`). The policies:
 
     - `averaged`: it goes on from the mean of its own and of what others have shown since it looked last. So nobody runs
-      away, and a slow worker, or one that has ended, holds nobody back. Workers but the first begin with what is shown
-      when they look first, so that centroids which a first batch chooses are the same everywhere. Integers cannot be
+      away, and a slow worker, or one that has ended, holds nobody back. At its first look every worker but worker 0
+      copies the published buffers, so that centroids chosen from a first batch are the same in all. Integers cannot be
       averaged: they are worker 0's, and so is all else in a module that changes some (a queue and its pointer).
     - `of_worker_0`: it goes on from worker 0's, as under DDP. Its own changes are lost.
     - `per_worker`: it goes on from its own. Worker 0's are validated and saved.

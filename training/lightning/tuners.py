@@ -20,7 +20,7 @@ from scalebook.training.lightning.package import (
     _interrupt,
     _TunerExitException,
 )
-from scalebook.training.lightning.processes.processes import run_workers
+from scalebook.training.lightning.processes.run_workers import run_workers
 
 Finder = BatchSizeFinder | LearningRateFinder
 

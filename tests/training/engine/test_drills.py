@@ -10,7 +10,7 @@ import pytest
 from scalebook.training.engine import HostName
 from scalebook.training.engine.rules.update_rules import Async, Softsync
 from scalebook.training.engine.trace import RECORD
-from scalebook.training.lightning.processes.processes import run_workers
+from scalebook.training.lightning.processes.run_workers import run_workers
 from tests.training.engine.accounts import Account, settle
 from tests.training.engine.accounts import Final as FinalState
 from tests.training.engine.drilling import WORKERS, Drill, drill

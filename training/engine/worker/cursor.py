@@ -155,7 +155,7 @@ class Cursor(Uncopied):
         row = self._row(worker)
         with self._locked():
             epoch = self._counters[row + _EPOCH] - 1
-            assert epoch >= 0, "claim before begin"
+            assert epoch >= 0, "claim before enter_epoch"
             claimed = self._returned(worker, epoch) or self._owned(worker, epoch) or self._pooled(epoch)
             if claimed is None:
                 return None

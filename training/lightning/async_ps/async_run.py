@@ -35,7 +35,7 @@ from scalebook.training.lightning.async_ps.worker_process import worker_parts
 from scalebook.training.lightning.async_ps.worker_session import ArrivingWorker
 from scalebook.training.lightning.package import Callback, LightningDataModule, Trainer, TrainerFn
 from scalebook.training.lightning.processes.deaths import Deaths, resume_hint
-from scalebook.training.lightning.processes.processes import LostProcess, Reaction
+from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
 from scalebook.training.lightning.processes.strategy_launcher import AroundFork, Processes, take_rank
 from scalebook.training.lightning.tuners import tune
 

@@ -9,7 +9,7 @@ from scalebook.training.engine.launch import Launch, ServerEnd
 from scalebook.training.engine.served_run import WorkerProxyEnd
 from scalebook.training.engine.worker.worker_end import Figures, SimulationEnd, WorkerEnd
 from scalebook.training.lightning.processes.deaths import Deaths
-from scalebook.training.lightning.processes.processes import LostProcess, Reaction
+from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
 from scalebook.training.lightning.processes.strategy_launcher import Processes
 
 

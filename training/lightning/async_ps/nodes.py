@@ -21,7 +21,7 @@ from scalebook.training.lightning.processes.forked import GRACE_S
 from scalebook.training.lightning.processes.key_file import key_file, read_key
 from scalebook.training.lightning.processes.node_monitors import next_run
 from scalebook.training.lightning.processes.peer_monitor import hello
-from scalebook.training.lightning.processes.processes import LostProcess, Reaction
+from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
 from scalebook.training.lightning.processes.server_monitors import (
     ServerDeaths,
     ServerMonitor,

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from scalebook.training.engine.memory.uncopied import UncopiedIterator
 from scalebook.training.engine.worker.worker_end import Claim, DataCursor
-from scalebook.training.lightning.data.batch_claims import NO_LIMIT, Claims, SimulatedClaims
+from scalebook.training.lightning.data.claims_sampler import NO_LIMIT, Claims, SimulatedClaims
 from scalebook.training.lightning.data.epoch_order import EpochOrder, index_sampler
 from scalebook.training.lightning.package import Trainer, _auto_add_worker_init_fn, rank_zero_warn
 from scalebook.training.lightning.portable_checkpoint import of_one_process

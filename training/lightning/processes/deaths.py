@@ -7,7 +7,7 @@ from typing import Final
 from scalebook.training.base.failures import ProcessLost
 from scalebook.training.engine.launch import Launch
 from scalebook.training.lightning.package import Callback
-from scalebook.training.lightning.processes.processes import LostProcess, Reaction
+from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
 
 SERVER_RESTARTS: Final = 3
 """The most restarts of servers in one run: a server that keeps dying has a cause that a restart does not remove."""

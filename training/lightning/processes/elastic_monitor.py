@@ -14,7 +14,7 @@ from scalebook.training.engine.launch import Launch
 from scalebook.training.engine.rules.run_limits import WORKERS, WorkerRange
 from scalebook.training.engine.served_run import COME_AGAIN_S, ServerEndpoint
 from scalebook.training.lightning.processes.peer_monitor import ExitReason, NodeEnd, NodeHello
-from scalebook.training.lightning.processes.processes import LostProcess
+from scalebook.training.lightning.processes.process_watch import LostProcess
 from scalebook.training.lightning.processes.server_monitors import ServerMonitor
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from scalebook.training.engine.served_run import ChannelLost, Refused, ServerCon
 from scalebook.training.lightning.processes.deaths import Deaths
 from scalebook.training.lightning.processes.node_monitors import FirstMonitor, OtherMonitor
 from scalebook.training.lightning.processes.peer_monitor import ExitReason, NodeEnd, NodeHello
-from scalebook.training.lightning.processes.processes import LostProcess, Reaction
+from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
 
 EXCEPTIONS: Final = frozenset({ExitReason.RAISED})
 log = logging.getLogger(__name__)

@@ -43,7 +43,8 @@ from scalebook.training.lightning.package import (
 )
 from scalebook.training.lightning.processes.cuda_fork import refuse_process_group
 from scalebook.training.lightning.processes.peer_monitor import NONE, PeerMonitor
-from scalebook.training.lightning.processes.processes import LostProcess, Reaction, run_workers
+from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
+from scalebook.training.lightning.processes.run_workers import run_workers
 from scalebook.training.lightning.processes.threads import check_fork
 
 

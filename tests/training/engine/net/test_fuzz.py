@@ -151,7 +151,9 @@ class Thrower:
         if self._drawn.random() < 0.1:
             return self._drawn.choice([b"", b"[" * 60_000, b"null", b"{}", self._drawn.randbytes(50), b'["push"]'])
         arguments = [self._argument() for _ in range(self._drawn.randrange(8))]
-        notes = self._drawn.choice([None, [0, 0, 0, 0, 0, 0], "x", [1], [0.0, 0.5, 1e308, 10**30], [0, 0, 0, 0, 0, float("inf")]])
+        notes = self._drawn.choice(
+            [None, [0, 0, 0, 0, 0, 0], "x", [1], [0.0, 0.5, 1e308, 10**30], [0, 0, 0, 0, 0, float("inf")]]
+        )
         return json.dumps([self._drawn.choice(CALLS), arguments, notes]).encode()
 
     def _argument(self) -> object:

@@ -18,7 +18,8 @@ from scalebook.training.engine.worker.cursor import Cursor
 from scalebook.training.lightning.async_ps.session import Session
 from scalebook.training.lightning.async_ps.worker_hooks import IndependentWorkers
 from scalebook.training.lightning.data.data_sharing import SharedData
-from scalebook.training.lightning.processes.processes import LostProcess, Reaction, run_workers
+from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
+from scalebook.training.lightning.processes.run_workers import run_workers
 
 
 class Sharing(IndependentWorkers):

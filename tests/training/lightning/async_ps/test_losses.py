@@ -14,7 +14,9 @@ import pytest
 from psutil import STATUS_ZOMBIE
 
 from scalebook.training.base.failures import Diverged, ServerLost, WorkerLost
-from scalebook.training.lightning.processes.processes import LostProcess, Reaction, WorkerTraceback, run_workers
+from scalebook.training.lightning.processes.forked import WorkerTraceback
+from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
+from scalebook.training.lightning.processes.run_workers import run_workers
 
 pytestmark = pytest.mark.long
 

@@ -7,7 +7,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from scalebook.training.engine.worker.cursor import Cursor
 from scalebook.training.engine.worker.worker_end import Claim
-from scalebook.training.lightning.data.batch_claims import SimulatedClaims
+from scalebook.training.lightning.data.claims_sampler import SimulatedClaims
 from scalebook.training.lightning.data.epoch_order import EpochOrder
 
 

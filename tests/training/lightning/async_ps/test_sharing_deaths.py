@@ -11,7 +11,7 @@ import torch
 from lightning.pytorch import Callback, Trainer
 
 from scalebook.training.engine.worker.cursor import Cursor
-from scalebook.training.lightning.processes.processes import LostProcess, Reaction
+from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
 from tests.training.lightning.async_ps.sharing_runs import Net, numbers, run
 
 

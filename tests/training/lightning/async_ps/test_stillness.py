@@ -19,7 +19,7 @@ from scalebook.training.base.failures import FailureClass, TimedOut, classify
 from scalebook.training.engine.rules.run_limits import Limits
 from scalebook.training.lightning import DDP, AsyncPS
 from scalebook.training.lightning.processes import process_watch as stillness
-from scalebook.training.lightning.processes.processes import run_workers
+from scalebook.training.lightning.processes.run_workers import run_workers
 from tests.training.lightning.async_ps.small import Small, fit, trainer
 
 pytestmark = pytest.mark.long

@@ -18,7 +18,7 @@ from scalebook.training.engine.launch import Launch
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.lightning import DDP, AsyncPS
 from scalebook.training.lightning.processes.deaths import SERVER_RESTARTS, Deaths, resume_hint
-from scalebook.training.lightning.processes.processes import LostProcess, Reaction
+from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
 from tests.training.lightning.async_ps.small import AtBatch, Diary, diaries, fit, kill_me, trainer
 
 Make = Callable[[], Strategy]

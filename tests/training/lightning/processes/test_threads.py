@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from scalebook.training.lightning.processes import threads
-from scalebook.training.lightning.processes.processes import run_workers
+from scalebook.training.lightning.processes.run_workers import run_workers
 
 SCRIPT = """
 import os, sys, threading, time, warnings

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
 
-from scalebook.training.lightning.processes.forked import Body, Role, WorkerTraceback
+from scalebook.training.lightning.processes.forked import Body, Role
 from scalebook.training.lightning.processes.peer_monitor import NONE, PeerMonitor
 from scalebook.training.lightning.processes.process_watch import (
     Arrivals,
@@ -24,8 +24,6 @@ from scalebook.training.lightning.processes.process_watch import (
     Waits,
 )
 from scalebook.training.lightning.processes.threads import each_of
-
-__all__ = ["LostProcess", "Policy", "Reaction", "WorkerTraceback", "run_workers"]
 
 _PR_SET_CHILD_SUBREAPER: Final = 36  # linux/prctl.h
 

@@ -8,7 +8,8 @@ import psutil
 import pytest
 
 from scalebook.training.base.failures import Diverged, WorkerLost
-from scalebook.training.lightning.processes.processes import WorkerTraceback, run_workers
+from scalebook.training.lightning.processes.forked import WorkerTraceback
+from scalebook.training.lightning.processes.run_workers import run_workers
 
 
 def children() -> set[int]:
@@ -33,7 +34,7 @@ def test_an_exception_keeps_its_type_and_says_where_it_was_raised() -> None:
     assert time.monotonic() - started < 30  # others sleep for 60
     assert isinstance(caught.value.__cause__, WorkerTraceback)
     assert "in worker 1" in str(caught.value.__cause__)
-    assert "test_processes.py" in str(caught.value.__cause__)
+    assert "test_run_workers.py" in str(caught.value.__cause__)
 
 
 def test_an_exception_that_cannot_travel_is_described() -> None:
