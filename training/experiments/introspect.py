@@ -222,7 +222,7 @@ def _classes(options: Sequence[dict[str, Any]], context: ClassFacts) -> list[Cla
     """The classes that may be the value of an argument, where its type is an abstract class, or that or some words.
 
     Each of the words must be the `name` of one of the classes, for whose defaults it then stands. Empty for any other
-    argument. A class counts that is in the abstract one's own package or in one of `context.packages`: what else has been
+    argument. A class counts of the abstract one's own package or in one of `context.packages`: whatever else was
     imported into this process is no business of a form's.
     """
     references = [option["$ref"] for option in options if "$ref" in option]

@@ -11,7 +11,7 @@ reserved for it (backfilling: Lifka, "The ANL/IBM SP scheduling system", 1995). 
 
 - with devices that the first will not need, in whatever order the jobs that run end;
 - if durations are known: on devices that the first will not need at its estimated start, or on any device, if the
-  later job is estimated to end before that start. A job lasts, by estimate, as long as the longest one of the same config has.
+  later job is estimated to end before that start. A job is estimated to last as long as the longest of its config has.
 
 Without estimates only the first rule applies. When the first job can start is estimated only from the jobs that went
 before it: once they have ended, no job passes it by an estimate any more. So no job starves, even if estimates are
