@@ -1,12 +1,14 @@
 """What the mutants are made from: texts with all that configs, searches and notebooks may say."""
+# ruff: noqa: E501 - tables
 
 from typing import Final
 
 CONFIG: Final = """seed_everything: 3
 threads: 2
 trainer:
-  strategy: {class_path: scalebook.training.lightning.AsyncPS, init_args: {workers: 2, rule: {class_path: Bounded,
-  init_args: {bound: 3}}}} devices: 2
+  strategy:
+    {class_path: scalebook.training.lightning.AsyncPS, init_args: {workers: 2, rule: {class_path: Bounded, init_args: {bound: 3}}}}
+  devices: 2
   max_epochs: 3
   max_time: 00:00:10:00
   callbacks: []

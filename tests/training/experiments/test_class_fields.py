@@ -272,7 +272,7 @@ def test_settings_without_effect_warn(args: Any, expected: list[tuple[str, str]]
 @pytest.mark.parametrize(
     ("args", "key", "message"),
     [
-        ({"host": "overlap", "rule": "softsync"}, "host", "is overlap, which has no effect with softsync: it waits"),
+        ({"host": "overlap", "rule": "softsync"}, "host", "is overlap, which has no effect with softsync"),
         ({"host": "overlap", "damping": "drop_above"}, "host", "is overlap, which cannot be combined with"),
         ({"host": "overlap", "record": "drift"}, "host", "is overlap, where the parameters that a gradient"),
         (

@@ -48,7 +48,7 @@ def small(tmp_path: Path, description: Description) -> Description:
 
 
 def errors(description: Description, strategy: str, **args: Any) -> dict[str, str]:
-    path = f"scalebook.training.lightning.async_ps.{strategy}"
+    path = f"scalebook.training.lightning.{strategy}"
     config = {**CONFIG, "trainer": {"devices": 2, "strategy": {"class_path": path, "init_args": args}}}
     return {
         one.key.removeprefix("trainer.strategy.init_args."): f"{one.message}. {one.remedy}"

@@ -41,7 +41,7 @@ def errors(description: Description, asked: dict[str, Any]) -> dict[str, str]:
     return {one.key.removeprefix("trainer.strategy.init_args."): f"{one.message}. {one.remedy}" for one in found}
 
 
-ONCE = "and the model's sparse tables lie in memory once, and their rows travel as they are."
+ONCE = "but the model's sparse tables lie in memory only once, and their rows are sent uncompressed."
 
 
 @pytest.mark.parametrize(

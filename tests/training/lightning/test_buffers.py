@@ -34,7 +34,7 @@ class Alone(SimpleNamespace):
     """`MessageExchange` to which nobody else comes."""
 
     @staticmethod
-    def before(letter: bytes, what: str) -> dict[int, bytes]:
+    def gather_before_training(letter: bytes, what: str) -> dict[int, bytes]:
         return {1: letter}
 
 

@@ -72,7 +72,7 @@ TABLE: Final = (
     _Row(
         "host",
         lambda a: a.host == "overlap" and a.rule.gathers,
-        "is overlap, which has no use with {rule.name}: its workers wait for others anyway",
+        "is overlap, which has no effect with {rule.name}: its workers wait for others anyway",
         "Write process.",
     ),
     _Row(
@@ -132,7 +132,7 @@ TABLE: Final = (
     _Row(
         "host",
         lambda a: a.host == "overlap" and a.drift,
-        "is overlap, which may drop the parameters of a gradient before it is applied: drift is unknown",
+        "is overlap, where the parameters that a gradient came from may be gone when it is applied: drift is unknown",
         "Write process, or record: nothing.",
     ),
 )

@@ -98,7 +98,7 @@ def misfit(
             "Write a number, or set num_nodes to the machines that may take part.",
         )
     if elastic.max != on_each * nodes:
-        why = f"is {elastic.max}, but {nodes} machines with {on_each} workers each have {on_each * nodes} workers"
+        why = f"is {elastic.max}, but {nodes} nodes with {on_each} workers each have {on_each * nodes} workers"
         return Contradiction("workers.max", why, f"Write {on_each * nodes}, or other devices or num_nodes.")
     if rule.averaged(elastic.min, settings) != rule.averaged(elastic.max, settings):
         return Contradiction(

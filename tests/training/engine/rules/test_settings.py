@@ -17,11 +17,11 @@ from scalebook.training.engine.rules.update_rules import Async, Softsync, Sync
         (Settings(warmup_updates=-1), "warmup_updates: -1 is less than 0. Use 0 or more."),
         (
             Settings(rule=Sync(), host="overlap"),
-            "host: is overlap, which has no use with sync: its workers wait for others anyway. Write process.",
+            "host: is overlap, which has no effect with sync: its workers wait for others anyway. Write process.",
         ),
         (
             Settings(drift=True, host="overlap"),
-            "host: is overlap, which may drop the parameters of a gradient",
+            "host: is overlap, where the parameters that a gradient",
         ),
         (
             Settings(damping=DropAbove(2), host="overlap"),

@@ -176,7 +176,7 @@ def names_of(trainer: Trainer) -> list[str]:
 def test_when_the_fit_begins_the_callbacks_are_the_users(tmp_path: Path) -> None:
     _, seen = run(tmp_path, AsyncPS(workers=2), LooksAround())
     assert seen["first"] == ["LooksAround", "Diary"]
-    assert seen["last"] == ["First", "LooksAround", "Diary"]
+    assert seen["last"] == ["FirstCallback", "LooksAround", "Diary"]
 
 
 def test_a_policy_of_buffers_that_there_is_not() -> None:

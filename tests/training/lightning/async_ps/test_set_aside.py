@@ -119,5 +119,5 @@ def test_a_file_that_has_ended_is_an_error() -> None:
     aside = ParameterSpill.of(tensors)
     with open(aside._descriptor, "r+b", closefd=False) as file:
         file.truncate(MB)
-    with pytest.raises(OSError, match="has ended too early"):
+    with pytest.raises(OSError, match="with the spilled parameters is too short"):
         aside.bring_back()
