@@ -4,7 +4,8 @@ Make `SharedRun(workers, settings)` before the fork. In each worker call `join(.
 `client.push()` after every backward pass. With host `process`, start `run.servers` more processes that call
 `serve(...)`.
 
-The packages, from the ground up:
+Begin with `worker/client.py` (a push and a pull) and `store/shard.py` (how a version is made). The packages, from the
+ground up:
     rules          what is done with a gradient: rules, dampings, codecs, settings. Pure, without torch
     codecs         the kernels that encode gradients and parameters in fewer bytes
     worker_clock   how a worker waits, and what time it is

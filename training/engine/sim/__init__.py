@@ -1,5 +1,8 @@
-"""One process that simulates all workers of a run (users read `host: virtual`). Here is only what differs for workers
-that share a process and a clock; all else is the engine's. Only `launch` imports it."""
+"""One process that simulates all workers of a run (users read `host: virtual`). Only `launch.py` and the planner import it.
+
+Here is only what differs for workers that share a process and a clock; all else is the engine's. Begin with
+`sim_workers.py` and `scheduler.py`.
+"""
 
 from scalebook.training.engine.sim.model_multiplexer import ModelMultiplexer
 from scalebook.training.engine.sim.scheduler import Deadlock, Watch
