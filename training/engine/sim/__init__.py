@@ -1,4 +1,4 @@
-"""One process that simulates all workers of a run (users read `host: virtual`). Only `launch.py` and the planner use it.
+"""One process that simulates all workers of a run (users read `host: virtual`). Only `launch` and the planner use it.
 
 Here is only what differs for workers that share a process and a clock; all else is the engine's. Begin with
 `sim_workers.py` and `scheduler.py`.
