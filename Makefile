@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 NOTEBOOKS ?= notebooks
 
 # Pytest's processes on the unit tests. More than cores: half of the tests wait for what they have started.
-WORKERS ?= 3
+WORKERS ?= 4
 PYTEST := $(BIN)/python -m pytest -q --ignore tests/test_architecture.py
 # How each part of the tests ended, for what is run once more by itself (tests/again.py).
 OUTCOMES := .pytest_cache/outcomes

@@ -1,6 +1,6 @@
 import pytest
 import yaml as pyyaml
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scalebook.training.base.errors import ConfigError
@@ -24,6 +24,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # the table of characters is made at first, in seconds
 @given(st.dictionaries(st.text("abcxyz_", min_size=1, max_size=8), VALUES, max_size=4))
 def test_what_is_dumped_loads_as_the_same(config: dict[str, object]) -> None:
     assert yaml.load(yaml.dump(config)) == config
