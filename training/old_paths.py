@@ -6,11 +6,12 @@ For one version: version 0.3 does without this file.
 import sys
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 TRAINING: Final = "scalebook.training"
 MOVED: Final = {
@@ -35,20 +36,28 @@ def path_of_now(path: str) -> str:
     return next((new + path.removeprefix(old) for old, new in MOVED.items() if path.startswith(f"{old}.")), path)
 
 
+def _handed_out(old: str, new: str, name: str) -> Any:
+    """What the new module has by this name, but for what describes that module itself, as `__file__` does."""
+    if name.startswith("__") and name != "__all__":
+        raise AttributeError(f"module {old!r} has no attribute {name!r}")
+    return getattr(import_module(new), name)
+
+
 class _OldModules(MetaPathFinder, Loader):
     """Finds the old names. A module of one of them has nothing of its own: it hands out what the new one has."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        known = fullname in MOVED or fullname in _PARENTS
-        return ModuleSpec(fullname, self, is_package=fullname in _PARENTS) if known else None
+        if fullname not in MOVED and fullname not in _PARENTS:
+            return None
+        return ModuleSpec(fullname, self, is_package=fullname in _PARENTS)
 
     def exec_module(self, module: ModuleType) -> None:
         if module.__name__ in MOVED:
             new = MOVED[module.__name__]
             warnings.warn(f"{module.__name__} is {new} now. Import it from there.", FutureWarning, stacklevel=2)
-            module.__dict__["__getattr__"] = lambda name: getattr(import_module(new), name)
+            module.__dict__["__getattr__"] = partial(_handed_out, module.__name__, new)
 
 
 def install() -> None:

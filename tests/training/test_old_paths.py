@@ -17,6 +17,7 @@ def test_an_old_module_hands_out_what_the_new_one_has(old: str, monkeypatch: pyt
     new = import_module(MOVED[old])
     public = [name for name in vars(new) if not name.startswith("_")]
     assert all(getattr(module, name) is getattr(new, name) for name in public)
+    assert not hasattr(module, "__file__"), "who looks for the module of a file finds the new one"
     sys.modules.pop(old)
 
 
