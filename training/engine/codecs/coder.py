@@ -44,15 +44,6 @@ class Encoded(NamedTuple):
     residual: Tensor | None
 
 
-def _kernel_of(codec: Codec) -> type[Kernel[Any]]:
-    if codec.name not in KERNELS:
-        name = type(codec).__name__
-        raise ValueError(
-            f"{codec.KEY}: {name} has no kernel. Define a class that derives from Kernel[{name}] beside it."
-        )
-    return KERNELS[codec.name]
-
-
 class _Plan:
     """The layout of frames with these tensors present, and scratch memory to make them."""
 
@@ -64,7 +55,7 @@ class _Plan:
         self.is_fp32 = all(dtype is torch.float32 for dtype in self.dtypes)
         self.plain = FrameLayout(plain([(spec.shape, str(spec.dtype).removeprefix("torch.")) for spec in specs]))
         self.parts = self.plain if codec.exact else FrameLayout(codec.parts(self.shapes))
-        self.kernel: Kernel[Any] | None = None if codec.exact else _kernel_of(codec)(codec, self.shapes)
+        self.kernel: Kernel[Any] | None = None if codec.exact else KERNELS[codec.name](codec, self.shapes)
         self.kept = codec.kept(self.shapes)
         self._values, self._views = torch.empty(0), list[Tensor]()
         self._scratch = torch.empty(0)
@@ -104,7 +95,7 @@ class Coder:
 
     Pure: equal arguments give equal bytes. It has scratch memory, so one thread may use it at a time. A frame of values
     that are not all finite holds them uncompressed, whatever the codec, and leaves the residual as it was. Lossy codecs
-    compute in fp32. ValueError for integer and complex tensors.
+    compute in fp32. ValueError for integer and complex tensors, and for a codec without a kernel.
     """
 
     def __init__(self, codec: Codec, specs: Sequence[Spec], key: str = Codec.KEY, feedback: bool | None = None) -> None:
@@ -116,6 +107,9 @@ class Coder:
                     f"{key}: parameter {place} is of {str(spec.dtype).removeprefix('torch.')}, which no codec carries. "
                     "Write fp32, or register it as a buffer."
                 )
+        if not codec.exact and codec.name not in KERNELS:
+            kernel = f"Kernel[{type(codec).__name__}]"
+            raise ValueError(f"{key}: {codec.name} has no kernel. Define a class that derives from {kernel} beside it.")
         self.codec, self.specs = codec, list(specs)
         self._feedback = codec.error_feedback if feedback is None else feedback
         self._all = (True,) * len(specs)

@@ -4,13 +4,14 @@ What a config says of a codec, and how large its frames are, is in `rules/codecs
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Generic, NamedTuple, TypeVar, get_args
+from typing import Any, Final, Generic, NamedTuple, TypeVar, get_args, get_origin
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from scalebook.training.engine.rules.codecs import (
+    CODECS,
     HEADER,
     Bf16,
     Codec,
@@ -144,8 +145,12 @@ class Kernel(ABC, Generic[Declared]):
     def __init_subclass__(cls) -> None:
         """The type argument names the codec, as in `Kernel[Int8]`; `Kernel[Bf16 | Fp16]` is for both."""
         super().__init_subclass__()
-        (declared,) = get_args(vars(cls)["__orig_bases__"][0])
-        KERNELS.update({codec.name: cls for codec in get_args(declared) or (declared,)})
+        bases = vars(cls).get("__orig_bases__", ())
+        declared = [one for base in bases if get_origin(base) is Kernel for one in get_args(base)]
+        for codec in [codec for one in declared for codec in get_args(one) or (one,)]:
+            if CODECS.get(codec.name, codec) is not codec:
+                raise TypeError(f"{codec.__name__}: {codec.name} is the name of a codec that ships. Give it another.")
+            KERNELS[codec.name] = cls
 
     def __init__(self, codec: Declared, shapes: Sequence[Shape]) -> None:
         self.codec, self.shapes, self.count = codec, shapes, numel(shapes)

@@ -31,7 +31,9 @@ class Part(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes in a frame; each part begins at a multiple of 8."""
+        """Bytes in a frame; each part begins at a multiple of 8. ValueError for another kind of number."""
+        if self.dtype not in WIDTHS:
+            raise ValueError(f"Part: {self.dtype} is not a kind of number in frames. Use one of {', '.join(WIDTHS)}.")
         return -(-self.numbers * WIDTHS[self.dtype] // 8) * 8
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from scalebook.training.engine.codecs.coder import Coder, Spec
-from scalebook.training.engine.codecs.kernels import FrameError, Kernel, finite, generator
+from scalebook.training.engine.codecs.kernels import KERNELS, FrameError, Kernel, finite, generator
 from scalebook.training.engine.rules.codecs import (
     CODECS,
     HEADER,
@@ -306,5 +306,23 @@ def test_a_codec_of_one_s_own_travels_in_frames() -> None:
 
 
 def test_a_codec_without_a_kernel_is_refused_with_what_to_write() -> None:
-    with pytest.raises(ValueError, match=r"push_codec: Kernelless has no kernel\. Define .* Kernel\[Kernelless\]"):
-        coder(Kernelless()).encode(drawn(1), None)
+    with pytest.raises(ValueError, match=r"pull_codec: kernelless has no kernel\. Define .* Kernel\[Kernelless\]"):
+        Coder(Kernelless(), [Spec((2,), torch.float32)], "pull_codec")
+
+
+def test_a_codec_of_one_s_own_replaces_none_that_ships() -> None:
+    class Mine(Int8):
+        """Its name is that of `Int8`."""
+
+    before = KERNELS["int8"]
+    with pytest.raises(TypeError, match="Mine: int8 is the name of a codec that ships"):
+
+        class MineKernel(Kernel[Mine]):
+            """Never made."""
+
+    assert KERNELS["int8"] is before
+
+
+def test_a_part_of_another_kind_is_refused() -> None:
+    with pytest.raises(ValueError, match="Part: int4 is not a kind of number in frames"):
+        assert Part("int4", 3).nbytes
