@@ -9,23 +9,27 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from scalebook.training.base.failures import ADVICE, FailureClass
 from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM, disk_problem
 from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.trust import FOUND, JOB, may_run
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.cluster.ray_executor import RayExecutor
+from scalebook.training.cluster.ray_launcher import RayLauncher
 from scalebook.training.jobs import supervisor_owners
 from scalebook.training.jobs.executor import Executor
 from scalebook.training.jobs.job_folder import JobFolder, Result
-from scalebook.training.jobs.launcher import CLAIMED_ELSEWHERE, GPUS_TAKEN
+from scalebook.training.jobs.launcher import CLAIMED_ELSEWHERE, GPUS_TAKEN, Launcher
 from scalebook.training.jobs.leases import DurationEstimates, Lease, left
+from scalebook.training.jobs.local.local_executor import LocalExecutor
+from scalebook.training.jobs.local.local_launcher import LocalLauncher
 from scalebook.training.jobs.pending_submission import abandoned
 from scalebook.training.jobs.process import Children, ProcessId
 from scalebook.training.jobs.schedule import in_order, plan
 from scalebook.training.jobs.supervisor_handle import Status, SupervisorLock, read_status
 from scalebook.training.supervisor.job_watch import JobLimits, JobWatch
-from scalebook.training.supervisor.launchers import launcher_of
 from scalebook.training.supervisor.lost_jobs import LostJobRecorder, close, explain, memory_kills
 from scalebook.training.supervisor.notifier import Notifier
 from scalebook.training.supervisor.search_drivers import DRIVER, SearchDrivers
@@ -35,6 +39,11 @@ CODE_PATIENCE_S = 1.0
 """Grace period for an exit code to arrive from the fork server, s."""
 LOOK_AROUND_S = 1.0
 """Interval between checks for owners, and of the job folders when nothing indicates a new one, s."""
+
+MakesLauncher = Callable[[Workspace, Children, str | None, Sequence[str] | None], Launcher]
+LAUNCHERS: Final[dict[str, MakesLauncher]] = {LocalExecutor.name: LocalLauncher, RayExecutor.name: RayLauncher}
+"""Makers of launchers, by the executor's name. `runner`: the `module:function` that runs a job's folder and returns an
+exit code; `preload`: the modules to import beforehand; None for the defaults."""
 
 
 class SupervisorLoop:
@@ -52,7 +61,8 @@ class SupervisorLoop:
         self.lock, self.limits, self.executor = lock, limits, executor
         self.workspace = lock.workspace
         self.children = Children()
-        self.starter = Starter(launcher_of(executor, self.workspace, self.children, runner, preload), limits)
+        launcher = LAUNCHERS[executor.name](self.workspace, self.children, runner, preload)
+        self.starter = Starter(launcher, limits)
         self.recorder = LostJobRecorder(limits.retry_s, self.children)
         self.notifier = Notifier(self.workspace, self.children)
         self.drivers = SearchDrivers(self.workspace, driver, self.notifier.search_ended)

@@ -18,7 +18,7 @@ from scalebook.training.jobs.launcher import CLAIMED_ELSEWHERE, Event, Launcher,
 from scalebook.training.jobs.leases import Lease
 from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import Children
-from scalebook.training.supervisor.launchers import launcher_of
+from scalebook.training.supervisor.supervisor_loop import LAUNCHERS
 from tests.training.benches import STAND_IN, Bench, until_state, wait_for
 
 
@@ -27,7 +27,7 @@ class Launching:
 
     def __init__(self, executor: Executor[Any], workspace: Workspace) -> None:
         self.executor, self.children = executor, Children()
-        self.launcher: Launcher = launcher_of(executor, workspace, self.children, STAND_IN, ())
+        self.launcher: Launcher = LAUNCHERS[executor.name](workspace, self.children, STAND_IN, ())
         self.events: list[Event] = []
         self.started: list[JobFolder] = []
 

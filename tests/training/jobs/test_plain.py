@@ -8,8 +8,7 @@ import pytest
 from scalebook.training.jobs.executors import EXECUTORS
 from scalebook.training.jobs.supervisor_handle import SupervisorLock
 from scalebook.training.supervisor.job_watch import JobLimits
-from scalebook.training.supervisor.launchers import LAUNCHERS
-from scalebook.training.supervisor.supervisor_loop import SupervisorLoop
+from scalebook.training.supervisor.supervisor_loop import LAUNCHERS, SupervisorLoop
 from tests.training.benches import STAND_IN, Bench, wait_for
 from tests.training.jobs.contract import ExecutorContract
 from tests.training.jobs.plain import PlainExecutor, PlainLauncher
