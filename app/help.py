@@ -52,9 +52,9 @@ class HelpPage:
     def _fit(self, text: str) -> str:
         return LINK.sub(self._link, PICTURE.sub("", text))
 
-    def _link(self, found: re.Match[str]) -> str:
+    def _link(self, match: re.Match[str]) -> str:
         """To a document of ours a link within this tab, to anything else its path in words."""
-        label, target, anchor = found.groups(default="")
+        label, target, anchor = match.groups(default="")
         path = normpath(PurePosixPath(self.section, target))
         name = path.removesuffix(".md")
         return link(label, name, anchor) if name in documents() else f"{label} (`{path.removeprefix('../')}`)"
@@ -68,7 +68,7 @@ def link(label: str, name: str, anchor: str = "") -> str:
 @cache
 def documents() -> dict[str, HelpPage]:
     """All of them by name, each section in the order in which its index names its pages."""
-    found: dict[str, HelpPage] = {}
+    by_name: dict[str, HelpPage] = {}
     for section in ("", *SECTIONS):
         folder = DOCS / section
         index = folder / "index.md"
@@ -76,8 +76,8 @@ def documents() -> dict[str, HelpPage]:
         pages = [index, *(folder / target for _, target, _ in named), *sorted(folder.glob("*.md"))]
         for page in dict.fromkeys(page for page in pages if page.parent == folder and page.is_file()):
             name = page.relative_to(DOCS).with_suffix("").as_posix()
-            found[name] = HelpPage(name, page.read_text(encoding="utf-8"))
-    return found
+            by_name[name] = HelpPage(name, page.read_text(encoding="utf-8"))
+    return by_name
 
 
 def rows(chosen: HelpPage) -> list[list[HelpPage]]:
@@ -90,11 +90,11 @@ def rows(chosen: HelpPage) -> list[list[HelpPage]]:
 
 def _outside_code(text: str, change: Callable[[str], str]) -> str:
     """With `change` of all that stands outside of fences."""
-    parts, at = [], 0
+    parts, begin = [], 0
     for fence in FENCE.finditer(text):
-        parts += [change(text[at : fence.start()]), fence.group()]
-        at = fence.end()
-    return "".join([*parts, change(text[at:])])
+        parts += [change(text[begin : fence.start()]), fence.group()]
+        begin = fence.end()
+    return "".join([*parts, change(text[begin:])])
 
 
 def _anchor(title: str) -> str:

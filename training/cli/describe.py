@@ -71,7 +71,7 @@ FRACTION_OR_COUNT: Final = frozenset(
 PRECISIONS: Final = ("32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true")
 TRAINER_HELP: Final = {
     "devices": "Workers per machine: processes on a CPU, GPUs on a GPU.",
-    "num_nodes": "Machines of this run. On a cluster the queue chooses them; else start the run on each machine, with "
+    "num_nodes": "Nodes of this run. On a cluster the queue chooses them; else start the run on each node, with "
     "torchrun or srun.",
     "max_epochs": "Stop after this many passes over the data, by all workers together; -1: no limit.",
     "min_epochs": "Train for at least this many epochs.",

@@ -58,8 +58,8 @@ def data_path_problems(config: Mapping[str, Any], description: Description) -> l
 
 
 def _words(stay: StayingPath) -> tuple[str, str]:
-    what = f"names {stay.said}, {stay.what}, which is not copied to other machines (files of up to 64 MiB are)"
-    return what, f"Copy it to {stay.path} on each machine that may run this. Machines without it do not start the job."
+    what = f"names {stay.said}, {stay.what}, which is not copied to other nodes (files of up to 64 MiB are)"
+    return what, f"Copy it to {stay.path} on each node that may run this. Nodes without it do not start the job."
 
 
 def _texts(key: str, said: Any) -> Iterator[tuple[str, str]]:

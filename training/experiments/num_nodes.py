@@ -59,7 +59,7 @@ def queue_problems(config: Mapping[str, Any], description: Description) -> list[
         return []
     why = f"is {nodes_of(trainer)}, but jobs of this folder run on one machine"
     remedy = (
-        "Write [cluster] in scalebook.toml, as docs/how-to/cluster.md says, or start it on each machine with torchrun "
+        "Write [cluster] in scalebook.toml, as docs/how-to/cluster.md says, or start it on each node with torchrun "
         "or srun and `scalebook fit -c FILE`."
     )
     return [Problem(NODES, why, remedy)]

@@ -50,5 +50,5 @@ def configured_executor(workspace: Workspace) -> Executor[Any]:
     executor: Executor[RayHandle] = import_module(RAY).of_workspace(workspace, key)
     if not trusted(workspace):
         remedy = f"Add {OPTION} to the command, once, if it is yours."
-        raise ConfigError(key, "sends jobs to other machines, from a folder that you do not trust", remedy)
+        raise ConfigError(key, "sends jobs to other nodes, from a folder that you do not trust", remedy)
     return executor

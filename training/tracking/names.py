@@ -183,7 +183,7 @@ UNKNOWN: Final = "unknown"
 PARAMETERS: Final[Mapping[str, str]] = {
     "strategy": "`single`, `ddp`, `AsyncPS`, or the name of another class.",
     "rule": "Rule and modifiers in words; `none` for strategies without a rule.",
-    "workers": "Number of workers, on all machines together.",
+    "workers": "Number of workers, on all nodes together.",
     "batch_per_worker": "Batch size of one worker, samples; `unknown` if the data set has none.",
     "batch_global": "Batch size of all workers together, samples; `unknown` if the data set has none.",
     "lr": "Learning rate that is applied, after `lr_scaling`; `unknown` if the config does not say it.",

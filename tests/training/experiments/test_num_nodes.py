@@ -79,7 +79,7 @@ def test_the_queue_has_one_machine(description: Description) -> None:
     (problem,) = validate(asked, description)
     assert str(problem) == (
         "trainer.num_nodes: is 2, but jobs of this folder run on one machine. Write [cluster] in scalebook.toml, "
-        "as docs/how-to/cluster.md says, or start it on each machine with torchrun or srun and `scalebook fit -c FILE`."
+        "as docs/how-to/cluster.md says, or start it on each node with torchrun or srun and `scalebook fit -c FILE`."
     )
     assert validate(asked, replace(description, clustered=True)) == []
     assert validate(config("ddp", num_nodes=1), description) == []

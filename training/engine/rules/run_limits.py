@@ -55,7 +55,7 @@ WORKERS: Final = f"{ARGUMENTS}.workers"
 
 @dataclass(frozen=True)
 class WorkerRange:
-    """Workers of all machines together; machines may join and leave while others train.
+    """Workers of all nodes together; nodes may join and leave while others train.
 
     Args:
         min: Training begins with this many workers. It ends if there are fewer for 30 s.
@@ -95,7 +95,7 @@ def misfit(
         return Contradiction(
             "workers",
             "is {min, max}, but trainer.num_nodes is 1, so no worker can join",
-            "Write a number, or set num_nodes to the machines that may take part.",
+            "Write a number, or set num_nodes to the nodes that may take part.",
         )
     if elastic.max != on_each * nodes:
         why = f"is {elastic.max}, but {nodes} nodes with {on_each} workers each have {on_each * nodes} workers"

@@ -224,7 +224,7 @@ def put_workers(config: Mapping[str, Any], workers: int, description: Descriptio
     trainer = dict(mapping(config.get("trainer")))
     now = workload(config, description)
     if workers % (nodes := now.nodes):
-        what = f"{workers} cannot be split over {nodes} machines"
+        what = f"{workers} cannot be split over {nodes} nodes"
         raise ConfigError("workers", what, f"Write multiples of {nodes}, or another trainer.num_nodes.")
     workers //= nodes
     if _is_server(config, description) and place_of_workers(description):

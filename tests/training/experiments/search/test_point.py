@@ -214,6 +214,6 @@ def test_workers_of_several_machines_are_shared_out_to_them(description: Descrip
         spec = search("{workers: {values: [2, 4]}}", clustered, trainer=trainer)
         config = resolve(spec, {"workers": 4}, description)
         assert (workload(config, description).workers, workload(config, description).nodes) == (4, 2)
-        with pytest.raises(ConfigError, match=r"3 cannot be split over 2 machines\. Write multiples of 2"):
+        with pytest.raises(ConfigError, match=r"3 cannot be split over 2 nodes\. Write multiples of 2"):
             put_workers(config, 3, description)
         assert "num_nodes" not in put_strategy(config, "single", description)["trainer"]
