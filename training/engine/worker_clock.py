@@ -54,6 +54,13 @@ class Clock(Protocol):
     def receives(self, worker: int, nbytes: int) -> Steps[None]:
         """So many bytes of parameters leave the servers; returns when `worker` has received them."""
 
+    def travels(self, sender: int, receiver: int, nbytes: int, messages: int = 1) -> float:
+        """So many bytes leave a peer for another now, in so many messages one after the other; returns when they will
+        have arrived."""
+
+    def arrives(self, at_s: float) -> Steps[None]:
+        """Returns at this time; at once if it is over, and on a real clock."""
+
 
 class RealClock:
     """For workers that are processes. `sleep`: waits until `Wait.ready`, as `Event.wait` does."""
@@ -83,5 +90,13 @@ class RealClock:
         yield from ()
 
     def receives(self, worker: int, nbytes: int) -> Steps[None]:
+        """No-op, as `sends`."""
+        yield from ()
+
+    def travels(self, sender: int, receiver: int, nbytes: int, messages: int = 1) -> float:
+        """Now: whoever reads shared memory takes its own time."""
+        return self.now()
+
+    def arrives(self, at_s: float) -> Steps[None]:
         """No-op, as `sends`."""
         yield from ()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
+from scalebook.training.engine.coordination.membership import enter, leave
 from scalebook.training.engine.memory.lock import HeldLock
 from scalebook.training.engine.memory.region import ARRIVALS, DROPPED, MEETING, METER, RESTING, STOPPING, Control
 from scalebook.training.engine.rules.update_rules import Arrival, View
@@ -196,6 +197,8 @@ def let_in_again(control: Control, workers: Sequence[int], deadline_s: float) ->
                     clocks[worker] = max(clocks[worker], least)
         for worker in workers:
             control.set_counter(worker, RESTING, control.counter(worker, RESTING) & ~MEETING)
+    for worker in workers:
+        enter(control, worker, deadline_s)
 
 
 def mark_dead(control: Control, worker: int) -> None:
@@ -211,4 +214,5 @@ def mark_dead(control: Control, worker: int) -> None:
         for shard, done in zip(counters.shards, applied, strict=True):
             if shard.pushed[worker] <= done:  # else its server still needs what the gradient was computed from
                 shard.held[worker] = shard.bases[worker] = -1
+    leave(control, worker)
     control.event.wake()

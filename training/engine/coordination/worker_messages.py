@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from scalebook.training.engine.coordination.admission import let_in_again
+from scalebook.training.engine.coordination.membership import leave
 from scalebook.training.engine.memory.lock import LOCK_BYTES, RobustMutex
 from scalebook.training.engine.memory.region import LINE, MEETING, RESTING, STOPPING, Control, anonymous_file
 from scalebook.training.engine.memory.uncopied import Uncopied
@@ -304,6 +305,7 @@ class SharedExchange(Uncopied):
         try:
             if not self._served(worker):
                 self._control.set_counter(worker, RESTING, MEETING)
+                leave(self._control, worker, self._deadline_s)
         finally:
             self._lock.release()
         self._control.event.wake()

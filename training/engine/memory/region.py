@@ -160,6 +160,7 @@ DROPPED: Final = 1
 DUPLICATES: Final = 2
 PUSHED: Final = 3  # bytes of gradients handed in
 PULLED: Final = 4  # bytes of parameters taken
+MESSAGES: Final = 5  # sent to other peers
 FIRST_BIN: Final = 8
 METER: Final = FIRST_BIN + BINS
 # float64 counters of one worker at one shard
@@ -230,16 +231,70 @@ class ShardCounters:
         return 2 * LOCK_BYTES + SPREAD_BYTES + sum(-(-8 * count // LINE) * LINE for count in counters)
 
 
+EPOCHS: Final = 512
+"""Memberships of peers that are remembered, each until this many later ones."""
+
+
+class PeerCounters:
+    """What the peers of one optimizer share, where workers exchange with each other instead of with shards.
+
+    Each peer has two buffers. `tags[2 * w + b]`: the round whose values buffer b of peer w has, NOTHING while it is
+    written; `weights[2 * w + b]`: their push-sum weight. `current[w]`: which of the two has its newest values.
+    `published[w]`: the last round that it has published, or, where nobody waits, how often its values have changed.
+    `taken[w]`: the last round whose values it has read. `entered[w]`: the first round of its present membership.
+    `commits[w]`: the exchange of a pair that w has completed and not yet shown, NOTHING for none.
+    `mail[2 * w + b]`: the weight in a buffer of its mailbox; `mail_current[w]`: which of the two counts;
+    `mail_count[w]`: messages in it.
+
+    `memberships[0]`: how many there have been. `first[e]` and `members[e * workers + w]`: who takes part from which
+    round on, in place e of EPOCHS. They change under the run's admission lock. `locks`: one for each peer.
+    """
+
+    NOTHING: Final = -(1 << 40)
+
+    def __init__(self, carve: _Carver, workers: int) -> None:
+        self.tags = carve.ints(2 * workers)
+        self.weights = carve.floats(2 * workers)
+        self.current = carve.ints(workers)
+        self.published = carve.ints(workers)
+        self.taken = carve.ints(workers)
+        self.entered = carve.ints(workers)
+        self.commits = carve.ints(workers)
+        self.mail = carve.floats(2 * workers)
+        self.mail_current = carve.ints(workers)
+        self.mail_count = carve.ints(workers)
+        self.memberships = carve.ints(1)
+        self.first = carve.ints(EPOCHS)
+        self.members = carve.bytes(EPOCHS * workers)
+        self.locks = [RobustMutex(carve.bytes(LOCK_BYTES)) for _ in range(workers)]
+        self.workers = workers
+        self.memberships[0] = self.first[0] = 1
+        for worker in range(workers):
+            self.members[worker] = self.entered[worker] = 1
+            self.commits[worker] = self.NOTHING
+            for buffer in (0, 1):
+                self.tags[2 * worker + buffer] = self.NOTHING
+                self.weights[2 * worker + buffer] = 1.0
+
+    @staticmethod
+    def size(workers: int) -> int:
+        counts = [*[2 * workers] * 3, *[workers] * 7, 1, EPOCHS]
+        own = sum(-(-8 * count // LINE) * LINE for count in counts)
+        return own + -(-EPOCHS * workers // LINE) * LINE + workers * LOCK_BYTES
+
+
 class PartitionCounters:
     """The counters of one optimizer: its admission, its workers' clocks, the slots of gathered gradients, its shards.
 
     `admission[0]` packs version, whether the round is being applied, and how many gradients it has, so that one store
     changes all. `admission[1]` is the version that the run began with. `order[i]` is the slot of a round's i-th
     gradient. Each slot records the worker and push that filled it, whether the gradient counts (`valid`), the versions
-    and buffers it was computed from (by shard), and when these were pulled (s).
+    and buffers it was computed from (by shard), and when these were pulled (s). `peers`: where there are any.
     """
 
-    def __init__(self, carve: _Carver, workers: int, shards: int, slots: int, buffers: int) -> None:
+    def __init__(
+        self, carve: _Carver, workers: int, shards: int, slots: int, buffers: int, has_peers: bool = False
+    ) -> None:
         self.used = carve.ints(1)  # 1: there is such an optimizer
         self.admission = carve.ints(2)
         self.clocks = carve.ints(workers)  # pushes completed; -1: not let in yet
@@ -257,14 +312,16 @@ class PartitionCounters:
         self.buffer = carve.ints(max(slots, 1) * shards)
         self.pulled = carve.floats(max(slots, 1))
         self.shards = [ShardCounters(carve, workers, buffers) for _ in range(shards)]
+        self.peers = PeerCounters(carve, workers) if has_peers else None
         for worker in range(workers):
             self.clocks[worker] = self.writing[worker] = -1
 
     @staticmethod
-    def size(workers: int, shards: int, slots: int, buffers: int) -> int:
+    def size(workers: int, shards: int, slots: int, buffers: int, has_peers: bool = False) -> int:
         slots = max(slots, 1)
         counters = [1, 2, *[workers] * 7, *[slots] * 4, slots * shards, slots * shards, slots]
         own = sum(-(-8 * count // LINE) * LINE for count in counters)
+        own += PeerCounters.size(workers) if has_peers else 0
         return own + shards * ShardCounters.size(workers, buffers)
 
 
@@ -279,7 +336,7 @@ class Control:
         settings = settings or Settings()
         self.workers, self.settings = workers, settings
         self.slots = settings.slots(workers)
-        section = (workers, settings.shards, self.slots, settings.buffers(workers))
+        section = (workers, settings.shards, self.slots, settings.buffers(workers), settings.local.peers)
         size = LOCK_BYTES + 4 * LINE + 2 * 8 * ROW * workers + SECTIONS * PartitionCounters.size(*section)
         size += workers * (SPREAD_BYTES + NOTE)
         carve = _Carver(size)

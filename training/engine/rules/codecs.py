@@ -47,6 +47,8 @@ class Codec(BySettings, ABC):
     """The label that tells runs apart, with arguments worth showing at any value; None: its name."""
     exact: ClassVar[bool] = False
     """Whether decoding gives back exactly what was encoded."""
+    omits: ClassVar[bool] = False
+    """Whether values are left out, so that a difference takes several frames to arrive."""
     whole: ClassVar[bool] = True
     """Whether parameters are sent as they are; else only their difference to the worker's last ones."""
     zstd: int
@@ -248,6 +250,7 @@ class TopK(Codec):
     """
 
     name = "topk"
+    omits = True
     words = "topk {share}"
     whole = False
 
@@ -279,6 +282,7 @@ class RandomK(Codec):
     """
 
     name = "randomk"
+    omits = True
     words = "randomk {share}"
     whole = False
 
@@ -310,6 +314,7 @@ class PowerSgd(Codec):
     """
 
     name = "powersgd"
+    omits = True
     words = "powersgd, rank {rank}"
     whole = False
 

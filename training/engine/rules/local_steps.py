@@ -46,6 +46,12 @@ class Local(BySettings, ABC):
     update is then the sum of its pushes, not their mean."""
     every: int = 1
     """Gradients between two pushes; the most, if the number varies."""
+    peers: ClassVar[bool] = False
+    """Whether workers exchange with each other instead of with shards."""
+    in_rounds: bool = False
+    """Whether each update has one step of each worker, without a server that gathers them."""
+    buffers: int = 0
+    """Copies of the parameters in shared memory for each worker, where they exchange with each other."""
     outer_momentum: float = 0.0
     """Momentum of the outer optimizer."""
     nesterov: ClassVar[bool] = False

@@ -122,8 +122,10 @@ class Settings:
         """Versions of a shard that memory has room for: one held by each worker, the newest, and the one being written.
 
         One fewer if a pusher's own base may be overwritten (`can_reuse_base`), and under a synchronous rule, where a
-        worker that has pushed holds the newest version.
+        worker that has pushed holds the newest version. Peers have some of their own, and one is for their mean.
         """
+        if self.local.peers:
+            return 1 + workers * self.local.buffers
         return workers + (1 if self.can_reuse_base or self.rule.synchronous else 2)
 
     @property
@@ -141,7 +143,7 @@ class Settings:
 
     def computed(self, workers: int) -> int:
         """Gradients computed for each update, including those dropped on purpose."""
-        return self.rule.computed(workers) * self.local.every
+        return (workers if self.local.in_rounds else self.rule.computed(workers)) * self.local.every
 
     def averaged_in_step(self, workers: int) -> int:
         """Gradients of single workers whose mean the learning rate multiplies, in an update or in a local step. A sum
@@ -161,7 +163,7 @@ class Settings:
     def in_turns(self) -> bool:
         """Whether batch i of an epoch is for worker i % workers, since each worker must have one gradient in each
         update."""
-        return self.rule.synchronous
+        return self.rule.synchronous or self.local.in_rounds
 
     def meets_after_epochs(self, workers: int) -> bool:
         """Whether no worker begins an epoch before all updates of the previous one: each update must have a gradient of

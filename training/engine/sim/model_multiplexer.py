@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from scalebook.training.engine.sim.sim_workers import SimulatedWorkers
 from scalebook.training.engine.store.rebuilt_optimizer import has_modes, parameters_of, rebuild
+from scalebook.training.engine.worker.peer_client import PeerClient
 from scalebook.training.engine.worker.replica import rounded
 from scalebook.training.engine.worker.shared_state import RandomStream
 
@@ -217,18 +218,20 @@ class BetweenWorkers:
     def __init__(self, workers: SimulatedWorkers, multiplexer: ModelMultiplexer) -> None:
         self._workers, self._multiplexer = workers, multiplexer
         self._put: dict[int, Tensor] = {}
-        self._is_copy = False
+        self._is_copy, self._last = False, 0
         self._has_modes = any(has_modes(client.optimizer) for client in workers.joined[0].clients)
 
-    def show_newest(self) -> None:
-        """Show the newest version until the next worker's turn."""
-        self._put, self._is_copy = self._newest(), False
+    def show_newest(self, last: int = 0) -> None:
+        """Show the newest version until the next worker's turn. `last`: the worker whose turn it was; peers have no
+        common version, so its parameters are shown."""
+        self._last, self._put, self._is_copy = last, {}, False
+        self._put = self._newest()
         self._multiplexer.put(self._put)
 
     def show_copy(self) -> None:
-        """Show a copy of the newest version."""
-        self._put = {place: value.clone() for place, value in self._newest().items()}
+        """Show a copy of the newest version; of peers, their mean."""
         self._is_copy = True
+        self._put = {place: value.clone() for place, value in self._newest().items()}
         self._multiplexer.put(self._put)
 
     def reset(self) -> None:
@@ -250,7 +253,7 @@ class BetweenWorkers:
             return
         if not self._has_modes or not all(self._is_rounded(place, newest[place]) for place in written):
             raise self._workers.joined[0].clients[0].refused(written, moment)
-        self.show_newest()
+        self.show_newest(self._last)
 
     def _is_rounded(self, place: int, newest: Tensor) -> bool:
         return rounded(self._multiplexer.parameters[place].detach(), newest)
@@ -259,8 +262,15 @@ class BetweenWorkers:
         """The parameters of the newest version, by their places in the model's."""
         by_place: dict[int, Tensor] = {}
         first = 0
-        for client, section in zip(self._workers.joined[0].clients, self._workers.sections, strict=True):
-            seen = client.replica.seen([shard.newest() for shard in section.shards])
+        for number, (client, section) in enumerate(
+            zip(self._workers.joined[0].clients, self._workers.sections, strict=True)
+        ):
+            peer = self._workers.joined[self._last].clients[number]
+            if isinstance(client, PeerClient) and isinstance(peer, PeerClient):
+                values = client.mean() if self._is_copy else [value.clone() for value in peer.values]
+                seen = {place: value for place, value in enumerate(values) if place not in client.replica.frozen}
+            else:
+                seen = client.replica.seen([shard.newest() for shard in section.shards])
             by_place |= {first + place: value for place, value in seen.items()}
             first += len(parameters_of(client.optimizer))
         return by_place

@@ -96,6 +96,8 @@ class SimulatedClock:
         self.servers = [Line() for _ in range(shards)]
         self.inward, self.outward = Line(), Line()
         """The servers' link, in both directions."""
+        self._from: dict[int, Line] = {}
+        self._to: dict[int, Line] = {}
         self._seed = seed
         self._draws = Draws(seed)
 
@@ -139,6 +141,18 @@ class SimulatedClock:
         done_s = self._transfer(worker, nbytes, self.outward, "in")
         yield from self._until(done_s + self._latency(worker, "in"))
 
+    def travels(self, sender: int, receiver: int, nbytes: int, messages: int = 1) -> float:
+        """Both ends' links work at the same time, each for one message after the other in a direction; the slower one
+        decides, and both have a latency."""
+        outward, inward = self._from.setdefault(sender, Line()), self._to.setdefault(receiver, Line())
+        sent_s = self._seconds(nbytes, self._link(sender).bandwidth, "bandwidth out", sender)
+        received_s = self._seconds(nbytes, self._link(receiver).bandwidth, "bandwidth in", receiver)
+        latency_s = self._own_latency(sender, "out") + self._own_latency(receiver, "in")
+        return messages * latency_s + max(outward.serve(self.time_s, sent_s), inward.serve(self.time_s, received_s))
+
+    def arrives(self, at_s: float) -> Steps[None]:
+        yield from self._until(at_s)
+
     def _until(self, at_s: float) -> Steps[None]:
         if at_s > self.time_s:
             yield Until(at_s)
@@ -153,10 +167,11 @@ class SimulatedClock:
         return 0.0 if bandwidth is None else nbytes / self._draws.value(bandwidth, purpose, worker)
 
     def _latency(self, worker: int, way: str) -> float:
-        own: Seconds = self._link(worker).latency_s
         there: Seconds = self.settings.server_link.latency_s
-        drawn = self._draws.value(own, f"latency {way}", worker)
-        return drawn + self._draws.value(there, f"server latency {way}", worker)
+        return self._own_latency(worker, way) + self._draws.value(there, f"server latency {way}", worker)
+
+    def _own_latency(self, worker: int, way: str) -> float:
+        return self._draws.value(self._link(worker).latency_s, f"latency {way}", worker)
 
     def _server_s(self, worker: int) -> float:
         return self._draws.value(self.settings.server_s, "server", worker)

@@ -145,7 +145,7 @@ class SimulatedJoined:
         self.due = self._pending = None
         self.workers.push(valid)
         self.workers.advance()
-        self._between.show_newest()
+        self._between.show_newest(worker)
 
     def push_rest(self) -> bool:
         """True: each worker pushes the rest of its sum when it finishes."""
@@ -158,7 +158,7 @@ class SimulatedJoined:
         self.push_pending()
         self._has_ended, self.due = True, None
         self.workers.end_all()
-        self._between.show_newest()
+        self._between.show_newest(self.last)
 
     def wait_for_others(self) -> None:
         """No-op: they have finished too."""

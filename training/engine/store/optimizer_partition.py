@@ -10,8 +10,10 @@ from scalebook.training.engine.coordination.admission import Admission
 from scalebook.training.engine.coordination.run import SharedRun
 from scalebook.training.engine.memory.device import Device, Registered, device_of
 from scalebook.training.engine.memory.region import SECTIONS, Control
+from scalebook.training.engine.rules.peering import Peering
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.store.coded_traffic import CodedPushes
+from scalebook.training.engine.store.peer_room import PeerRoom
 from scalebook.training.engine.store.rebuilt_optimizer import parameters_of
 from scalebook.training.engine.store.rounds import Rounds
 from scalebook.training.engine.store.shard import Shard
@@ -65,6 +67,10 @@ class OptimizerPartition:
             )
             for i, shard_plan in enumerate(plan.shards)
         ]  # fmt: skip
+        self.room: PeerRoom | None = None
+        """Where workers exchange with each other, if they do."""
+        if isinstance(settings.local, Peering):
+            self.room = PeerRoom(control, counters, self.shards[0], settings.local, deadline_s)
         self.admission = self._admission()
         self.slots = self._slots(memory, row_memory)
         codec = settings.push_codec

@@ -198,6 +198,10 @@ class Client:
     def _begin_anew_steps(self) -> Steps[None]:
         yield from self._pull_steps()
 
+    def leave_steps(self) -> Steps[None]:
+        """This worker has nothing to compute, until it begins anew. No-op: the shards need nothing of it."""
+        yield from ()
+
     def push(self, valid: bool = True) -> PushResult:
         """Push the gradients with the optimizer's present hyper-parameters, wait for the rule, pull.
 

@@ -16,6 +16,7 @@ from scalebook.training.engine.memory.device import Device
 from scalebook.training.engine.memory.layout import with_dtype
 from scalebook.training.engine.memory.region import ALLOCATED, DIGEST, STARTED, Control
 from scalebook.training.engine.rules.codecs import rounded_to, stays_finite
+from scalebook.training.engine.rules.peering import Peering
 from scalebook.training.engine.store.hosts import Host, make_host
 from scalebook.training.engine.store.optimizer_partition import (
     OptimizerPartition,
@@ -30,6 +31,7 @@ from scalebook.training.engine.store.table_optimizer import mark_tables
 from scalebook.training.engine.worker.client import Client
 from scalebook.training.engine.worker.joined_worker import Joined
 from scalebook.training.engine.worker.local_client import LocalClient, LocalReplica
+from scalebook.training.engine.worker.peer_client import peer_client
 from scalebook.training.engine.worker.replica import Replica
 from scalebook.training.engine.worker.worker_end import MemoryNeed
 from scalebook.training.engine.worker_clock import Steps
@@ -194,6 +196,10 @@ def make_client(
 ) -> Client:
     """`stands_in`: it pushes gradients of another process, so it makes no steps and decodes nothing itself."""
     control = section.control
+    if isinstance(control.settings.local, Peering):
+        return peer_client(control.settings.local)(
+            control, worker, host, LocalReplica(section, parameters, worker), optimizer, late
+        )
     if control.settings.local.steps and not stands_in:
         own = LocalClient(control, worker, host, LocalReplica(section, parameters, worker), optimizer)
         own.is_late = late

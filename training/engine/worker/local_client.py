@@ -74,16 +74,22 @@ class LocalReplica(Replica):
                 parameter.add_(add.to(parameter.device))
         self.stepped()
 
-    @torch.no_grad()
     def show_versions(self, versions: Sequence[Newest]) -> None:
         """Load the values of these versions until `show_own`; nobody writes to them while they are copied."""
+        values: dict[int, Tensor] = {}
+        for shard, newest in zip(self._shards, versions, strict=True):
+            values.update(zip(shard.plan.parameters, shard.views[newest.buffer], strict=True))
+        self.show([values[place] for place in range(len(self.parameters))])
+
+    @torch.no_grad()
+    def show(self, values: Sequence[Tensor]) -> None:
+        """Load these values, one for each parameter, until `show_own`."""
         self.arrive()
         if not self._aside:
             self._aside = [parameter.detach().clone() for parameter in self.parameters]
-        for shard, newest in zip(self._shards, versions, strict=True):
-            for place, value in zip(shard.plan.parameters, shard.views[newest.buffer], strict=True):
-                if place not in self.frozen:
-                    self.parameters[place].copy_(value)
+        for place, value in enumerate(values):
+            if place not in self.frozen:
+                self.parameters[place].copy_(value)
         self.stepped()  # nothing to compare them with
 
     @torch.no_grad()

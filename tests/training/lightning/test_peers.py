@@ -1,0 +1,109 @@
+"""Peers under the Trainer: real processes and virtual ones, weights, checkpoints, deaths."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import LightningModule
+from lightning.pytorch.callbacks import ModelCheckpoint
+from torch.optim import Adam
+
+from scalebook.training.engine.rules.run_limits import Limits
+from scalebook.training.lightning import AsyncPS, Peers
+from tests.training.lightning.async_ps.small import (
+    Diary,
+    diaries,
+    fit,
+    held_out,
+    kill_me,
+    loader,
+    seeded_model,
+    trainer,
+    weights,
+)
+from tests.training.lightning.async_ps.test_async_ps_deaths import Once
+
+pytestmark = pytest.mark.long
+
+LIMITS = Limits(deadline_s=30)
+CLOCK: Any = {"gradient_s": 0.05}
+EXCHANGES: Any = ["d_psgd", "ad_psgd", "sgp", "gossip"]
+
+
+def make_adam(model: LightningModule) -> Adam:
+    return Adam(model.parameters(), lr=0.01)
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+def test_two_real_peers(exchange: Any, tmp_path: Path) -> None:
+    """They learn, each sees its part of the data, and all batches are seen once an epoch."""
+    strategy = Peers(2, exchange=exchange, limits=LIMITS)
+    model = seeded_model(make_adam)
+    before = trainer(tmp_path, "auto").validate(seeded_model(), held_out(), verbose=False)[0]["val/loss"]
+    made = trainer(tmp_path, strategy, 2, max_epochs=12, callbacks=[Diary(tmp_path)])
+    fit(made, model)
+    assert float(made.callback_metrics["val/loss"]) < 0.8 * before
+    first, second = diaries(tmp_path)
+    assert not first["errors"] + second["errors"]
+    assert sorted(first["train"] + second["train"]) == sorted([*range(96)] * 12)
+    gradients = 12 * 12
+    assert strategy.figures.counts().updates == (gradients // 2 if exchange in ("d_psgd", "sgp") else gradients)
+    times = strategy.figures.worker_times()
+    assert all(one.pushed_bytes > 0 and one.pulled_bytes > 0 for one in times)
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+def test_one_peer_is_plain_training(exchange: Any, tmp_path: Path) -> None:
+    plain = fit(trainer(tmp_path, "auto"), seeded_model(make_adam))
+    assert torch.equal(fit(trainer(tmp_path, Peers(1, exchange=exchange)), seeded_model(make_adam)), plain)
+
+
+def test_the_complete_graph_is_sync(tmp_path: Path) -> None:
+    def weights_of(strategy: AsyncPS | Peers) -> torch.Tensor:
+        model = seeded_model()
+        trainer(tmp_path, strategy, 1, max_epochs=2).fit(model, loader(), held_out())
+        return weights(model)
+
+    server = weights_of(AsyncPS("sync", workers=3, host="virtual", clock=CLOCK, buffers="averaged"))
+    peers = weights_of(Peers(3, topology="complete", host="virtual", clock=CLOCK))
+    torch.testing.assert_close(peers, server, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+def test_a_checkpoint_has_the_mean_and_loads_anywhere(exchange: Any, tmp_path: Path) -> None:
+    saving = ModelCheckpoint(tmp_path, filename="one", save_on_train_epoch_end=True)
+    made = trainer(
+        tmp_path, Peers(2, exchange=exchange, limits=LIMITS), 2, enable_checkpointing=True, callbacks=[saving]
+    )
+    model = seeded_model(make_adam)
+    fit(made, model)
+    saved = torch.load(tmp_path / "one.ckpt", weights_only=True)
+    assert set(saved["state_dict"]) == set(model.state_dict())
+    for name, value in model.state_dict().items():
+        if "seen" not in name:
+            torch.testing.assert_close(saved["state_dict"][name], value, rtol=0, atol=1e-6)
+    for other in ("auto", Peers(2, exchange=exchange, limits=LIMITS), AsyncPS(workers=2, limits=LIMITS)):
+        again = seeded_model(make_adam)
+        further = trainer(
+            tmp_path, other, 1 if other == "auto" else 2, max_epochs=4, enable_checkpointing=True, callbacks=[saving]
+        )
+        fit(further, again, ckpt_path=str(tmp_path / "one.ckpt"))
+        assert further.global_step > saved["global_step"]
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_the_others_go_on_when_one_is_killed(exchange: Any, restarts: int, tmp_path: Path) -> None:
+    strategy = Peers(3, exchange=exchange, topology="ring", limits=Limits(restarts, deadline_s=30))
+    made = trainer(tmp_path, strategy, 3, max_epochs=6, callbacks=[Once(1, 5, kill_me), Diary(tmp_path)])
+    fit(made, seeded_model(make_adam))
+    assert made.state.finished
+    assert strategy.figures.counts().updates > 0
+
+
+def test_many_virtual_peers(tmp_path: Path) -> None:
+    strategy = Peers(16, topology="exponential", host="virtual", clock=CLOCK)
+    made = trainer(tmp_path, strategy, 1, max_epochs=8)
+    fit(made, seeded_model(make_adam))
+    assert strategy.figures.counts().updates == 8  # of 12 batches an epoch 16 peers make one round

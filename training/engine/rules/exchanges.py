@@ -1,0 +1,111 @@
+"""What peers send each other, and for what they wait. Pure."""
+
+from abc import ABC
+from typing import Annotated, ClassVar, Final, Literal
+
+from scalebook.training.engine.rules.bounds import Above, AtMost, BySettings
+from scalebook.training.engine.rules.contradictions import ARGUMENTS
+
+ExchangeName = Literal["d_psgd", "ad_psgd", "sgp", "gossip"]
+Order = Literal["adapt_first", "combine_first"]
+
+
+class Exchange(BySettings, ABC):
+    """How peers bring their parameters together."""
+
+    KEY = f"{ARGUMENTS}.exchange"
+    name: ClassVar[str]
+    """Its name in a config and in messages."""
+    words: ClassVar[str]
+    """The label that tells runs apart."""
+    waits: ClassVar[bool] = False
+    """Whether peers go in rounds, and wait for what their neighbours send."""
+    pairs: ClassVar[bool] = False
+    """Whether two peers average at once, whenever one of them has made a step."""
+    push_sum: ClassVar[bool] = False
+    """Whether a weight travels with the parameters, so that nobody needs to answer."""
+    order: Order = "adapt_first"
+    probability: float = 1.0
+    """That a step is followed by an exchange."""
+
+    @property
+    def combines_first(self) -> bool:
+        """Whether parameters are published before the gradient is computed, and the exchange takes place meanwhile."""
+        return self.order == "combine_first"
+
+
+class _Rounds(Exchange):
+    waits = True
+
+    def __init__(self, order: Order = "adapt_first") -> None:
+        if order not in ("adapt_first", "combine_first"):
+            raise ValueError(
+                f"{self.KEY}.init_args.order: {order!r} is unknown. Use one of adapt_first, combine_first."
+            )
+        self.order = order
+
+
+class DPsgd(_Rounds):
+    """In each round a peer averages its parameters with those of its neighbours (D-PSGD: Lian et al. 2017).
+
+    Args:
+        order: `adapt_first`: step, then average. On the complete graph this is synchronous SGD. `combine_first`: the
+            gradient is computed while the parameters before it are exchanged, which hides the exchange; the step is
+            added to their average.
+    """
+
+    name = "d_psgd"
+    words = "D-PSGD"
+
+
+class AdPsgd(Exchange):
+    """After each gradient a peer and one of its neighbours take the mean of both, then it makes its step; nobody waits
+    (AD-PSGD: Lian et al. 2018).
+
+    Gradients are of parameters that others may have changed since: that is its staleness.
+    """
+
+    name = "ad_psgd"
+    words = "AD-PSGD"
+    pairs = True
+
+
+class Sgp(_Rounds):
+    """In each round a peer sends a share of its parameters, and of a weight, to those ahead, which need not answer
+    (stochastic gradient push: Assran et al. 2019).
+
+    Args:
+        order: `adapt_first`: step, then send. `combine_first`: messages travel while the gradient is computed.
+    """
+
+    name = "sgp"
+    words = "SGP"
+    push_sum = True
+
+
+class Gossip(Exchange):
+    """After a step a peer may send its parameters, and half of its weight, to one neighbour; nobody waits or answers
+    (GoSGD: Blot et al. 2016).
+
+    Args:
+        probability: That a step is followed by a message, above 0, at most 1. Less: less traffic, and peers drift
+            further apart.
+    """
+
+    name = "gossip"
+    words = "gossip"
+
+    def __init__(self, probability: Annotated[float, Above(0, "0.5"), AtMost(1, "0.5")] = 0.5) -> None:
+        self.probability = probability
+
+
+EXCHANGES: Final[dict[str, type[Exchange]]] = {exchange.name: exchange for exchange in (DPsgd, AdPsgd, Sgp, Gossip)}
+
+
+def make_exchange(exchange: ExchangeName | Exchange) -> Exchange:
+    """The exchange itself, or the one of this name with its defaults."""
+    if isinstance(exchange, Exchange):
+        return exchange
+    if exchange not in EXCHANGES:
+        raise ValueError(f"{Exchange.KEY}: {exchange!r} is unknown. Use one of {', '.join(EXCHANGES)}.")
+    return EXCHANGES[exchange]()

@@ -1,0 +1,101 @@
+"""Workers that exchange parameters with each other instead of with shards: what, with whom, how often. Pure."""
+
+from collections.abc import Callable
+
+from typing_extensions import override
+
+from scalebook.training.engine.rules.codecs import Codec, Fp32
+from scalebook.training.engine.rules.contradictions import ARGUMENTS
+from scalebook.training.engine.rules.exchanges import Exchange
+from scalebook.training.engine.rules.local_steps import Local
+from scalebook.training.engine.rules.topologies import Topology, graph_of, mixing_weights
+from scalebook.training.engine.rules.update_rules import Rule
+
+
+class Peering(Local):
+    """The arguments of the strategy `Peers`. To the engine a peer is a worker with local steps that keeps its own
+    parameters.
+
+    `mixing` None: 1. An update is a round of all, or one peer's exchange where nobody waits.
+    """
+
+    KEY = ARGUMENTS
+    name = "peers"
+    keeps = True
+    peers = True
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        topology: Topology,
+        codec: Codec | None = None,
+        mixing: float | None = None,
+        every: int = 1,
+        global_every: int = 0,
+    ) -> None:
+        self.exchange, self.topology, self.codec = exchange, topology, codec or Fp32()
+        self.mixing, self.every, self.global_every = mixing, every, global_every
+
+    @property
+    def in_rounds(self) -> bool:  # type: ignore[override]
+        """Whether each update has a step of each worker."""
+        return self.exchange.waits
+
+    @property
+    def buffers(self) -> int:  # type: ignore[override]
+        """Two copies of each peer's parameters, and two mailboxes where messages wait in one."""
+        return 2 if self.exchange.waits or self.exchange.pairs else 4
+
+    @property
+    def effective_mixing(self) -> float:
+        """How far a peer moves towards its neighbours' mean."""
+        return 1.0 if self.mixing is None else self.mixing
+
+    @override
+    def is_due(self, since: int, version: int, moved: Callable[[], float]) -> bool:
+        """After `every` steps."""
+        return since >= self.every
+
+    @override
+    def check(self, rule: Rule, workers: int) -> None:
+        """ValueError, naming key and remedy, for what would not be computed as written."""
+        mixes = self.exchange.waits and not self.exchange.push_sum
+        key = f"{ARGUMENTS}.codec"
+        if self.codec.codes and not mixes:
+            raise ValueError(
+                f"{key}: {self.codec.name} carries the difference to what neighbours know, and with exchange "
+                f"{self.exchange.name} these change or do not. Write fp32, or exchange: d_psgd."
+            )
+        if self.codec.codes and self.topology.period(workers) > 1:
+            raise ValueError(
+                f"{key}: {self.codec.name} carries the difference to what neighbours know, and those of "
+                f"{self.topology.name} change. Write fp32, or topology: exponential."
+            )
+        if self.codec.codes and self.global_every:
+            raise ValueError(
+                f"{key}: {self.codec.name} carries the difference to what neighbours know, and global_every averages "
+                "with others too. Write fp32, or global_every: 0."
+            )
+        key = f"{ARGUMENTS}.mixing"
+        if self.codec.omits and self.mixing is None:
+            raise ValueError(
+                f"{key}: is missing, and at 1 peers diverge with {self.codec.name}, which leaves values out. Write how "
+                "far to move towards the neighbours' mean, such as 0.2, and search for the largest that converges."
+            )
+        if self.mixing is not None and not mixes:
+            raise ValueError(f"{key}: has no effect with exchange {self.exchange.name}. Write null.")
+        if self.mixing is not None and not 0 < self.mixing <= 1:
+            raise ValueError(f"{key}: {self.mixing} is not above 0 and at most 1. Write such a number, or null.")
+        if self.global_every and not self.exchange.waits:
+            raise ValueError(
+                f"{ARGUMENTS}.global_every: all average in a round, and {self.exchange.name} has none. Write 0, or "
+                "exchange: d_psgd."
+            )
+        self._check_graphs(workers)
+
+    def _check_graphs(self, workers: int) -> None:
+        members = range(workers)
+        for round_ in range(self.topology.period(workers)):
+            sends = graph_of(self.topology, round_, members)
+            if self.exchange.waits and not self.exchange.push_sum:
+                mixing_weights([sends[peer] for peer in members])

@@ -1,0 +1,560 @@
+"""The end of a worker that exchanges parameters with other workers, its peers, instead of with shards.
+
+A peer makes steps with an optimizer of its own on parameters of its own, as with `local`. After `every` of them it
+exchanges: `RoundPeer` in rounds, with its neighbours of a graph (Lian et al. 2017; Assran et al. 2019), `PairPeer` with
+one other at a time (Lian et al. 2018), `MailPeer` by messages to which nobody answers (Blot et al. 2016).
+"""
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from typing_extensions import override
+
+from scalebook.training.engine.codecs.coder import Coder, Spec
+from scalebook.training.engine.coordination.membership import enter, is_member, leave
+from scalebook.training.engine.memory.region import (
+    APPLIED,
+    BINS,
+    FIRST_BIN,
+    MESSAGES,
+    METER,
+    PULLED,
+    PUSHED,
+    ROW,
+    WAIT,
+    Control,
+)
+from scalebook.training.engine.rules.contradictions import ARGUMENTS
+from scalebook.training.engine.rules.peering import Peering
+from scalebook.training.engine.store.hosts import Host
+from scalebook.training.engine.store.peer_room import RoundGraph
+from scalebook.training.engine.worker.local_client import LocalClient, LocalReplica
+from scalebook.training.engine.worker.worker_end import LocalState, PushResult
+from scalebook.training.engine.worker_clock import Steps, Wait
+
+
+class PeerClient(LocalClient, ABC):
+    """What all exchanges share. `version` counts updates: rounds, or exchanges of any peer where nobody waits."""
+
+    def __init__(
+        self, control: Control, worker: int, host: Host, replica: LocalReplica, optimizer: Optimizer, late: bool
+    ) -> None:
+        super().__init__(control, worker, host, replica, optimizer)
+        assert isinstance(control.settings.local, Peering)
+        assert host.section.room is not None
+        self.is_late = late
+        self.peering, self.room = control.settings.local, host.section.room
+        self.peers = self.room.counters
+        self.weight = 1.0
+        """Its push-sum weight."""
+        self.room.clients[worker] = self
+        self._budget = control.settings.max_updates
+        self._started_s = 0.0
+        self._device = replica.parameters[0].device
+        self._nbytes = sum(p.numel() * p.element_size() for p in replica.parameters)
+
+    @property
+    @override
+    def version(self) -> int:
+        return int(self.host.section.shards[0].version)
+
+    @property
+    def values(self) -> list[Tensor]:
+        """Its parameters, without a copy."""
+        return [parameter.detach() for parameter in self.replica.parameters]
+
+    @override
+    def push_steps(self, valid: bool = True) -> Steps[PushResult]:
+        self.replica.await_gradients()
+        self.check_foreign_writes("in a forward pass, in training_step or in a hook after on_train_batch_start")
+        self._count_gradient()
+        is_due = self._since + 1 >= self.peering.every
+        if is_due and not self._claim_update():
+            return PushResult(self.version, False, 0, is_last=True)
+        self._started_s, waited = self._now(), self._waited()
+        staleness = yield from self._update_steps(valid, is_due)
+        self._communicated(self._started_s, waited)
+        self._own.pushed()
+        if is_due:
+            self._note_update(staleness)
+        return PushResult(self.version, True, staleness, self._is_last(), is_due)
+
+    @abstractmethod
+    def _claim_update(self) -> bool:
+        """Whether the budget of updates has room for one more of this peer, which is then made."""
+
+    @abstractmethod
+    def _update_steps(self, valid: bool, is_due: bool) -> Steps[int]:
+        """Make a step with the gradients that are there, and exchange if that is due; returns the staleness."""
+
+    def _is_last(self) -> bool:
+        return self.host.is_over()
+
+    @override
+    def push_rest_steps(self) -> Steps[bool]:
+        """Nothing is left to push: what a peer has done since its last exchange is in its own parameters."""
+        yield from ()
+        return True
+
+    @override
+    def pull(self, moment: str = "between two pulls") -> int:
+        """Show its own parameters again, if they were replaced by the mean; returns the version."""
+        self._own.interrupted()
+        self.check_foreign_writes(moment, thorough=True)
+        self._show_own()
+        return super(LocalClient, self)._pull() if not self.bases else self.version
+
+    @override
+    def _begin_anew_steps(self) -> Steps[None]:
+        self._show_own()
+        if not self._trains:
+            if self.is_late:
+                self._fall_in()
+                self._take_mean_of_neighbours()
+            self._trains = True
+        enter(self._control, self._worker, self.room.deadline_s)
+        yield from self._enter_steps()
+
+    @abstractmethod
+    def _enter_steps(self) -> Steps[None]:
+        """Begin to take part, with the present parameters."""
+
+    @override
+    def leave_steps(self) -> Steps[None]:
+        """Take no part until it begins again; its newest parameters can be read."""
+        if is_member(self.peers, self._worker):
+            self._show_own()
+            yield from self._end_steps()
+            leave(self._control, self._worker, self.room.deadline_s)
+            self._publish_last()
+
+    def _end_steps(self) -> Steps[None]:
+        """Complete what has begun."""
+        yield from ()
+
+    def _publish_last(self) -> None:
+        """Write the parameters to where the mean is made of them, if they are not there."""
+
+    # --- the mean ----------------------------------------------------------------------------------------------------
+
+    @override
+    def snapshot(self, renew: bool = True) -> tuple[int, dict[str, Any]]:
+        """The version at this moment, and the state dict of the worker's own optimizer. The replica has the mean of all
+        living peers until the next pull."""
+        self._own.interrupted()
+        if renew:
+            self._mine.show(self.mean())
+        self._of_snapshot = LocalState(outer={}, steps=self.steps)
+        self.state.go_on()
+        state = self.state.of_snapshot = self.state.value()
+        return self.version, {"state": state, "param_groups": self.groups()}
+
+    @torch.no_grad()
+    def mean(self) -> list[Tensor]:
+        """The mean of the living peers' parameters, by place; with push-sum, the sum of their values over that of the
+        weights. Valid until the next call."""
+        total = [torch.zeros_like(value, dtype=torch.float64) for value in self.room.mean]
+        weights = 0.0
+        for values, weight in self._masses():
+            torch._foreach_add_(total, [value.to(torch.float64) for value in values])
+            weights += weight
+        torch._foreach_div_(total, weights)
+        torch._foreach_copy_(self.room.mean, total)
+        return self.room.mean
+
+    def _masses(self) -> Iterator[tuple[Sequence[Tensor], float]]:
+        """Values times weight, and the weight, of each living peer."""
+        for worker in self._control.living():
+            yield self.newest_of(worker)
+
+    def newest_of(self, worker: int) -> tuple[Sequence[Tensor], float]:
+        """The newest values of a peer times its weight, on the CPU, and the weight."""
+        client = self.room.clients.get(worker)
+        if client is None:
+            return self.room.read(worker)
+        client._show_own()
+        return [value.cpu() * client.weight for value in client.values], client.weight
+
+    @torch.no_grad()
+    def _take_mean_of_neighbours(self) -> None:
+        """For a peer that joins: the mean of its neighbours' parameters."""
+        others = self.room.partners(self._worker) or tuple(o for o in self._control.living() if o != self._worker)
+        total, weights = list[Tensor](), 0.0
+        for other in others:
+            values, weight = self.newest_of(other)
+            total = list(torch._foreach_add(total, list(values)) if total else values)
+            weights += weight
+        if total:
+            self._set_values(torch._foreach_div(total, weights))
+
+    @torch.no_grad()
+    def _set_values(self, values: Sequence[Tensor]) -> None:
+        torch._foreach_copy_(self.values, list(values))
+        self._mine.stepped()
+
+    def _near(self, values: Sequence[Tensor]) -> list[Tensor]:
+        """Values where the parameters lie."""
+        return [value.to(self._device) for value in values]
+
+    # --- what is counted ---------------------------------------------------------------------------------------------
+
+    def _note_update(self, staleness: int) -> None:
+        counters, row = self.host.section.shards[0].counters, self._worker * METER
+        counters.meters[row + APPLIED] += 1
+        counters.meters[row + FIRST_BIN + min(staleness, BINS - 1)] += 1
+
+    def _count_traffic(self, sent: int, received: int, messages: int) -> None:
+        """Bytes and messages of one exchange."""
+        meters, row = self.host.section.shards[0].counters.meters, self._worker * METER
+        meters[row + PUSHED] += sent
+        meters[row + PULLED] += received
+        meters[row + MESSAGES] += messages
+
+    def _wait_steps(self, ready: Callable[[], bool], what: str) -> Steps[None]:
+        began = self._now()
+        yield Wait(ready, self.room.deadline_s, lambda: f"worker {self._worker} waits for {what}")
+        self._control.seconds[self._worker * ROW + WAIT] += self._now() - began
+
+
+class RoundPeer(PeerClient):
+    """Exchanges with its neighbours in rounds: D-PSGD (Lian et al. 2017, algorithm 1) and, with weights that travel,
+    stochastic gradient push (Assran et al. 2019, algorithm 1).
+
+    It publishes its values of a round, waits for those of its in-neighbours, and mixes: x_i + mixing * sum_j W_ij
+    (y_j - y_i), where y_j is what j has published. With a codec that is y_j of its last round plus the decoded
+    difference (CHOCO-SGD: Koloskova et al. 2019, algorithm 2). A neighbour that has published nothing of a round sends nothing,
+    and its weight stays at both ends of the edge.
+
+    `adapt_first` makes the step, then publishes; `combine_first` publishes before the gradient is computed, so that the
+    exchange takes place meanwhile.
+    """
+
+    def __init__(
+        self, control: Control, worker: int, host: Host, replica: LocalReplica, optimizer: Optimizer, late: bool
+    ) -> None:
+        super().__init__(control, worker, host, replica, optimizer, late)
+        self._round = self._which = 0  # the last one that it has published, and in which buffer
+        self._graph: RoundGraph | None = None  # of that round, until it has mixed
+        self._receivers: dict[int, tuple[int, ...]] = {}  # by buffer, of the round there
+        self._is_early = self.peering.exchange.combines_first
+        codec = self.peering.codec
+        specs = [Spec(tuple(p.shape), p.dtype) for p in replica.parameters]
+        self._coder = Coder(codec, specs, f"{ARGUMENTS}.codec", feedback=True) if codec.codes else None
+        self._decoded = torch.empty(sum(p.numel() for p in replica.parameters) if codec.codes else 0)
+
+    @override
+    def _claim_update(self) -> bool:
+        return self._budget is None or self._made() < self._budget
+
+    @override
+    def _is_last(self) -> bool:
+        return not self._claim_update() or self.host.is_over()
+
+    def _made(self) -> int:
+        """Rounds that it has completed, those of the resumed run included."""
+        return int(self.host.section.counters.admission[1] + self.peers.taken[self._worker])
+
+    @override
+    def _enter_steps(self) -> Steps[None]:
+        first = self.peers.entered[self._worker]
+        if self.peers.tags[2 * self._worker + self._which] == self.peers.NOTHING or first > self._round + 1:
+            self._round = max(self._round, first - 1)
+            self.peers.taken[self._worker] = self._round
+        if self.peers.tags[2 * self._worker + self._which] == self.peers.NOTHING:
+            self.room.write(self._worker, self._which, -self._round, self.values)
+        if self._is_early and self._graph is None:
+            yield from self._publish_steps()
+
+    @override
+    def _end_steps(self) -> Steps[None]:
+        if self._graph is not None:
+            yield from self._mix_steps(self._graph)
+
+    @override
+    def _publish_last(self) -> None:
+        which = 1 - self._which
+        if self.room.is_read(self._worker, which, self._receivers.get(which)):
+            self.room.write(self._worker, which, -self._round, self._numerators(), self.weight)
+
+    @override
+    def _update_steps(self, valid: bool, is_due: bool) -> Steps[int]:
+        shown = [value.clone() for value in self.values] if self.weight != 1.0 and not self._is_early else None
+        self._step(valid)
+        if not is_due:
+            return 0
+        self._since = 0
+        self.replica.await_gradients()
+        self._started_s = self._now()
+        if not self._is_early:
+            yield from self._publish_steps(shown)
+        if self._graph is not None:
+            yield from self._mix_steps(self._graph)
+        if not self._claim_update():  # the others' last rounds are updates of the run, too
+            yield from self._wait_steps(self._are_all_done, "the others' last round")
+        elif self._is_early:
+            yield from self._publish_steps()
+        return 0
+
+    def _are_all_done(self) -> bool:
+        self.room.count_rounds(self._worker)
+        return self.host.is_over()
+
+    def _numerators(self, shown: Sequence[Tensor] | None = None) -> list[Tensor]:
+        """Its values times its weight. `shown`: the parameters before a step, which the gradient is of: then only these
+        are multiplied, and the step is added as it is."""
+        if self.weight == 1.0:
+            return self.values
+        if shown is None:
+            return [value * self.weight for value in self.values]
+        return [value + (self.weight - 1.0) * old for value, old in zip(self.values, shown, strict=True)]
+
+    @torch.no_grad()
+    def _publish_steps(self, shown: Sequence[Tensor] | None = None) -> Steps[None]:
+        """Publish the present values as those of the next round."""
+        room, worker = self.room, self._worker
+        number = max(self._round + 1, self.peers.entered[worker])
+        which, receivers = number % 2, self._receivers.get(number % 2)
+        what = f"its peers to read round {self.peers.tags[2 * worker + which]}"
+        yield from self._wait_steps(lambda: room.is_read(worker, which, receivers), what)
+        values, nbytes = self._encoded(self._numerators(shown))
+        room.write(worker, which, number, values, self.weight)
+        with room.locked():
+            graph = room.graph(number)
+            self.peers.published[worker] = number
+        self._round, self._which, self._graph = number, which, graph
+        self._receivers[which] = graph.receivers.get(worker, ())
+        self._control.event.wake()
+        ring = graph.reduces
+        for receiver in () if ring else self._receivers[which]:
+            room.arrivals[worker, receiver, which] = self._clock.travels(worker, receiver, nbytes)
+        count = len(self._receivers[which])
+        share = 2 * nbytes / (count + 1) if ring else nbytes
+        self._count_traffic(round(share * count), round(share * count) if ring else 0, 2 * count if ring else count)
+
+    def _encoded(self, values: list[Tensor]) -> tuple[Sequence[Tensor], int]:
+        """What the others will have of these values, and the bytes that travel to each of them."""
+        if self._coder is None:
+            return values, self._nbytes
+        known = self.room.values(self._worker, self._which)
+        difference: list[Tensor | None] = [value.cpu() - before for value, before in zip(values, known, strict=True)]
+        frame = self._coder.encode(difference, None, 1 << 62 | self._round << 16 | self._worker).frame
+        decoded = self._coder.decode(frame, self._decoded)
+        pairs = zip(known, decoded, strict=True)
+        return [before if more is None else before + more for before, more in pairs], frame.numel()
+
+    @torch.no_grad()
+    def _mix_steps(self, graph: RoundGraph) -> Steps[None]:
+        """Wait for what the in-neighbours have published of this round, and mix it in."""
+        room, worker, number, which = self.room, self._worker, self._round, self._which
+        senders = graph.senders.get(worker, ())
+        waits_for = ", ".join(map(str, senders[:4])) + (" and others" if len(senders) > 4 else "")
+        yield from self._wait_steps(
+            lambda: all(room.has_come(other, number) for other in senders), f"round {number} of workers {waits_for}"
+        )
+        self._graph = None
+        present = [other for other in senders if room.has_published(other, number)]
+        if graph.reduces and present:
+            count = len(graph.members)
+            around = graph.members[(graph.members.index(worker) + 1) % count]
+            nbytes = round(2 * (count - 1) / count * self._nbytes)
+            yield from self._clock.arrives(self._clock.travels(worker, around, nbytes, 2 * (count - 1)))
+        elif present:
+            yield from self._clock.arrives(max(room.arrivals.get((other, worker, which), 0.0) for other in present))
+            self._count_traffic(0, sum(room.nbytes_of(other) for other in present), 0)
+        if self.peers.entered[worker] <= number and is_member(self.peers, worker):
+            self._mix(graph.weights[worker], present, which)
+        self.peers.taken[worker] = max(number, self.peers.taken[worker])
+        room.count_rounds(worker)
+        self._control.event.wake()
+
+    def _mix(self, shares: Mapping[int, float], present: Sequence[int], which: int) -> None:
+        room, worker, mixing = self.room, self._worker, self.peering.effective_mixing
+        own, values = self._near(room.values(worker, which)), self.values
+        before = self.peers.weights[2 * worker + which]
+        after = 1.0
+        if self.peering.exchange.push_sum:
+            if not self._is_early and before != 1.0:
+                torch._foreach_copy_(values, own)
+            after = shares[worker] * before + sum(
+                shares[other] * self.peers.weights[2 * other + which] for other in present
+            )
+            own_share = shares[worker] - (1.0 / before if self._is_early else 1.0)
+        else:
+            own_share = -mixing * sum(shares[other] for other in present)
+        if not present and own_share == 0.0:
+            return
+        for other in present:
+            torch._foreach_add_(values, self._near(room.values(other, which)), alpha=mixing * shares[other])
+        torch._foreach_add_(values, own, alpha=own_share)
+        if after != 1.0:
+            torch._foreach_div_(values, after)
+        self.weight = after
+        self._mine.stepped()
+
+
+class PairPeer(PeerClient):
+    """Exchanges with one neighbour at a time, to which nobody waits: both get the mean of their parameters at once,
+    then it makes its step, with a gradient of what it had read before (AD-PSGD: Lian et al. 2018, algorithm 1).
+
+    The staleness of an update is how often others have changed its parameters since. On a simulated clock the exchange
+    begins with the gradient.
+    """
+
+    def __init__(
+        self, control: Control, worker: int, host: Host, replica: LocalReplica, optimizer: Optimizer, late: bool
+    ) -> None:
+        super().__init__(control, worker, host, replica, optimizer, late)
+        self._random = random.Random(f"{torch.initial_seed()} peer {worker}")
+        self._partner: int | None = None
+        self._comes_s = 0.0  # when the exchange with the partner can be made
+        self._seen = 0  # changes of its parameters that its replica has
+
+    @override
+    def _claim_update(self) -> bool:
+        return self.room.count_update(self._worker, self._budget)
+
+    @override
+    def _enter_steps(self) -> Steps[None]:
+        with self.room.holding(self._worker):
+            if self.peers.tags[2 * self._worker] == self.peers.NOTHING or self.is_late:
+                self.is_late = False
+                self.room.write(self._worker, 1 - self.peers.current[self._worker], 0, self.values)
+                self._seen = self.peers.published[self._worker]
+        self._choose()
+        yield from ()
+
+    def _choose(self) -> None:
+        """Choose the partner of the next exchange, which begins now."""
+        others = self.room.partners(self._worker)
+        self._partner = self._random.choice(others) if others else None
+        if self._partner is not None:
+            there = self._clock.travels(self._worker, self._partner, self._nbytes)
+            self._comes_s = max(there, self._clock.travels(self._partner, self._worker, self._nbytes))
+
+    @override
+    @torch.no_grad()
+    def _update_steps(self, valid: bool, is_due: bool) -> Steps[int]:
+        room, worker, peers = self.room, self._worker, self.peers
+        partner = self._partner if is_due and self._partner is not None else worker
+        if partner != worker:
+            yield from self._clock.arrives(self._comes_s)
+        with room.holding(worker, partner):
+            if not is_member(peers, partner):
+                partner = worker
+            staleness = peers.published[worker] - self._seen
+            if staleness or partner != worker:
+                mine = room.values(worker, peers.current[worker])
+                torch._foreach_copy_(self.values, mine)
+            if partner != worker:
+                theirs = room.values(partner, peers.current[partner])
+                torch._foreach_add_(self.values, self._near(theirs))
+                torch._foreach_mul_(self.values, 0.5)
+                torch._foreach_copy_(room.values(partner, 1 - peers.current[partner]), self.values)
+            self._step(valid)
+            self._mine.stepped()
+            torch._foreach_copy_(room.values(worker, 1 - peers.current[worker]), self.values)
+            room.commit_pair(worker, None if partner == worker else partner)
+            self._seen = peers.published[worker]
+        self._control.event.wake()
+        if is_due:
+            self._since = 0
+            if partner != worker:
+                self._count_traffic(self._nbytes, self._nbytes, 1)
+            self._choose()
+        return staleness
+
+    @override
+    def newest_of(self, worker: int) -> tuple[Sequence[Tensor], float]:
+        with self.room.holding(worker):
+            if self.peers.tags[2 * worker] == self.peers.tags[2 * worker + 1] == self.peers.NOTHING:
+                return self.values, 1.0  # it has not begun, and has the first version as all have
+            return [value.clone() for value in self.room.values(worker, self.peers.current[worker])], 1.0
+
+    @override
+    def pull(self, moment: str = "between two pulls") -> int:
+        version = super().pull(moment)
+        if self._trains and self.peers.tags[2 * self._worker + self.peers.current[self._worker]] >= 0:
+            with self.room.holding(self._worker):
+                self._set_values(self.room.values(self._worker, self.peers.current[self._worker]))
+                self._seen = self.peers.published[self._worker]
+        return version
+
+
+class MailPeer(PeerClient):
+    """Sends to a random neighbour, with a probability after each step, and takes what has come before the next one;
+    nobody waits or answers (GoSGD: Blot et al. 2016, algorithm 1).
+
+    It keeps half of its weight and sends the other half with its parameters; the receiver takes the weighted mean. Sums
+    of weights and of weighted parameters stay as they are, messages under way included.
+    """
+
+    def __init__(
+        self, control: Control, worker: int, host: Host, replica: LocalReplica, optimizer: Optimizer, late: bool
+    ) -> None:
+        super().__init__(control, worker, host, replica, optimizer, late)
+        self._random = random.Random(f"{torch.initial_seed()} peer {worker}")
+
+    @override
+    def _claim_update(self) -> bool:
+        return self.room.count_update(self._worker, self._budget)
+
+    @override
+    def _enter_steps(self) -> Steps[None]:
+        self._publish_last()
+        yield from ()
+
+    @override
+    def _publish_last(self) -> None:
+        self.peers.published[self._worker] += 1
+        which = 1 - self.peers.current[self._worker]
+        values = [value * self.weight for value in self.values]
+        self.room.write(self._worker, which, self.peers.published[self._worker], values, self.weight)
+
+    @override
+    @torch.no_grad()
+    def _update_steps(self, valid: bool, is_due: bool) -> Steps[int]:
+        messages = self._receive()
+        self._step(valid)
+        if is_due:
+            self._since = 0
+            others = self.room.partners(self._worker)
+            if others and self._random.random() < self.peering.exchange.probability:
+                self._send(self._random.choice(others))
+        self._publish_last()
+        yield from ()
+        return messages
+
+    def _send(self, receiver: int) -> None:
+        self.weight /= 2
+        values = [value.cpu() * self.weight for value in self.values]
+        self.room.post(receiver, values, self.weight, self._clock.travels(self._worker, receiver, self._nbytes))
+        self._count_traffic(self._nbytes, 0, 1)
+
+    def _receive(self) -> int:
+        """Take what has come; returns how many messages."""
+        values, weight, messages = self.room.open_mail(self._worker)
+        if messages:
+            torch._foreach_mul_(self.values, self.weight)
+            torch._foreach_add_(self.values, self._near(values))
+            self.weight += weight
+            torch._foreach_div_(self.values, self.weight)
+            self._mine.stepped()
+            self._count_traffic(0, messages * self._nbytes, 0)
+        return messages
+
+    @override
+    def _masses(self) -> Iterator[tuple[Sequence[Tensor], float]]:
+        yield from super()._masses()
+        yield from self.room.unopened(self._control.living())
+
+
+def peer_client(peering: Peering) -> type[RoundPeer] | type[PairPeer] | type[MailPeer]:
+    """The class of the peers of this exchange."""
+    if peering.exchange.waits:
+        return RoundPeer
+    return PairPeer if peering.exchange.pairs else MailPeer
