@@ -14,7 +14,7 @@ __all__ = ["DDP", "AsyncPS", "Peers", "register"]
 
 
 def register() -> None:
-    """Register Scalebook's strategies as `async_ps`, `peers` and `ddp` in this process; calling it again changes nothing."""
+    """Register the strategies as `async_ps`, `peers` and `ddp` in this process; calling it again changes nothing."""
     StrategyRegistry.register(
         "async_ps", AsyncPS, description="Asynchronous SGD with a parameter server", override=True
     )

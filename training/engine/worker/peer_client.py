@@ -227,8 +227,8 @@ class RoundPeer(PeerClient):
 
     It publishes its values of a round, waits for those of its in-neighbours, and mixes: x_i + mixing * sum_j W_ij
     (y_j - y_i), where y_j is what j has published. With a codec that is y_j of its last round plus the decoded
-    difference (CHOCO-SGD: Koloskova et al. 2019, algorithm 2). A neighbour that has published nothing of a round sends nothing,
-    and its weight stays at both ends of the edge.
+    difference (CHOCO-SGD: Koloskova et al. 2019, algorithm 2). A neighbour that has published nothing of a round sends
+    nothing, and its weight stays at both ends of the edge.
 
     `adapt_first` makes the step, then publishes; `combine_first` publishes before the gradient is computed, so that the
     exchange takes place meanwhile.
