@@ -34,7 +34,8 @@ from scalebook.training.experiments.lr_scaling import KEY, RateScaling
 from scalebook.training.experiments.sparse_tables import TORCHS, unfit
 from scalebook.training.experiments.validate import GPU_SHARE, MATMUL, NOISE_SCALE, THREADS
 from scalebook.training.jobs.job_folder import JobFolder
-from scalebook.training.lightning import DDP, AsyncPS
+from scalebook.training.lightning import DDP
+from scalebook.training.lightning.async_ps.engine_strategy import EngineStrategy
 from scalebook.training.lightning.callbacks.data_wait import DataClock
 from scalebook.training.lightning.callbacks.defaults import default_callbacks
 from scalebook.training.lightning.callbacks.rate_scaling import scaled_rates
@@ -276,7 +277,7 @@ class TrainingCLI(LightningCLI):
         compares them between nodes.
         """
         if self.run:
-            if isinstance(self.trainer.strategy, DDP | AsyncPS):
+            if isinstance(self.trainer.strategy, DDP | EngineStrategy):
                 self.trainer.strategy.started_with.update(alike_digests(self.config[self.command].as_dict()))
             hparams = self.model.hparams
             for name, value in hparams.items():

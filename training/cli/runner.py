@@ -28,6 +28,7 @@ from scalebook.training.base.tee import copied_to
 from scalebook.training.base.trust import trusted
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.lightning_cli import TrainingCLI, quieten
+from scalebook.training.experiments.classes import ENGINE_STRATEGIES
 from scalebook.training.experiments.confinement import confine
 from scalebook.training.experiments.num_nodes import on_gpus, over_nodes
 from scalebook.training.jobs.devices import machine_words, this_machine
@@ -188,7 +189,7 @@ def _on_lent(job: JobFolder, config: dict[str, Any]) -> dict[str, Any]:
     request, started = job.request(), job.started()
     gpus = min(request.gpus, len(started.gpus)) if started is not None else 0
     fewer = gpus not in (0, config.get("trainer", {}).get("devices", 1))
-    return on_gpus(config, gpus) if fewer and request.strategy == "AsyncPS" else config
+    return on_gpus(config, gpus) if fewer and request.strategy in ENGINE_STRATEGIES else config
 
 
 def _inline(job: JobFolder) -> bool:

@@ -14,8 +14,12 @@ GROUP_OF_KEY: Final[dict[str, Group]] = {
     "lr_scheduler": "lr_schedulers",
 }
 """Top keys of a config whose value names a class, with the group to find it in."""
-ALIASES: Final = {"async_ps": "AsyncPS", "DDP": "ddp", "lightning.pytorch.strategies.DDPStrategy": "ddp"}
+ALIASES: Final = {
+    "async_ps": "AsyncPS", "peers": "Peers", "DDP": "ddp", "lightning.pytorch.strategies.DDPStrategy": "ddp",
+}  # fmt: skip
 """Other names of our strategies: Lightning's, and that of the class which ours replaces."""
+ENGINE_STRATEGIES: Final = ("AsyncPS", "Peers")
+"""Strategies with `workers`, `host` and `clock`, whose workers the engine starts and connects."""
 MOST_STRANGERS: Final = 20
 LONGEST_NAME: Final = 100
 """Characters of the longest name that is compared; a longer one is far from any."""

@@ -48,7 +48,8 @@ def problems(config: Mapping[str, Any], description: Description) -> list[Proble
     findings = []
     for name, codec in codecs_of(config, description).items():
         if codec.codes:
-            own = _of_ddp(codec, config, description) if name == "codec" else _without_effect(name, codec)
+            is_ddp = name == "codec" and workload(config, description).strategy == "ddp"
+            own = _of_ddp(codec, config, description) if is_ddp else _without_effect(name, codec)
             findings += own or _of_model(name, codec, config, description)
     return findings
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from scalebook.training.base.errors import ConfigError, Problem
 from scalebook.training.base.node_rank import NODES, NodeRank, node_rank
-from scalebook.training.experiments.classes import mapping, read_class
+from scalebook.training.experiments.classes import ENGINE_STRATEGIES, mapping, read_class
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.fields import quoted_value
 
@@ -15,7 +15,7 @@ def place_of(config: Mapping[str, Any], environment: Mapping[str, str], descript
     trainer = mapping(config.get("trainer"))
     strategy = read_class(trainer.get("strategy"))
     info = strategy.info("strategies", description)
-    own = mapping(strategy.args).get("workers") if info is not None and info.name == "AsyncPS" else None
+    own = mapping(strategy.args).get("workers") if info is not None and info.name in ENGINE_STRATEGIES else None
     devices = own if isinstance(own, int) else trainer.get("devices")
     number = devices if isinstance(devices, int) and devices > 0 else None
     rank = node_rank(environment, nodes_of(trainer), number)
@@ -42,7 +42,7 @@ def over_nodes(config: Mapping[str, Any], nodes: int) -> dict[str, Any]:
 
 
 def on_gpus(config: Mapping[str, Any], gpus: int) -> dict[str, Any]:
-    """The same run of AsyncPS, whose workers share `gpus` GPUs."""
+    """The same run of AsyncPS or Peers, whose workers share `gpus` GPUs."""
     trainer = mapping(config.get("trainer"))
     strategy = read_class(trainer.get("strategy"))
     args = {**mapping(strategy.args)}

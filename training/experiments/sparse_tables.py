@@ -17,7 +17,7 @@ from scalebook.training.engine.rules.table_conflicts import (
     unfit_for_dense,
     unfit_for_rows,
 )
-from scalebook.training.experiments.classes import mapping, read_class
+from scalebook.training.experiments.classes import ENGINE_STRATEGIES, mapping, read_class
 from scalebook.training.experiments.codec_problems import codecs_of
 from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.description import Description
@@ -73,7 +73,7 @@ def inspect_model(config: Mapping[str, Any], description: Description) -> bool:
 
 def _is_server(config: Mapping[str, Any], description: Description) -> bool:
     info = read_class(mapping(config.get("trainer")).get("strategy")).info("strategies", description)
-    return info is not None and info.name == "AsyncPS"
+    return info is not None and info.name in ENGINE_STRATEGIES
 
 
 def _forbidden(config: Mapping[str, Any], description: Description) -> list[Contradiction]:
@@ -82,6 +82,8 @@ def _forbidden(config: Mapping[str, Any], description: Description) -> list[Cont
     args, info = mapping(strategy.args), strategy.info("strategies", description)
     local, damping = (choice(name, args, info) for name in ("local", "damping"))
     facts = (local.info.local if local else None) or LocalFacts("none")
+    if choice("exchange", args, info) is not None:
+        return settings_beside_tables("peers", {}, keeps_squares=False)
     adaptive = damping is not None and damping.settings().get("adaptive") is True
     codes = {name: codec.name for name, codec in codecs_of(config, description).items() if codec.codes}
     return settings_beside_tables(local.word if local and (facts.steps or facts.sums) else None, codes, adaptive)

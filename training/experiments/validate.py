@@ -9,10 +9,15 @@ from scalebook.training.base.errors import ConfigError, Problem
 from scalebook.training.base.files.yaml import TOP_KEYS
 from scalebook.training.engine.rules.clock_settings import read_clock
 from scalebook.training.engine.rules.contradictions import ARGUMENTS, FAR, CheckedSettings, contradictions, nobody_left
+from scalebook.training.engine.rules.exchanges import EXCHANGES
 from scalebook.training.engine.rules.facts import DampingFacts, LocalFacts, RuleFacts
+from scalebook.training.engine.rules.peering import ONE_MACHINE, Peering
 from scalebook.training.engine.rules.run_limits import misfit, read_limits, read_range
+from scalebook.training.engine.rules.topologies import TOPOLOGIES, Complete
+from scalebook.training.engine.rules.update_rules import Async
 from scalebook.training.experiments import codec_problems, logged_metrics, sparse_tables, validations
 from scalebook.training.experiments.classes import GROUP_OF_KEY, few_strangers, mapping, read_class, suggestion, within
+from scalebook.training.experiments.codec_problems import codec_of
 from scalebook.training.experiments.confinement import checkpoint_problems, class_problems, path_problems
 from scalebook.training.experiments.data_paths import data_path_problems
 from scalebook.training.experiments.description import ClassInfo, Description, Field, Group
@@ -77,7 +82,8 @@ def validate(
             names = sorted(info.name for info in getattr(description, group))
             problems.append(Problem(key, "is missing", f"Name a {WORDS[key]}: {', '.join(names)}."))
     problems += checkpoint_problems(config)
-    problems += async_problems(config, description) + codec_problems.problems(config, description)
+    problems += async_problems(config, description) + peer_problems(config, description)
+    problems += codec_problems.problems(config, description)
     problems += sparse_tables.problems(config, description) + rate_problems(config, description)
     problems += validations.problems(config, description)
     problems += logged_metrics.monitor_problems(config, description)
@@ -303,6 +309,34 @@ def async_problems(config: Mapping[str, Any], description: Description) -> list[
     return findings
 
 
+def peer_problems(config: Mapping[str, Any], description: Description) -> list[Problem]:
+    """Errors of a config whose strategy is Peers, as the engine says them when it starts; none for others."""
+    strategy = read_class(mapping(config.get("trainer")).get("strategy"))
+    info = strategy.info("strategies", description)
+    if info is None or info.name != "Peers":
+        return []
+    args = {**{field.name: field.default for field in info.fields}, **mapping(strategy.args)}
+    trainer, workers = mapping(config.get("trainer")), workload(config, description).workers
+    findings = _async_refused(trainer, workers)
+    if nodes_of(trainer) > 1:
+        findings.append(_async_error(*ONE_MACHINE))
+    if (args.get("clock") is not None) != simulates(args):
+        settings = CheckedSettings(RuleFacts(), DampingFacts(), str(args.get("host")), False, args["clock"] is not None)
+        findings += [_async_error(*contradiction) for contradiction in contradictions(settings)]
+    if args.get("clock") is not None:
+        findings += _said_by(lambda: read_clock(args["clock"], workers).check_without_servers())
+    if args.get("limits") is not None:
+        findings += _said_by(read_limits, args["limits"])
+    exchange, topology = choice("exchange", args, info), choice("topology", args, info)
+    if exchange is not None and exchange.word in EXCHANGES:
+        graph = TOPOLOGIES.get(topology.word, Complete) if topology else Complete  # one's own is checked at the start
+        numbers: dict[str, Any] = {name: args.get(name) for name in ("mixing", "every", "global_every")}
+        codec = codec_of("codec", args, info)
+        made = EXCHANGES[exchange.word](**exchange.args)
+        findings += _said_by(lambda: Peering(made, graph(), codec, **numbers).check(Async(), workers))
+    return findings
+
+
 def _contradictions(
     args: Mapping[str, Any],
     rule: RuleFacts,
@@ -362,8 +396,8 @@ def _async_refused(trainer: Mapping[str, Any], workers: int) -> list[Problem]:
         refusals.append(
             Problem(
                 "trainer.sync_batchnorm",
-                "needs a common batch of all workers, which AsyncPS does not have",
-                "Write false, or use ddp. AsyncPS's argument buffers says how workers share running statistics.",
+                "needs a common batch of all workers, which there is not",
+                "Write false, or use ddp. The strategy's argument buffers says how workers share running statistics.",
             )
         )
     return refusals

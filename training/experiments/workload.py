@@ -4,18 +4,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from scalebook.training.experiments.classes import ChosenClass, choose_class, in_words, mapping, read_class
+from scalebook.training.engine.rules.exchanges import EXCHANGES, Exchange
+from scalebook.training.experiments.classes import (
+    ENGINE_STRATEGIES,
+    ChosenClass,
+    choose_class,
+    in_words,
+    mapping,
+    read_class,
+)
 from scalebook.training.experiments.completion import to_read
 from scalebook.training.experiments.description import ClassInfo, Description, Group
 from scalebook.training.experiments.lr_scaling import rate_scaling
 from scalebook.training.experiments.num_nodes import nodes_of
 from scalebook.training.tracking import names
 
-STRATEGY_NAMES: Final = {"single": "one process", "ddp": "DDP", "AsyncPS": "parameter server"}
+STRATEGY_NAMES: Final = {"single": "one process", "ddp": "DDP", "AsyncPS": "parameter server", "Peers": "peers"}
 """Names of strategies for people; a config names a strategy by its class."""
 SYNCHRONOUS: Final = ("single", "ddp")
 VIRTUAL: Final = "virtual"
-"""The parameter server's host with which one process simulates all workers."""
+"""The host with which one process simulates all workers."""
 
 
 def strategy_words(name: str, rule: str | None, workers: int | str | None = None, simulated: bool = False) -> str:
@@ -34,10 +42,10 @@ class Workload:
     """
 
     strategy: str
-    """`single`, `ddp`, `AsyncPS`, or the name of another class."""
+    """`single`, `ddp`, `AsyncPS`, `Peers`, or the name of another class."""
     rule: str | None
     """Rule and modifiers in words: `bounded, bound 3`; `async, inverse damping, warm-up 100`. Of DDP how gradients
-    travel, where not as they are: `gradients topk 0.01`."""
+    travel, where not as they are: `gradients topk 0.01`. Of peers the exchange and the topology: `D-PSGD on ring`."""
     workers: int
     nodes: int
     """Nodes, each with as many of the workers."""
@@ -117,25 +125,30 @@ def workload(config: Mapping[str, Any], description: Description) -> Workload:
     devices = _count(trainer.get("devices")) or 1
     nodes = 1 if name == "single" else nodes_of(trainer)
     workers = 1 if name == "single" else (_count(args.get("workers")) or devices) * nodes
-    simulated = name == "AsyncPS" and simulates(args)
+    simulated = name in ENGINE_STRATEGIES and simulates(args)
     rule = choice("rule", args, info)
     gradients, computed = (workers, workers) if name in SYNCHRONOUS else _gradients(rule, workers)
+    exchange = _exchange(args, info)
+    if exchange is not None and exchange.waits:
+        gradients = computed = workers
     batch = _count(_argument(done, "data", "data", "batch_size", description))
     accumulate = _count(trainer.get("accumulate_grad_batches")) or 1
     local = choice("local", args, info)
     processes = 1 if simulated else max(1, workers // nodes)
-    steps = local is not None and local.info.local is not None and local.info.local.steps
-    effective = batch and batch * accumulate * gradients * (_between_pushes(local) if local else 1)
+    steps = exchange is not None or (local is not None and local.info.local is not None and local.info.local.steps)
+    effective = batch and batch * accumulate * gradients * (
+        _between_pushes(local.settings() if local else args) if local or exchange else 1
+    )
     averaged = batch and batch * accumulate * (1 if steps else gradients)
     rate = _learning_rate(done, description)
     return Workload(
         strategy=name,
-        rule=_rule_words(rule, args, info) if rule else _codec_words("codec", "gradients", args, info) or None,
+        rule=_rule_words(rule, args, info) if rule else _peer_words(exchange, args, info),
         workers=workers,
         nodes=nodes,
         least=_count(mapping(args.get("workers")).get("min")),
         processes=processes,
-        devices=min(devices, processes) if name == "AsyncPS" else processes,
+        devices=min(devices, processes) if name in ENGINE_STRATEGIES else processes,
         gpu_share=_share(done.get("gpu_share")),
         threads=_count(done.get("threads")) or 1,
         batch_per_worker=batch,
@@ -153,7 +166,7 @@ def workload(config: Mapping[str, Any], description: Description) -> Workload:
 
 
 def simulates(args: Mapping[str, Any]) -> bool:
-    """Whether one process has all workers, by these arguments of a parameter server."""
+    """Whether one process has all workers, by these arguments of a strategy."""
     return bool(args.get("host") == VIRTUAL)
 
 
@@ -165,9 +178,14 @@ def choice(name: str, args: Mapping[str, Any], info: ClassInfo | None) -> Chosen
     return choose_class(args.get(name, field.default), field) if field else None
 
 
-def _between_pushes(local: ChosenClass) -> int:
-    """Gradients of a worker for each of its pushes: as many as it may be."""
-    settings = local.settings()
+def _exchange(args: Mapping[str, Any], info: ClassInfo | None) -> type[Exchange] | None:
+    """What peers do; None for workers that are none."""
+    chosen = choice("exchange", args, info)
+    return None if chosen is None else EXCHANGES.get(chosen.word)
+
+
+def _between_pushes(settings: Mapping[str, Any]) -> int:
+    """Gradients of a worker for each of its pushes, as many as it may be; of a peer for each of its exchanges."""
     return next((count for name in ("every", "most", "n_push") if (count := _count(settings.get(name)))), 1)
 
 
@@ -185,6 +203,22 @@ def _rule_words(rule: ChosenClass, args: Mapping[str, Any], info: ClassInfo | No
     parts = [in_words(rule), in_words(local) if local else "", in_words(damping) if damping else ""]
     parts.append(_codec_words("push_codec", "pushes", args, info))
     parts += [_codec_words("pull_codec", "pulls", args, info), f"warm-up {warmup}" if warmup else ""]
+    return ", ".join(part for part in parts if part)
+
+
+def _peer_words(exchange: type[Exchange] | None, args: Mapping[str, Any], info: ClassInfo | None) -> str | None:
+    """`D-PSGD on ring, codec int8`; of DDP its codec; None for what has nothing to tell."""
+    if exchange is None:
+        return _codec_words("codec", "gradients", args, info) or None
+    parts = [exchange.words]
+    if (topology := choice("topology", args, info)) is not None:
+        parts[0] += f" on {in_words(topology)}"
+    if (chosen := choice("exchange", args, info)) is not None:
+        parts += [str(value).replace("_", " ") for value in chosen.non_defaults().values()]
+    parts.append(_codec_words("codec", "codec", args, info))
+    for name in ("mixing", "every", "global_every"):
+        if (value := args.get(name)) not in (None, 0, 1):
+            parts.append(f"{name.replace('_', ' ')} {value}")
     return ", ".join(part for part in parts if part)
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from scalebook.training.base.errors import ConfigError, Problem
 from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.classes import ENGINE_STRATEGIES
 from scalebook.training.experiments.workload import STRATEGY_NAMES, Workload
 from scalebook.training.jobs.devices import NodeDevices
 from scalebook.training.jobs.executors import configured_executor
@@ -32,7 +33,7 @@ def gpu_problems(load: Workload, machines: Sequence[NodeDevices]) -> list[Proble
     """Errors: the run asks for a GPU and there is none, or its workers cannot share GPUs and there are too few."""
     if load.accelerator != "cpu" and machines and not any(machine.gpus for machine in machines):
         return [] if load.accelerator == "auto" else [_none(machines)]
-    shares = load.strategy == "AsyncPS" and load.least is None
+    shares = load.strategy in ENGINE_STRATEGIES and load.least is None
     if shares or not computes_on_gpus(load, machines):
         return []
     request = placed(
@@ -48,7 +49,7 @@ def gpu_problems(load: Workload, machines: Sequence[NodeDevices]) -> list[Proble
     name = STRATEGY_NAMES.get(load.strategy, load.strategy)
     where = "no node has more than" if any(machine.name for machine in machines) else "this machine has"
     why = f"is {request.workers}, and each worker of {name} needs a GPU of its own: {where} {most}"
-    other = "" if load.strategy == "AsyncPS" else ", or the strategy AsyncPS, whose workers share them"
+    other = "" if load.strategy in ENGINE_STRATEGIES else ", or the strategy AsyncPS, whose workers share them"
     return [Problem("trainer.devices", why, f"Write {most}, or trainer.accelerator: cpu{other}.")]
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 from typing_extensions import override
 
 from scalebook.training.engine.coordination.measures import (
+    Consensus,
     Counts,
     MovedBytes,
     PushMeasures,
@@ -69,6 +70,10 @@ class RunFigures:
             float(sum(worker.pushed_bytes for worker in times)), float(sum(worker.pulled_bytes for worker in times))
         )
 
+    def consensus(self) -> Consensus | None:
+        """How far peers were apart when their mean was taken last; None without peers."""
+        return None
+
     def buffers_apart(self) -> float | None:
         """How far the workers' buffers are from their mean, as this worker sees them, relative to the mean's norm; None
         if training changes no buffers."""
@@ -119,6 +124,10 @@ class MonitorFigures(RunFigures):
     @override
     def timings(self) -> Timings:
         return self._figures.timings()
+
+    @override
+    def consensus(self) -> Consensus | None:
+        return self._figures.consensus()
 
 
 class TrainingFigures(MonitorFigures):

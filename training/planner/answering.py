@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Final
 
 from scalebook.training.engine.rules.clock_settings import ClockSettings, Distribution, Link
-from scalebook.training.engine.rules.local_steps import Downpour, Local, LocalSGD, NoLocalSteps
+from scalebook.training.engine.rules.local_steps import Communication, Downpour, LocalSGD, NoLocalSteps
 from scalebook.training.engine.rules.settings import HostName, Settings
 from scalebook.training.engine.rules.update_rules import Async, Rule, Sync
 from scalebook.training.planner.all_reduce import AllReduce
@@ -45,7 +45,7 @@ class Setting:
     shards: int
     network: str
     seed: int
-    local: Local = field(default_factory=NoLocalSteps)
+    local: Communication = field(default_factory=NoLocalSteps)
     overlap: bool = False
     written: Settings = field(default_factory=Settings)
     coded: bool = False

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from scalebook.training.engine.rules.clock_settings import ClockSettings, Distribution, Seconds
-from scalebook.training.engine.rules.local_steps import Local
+from scalebook.training.engine.rules.local_steps import Communication
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, Sync
 from scalebook.training.planner.all_reduce import largest
 from scalebook.training.planner.answer import Point
@@ -57,7 +57,7 @@ def saturates(workers: int, rule: Rule, clock: ClockSettings, push_bytes: float,
     return bound * most >= SATURATED
 
 
-def most_gradients(local: Local, clock: ClockSettings, push_bytes: float, pull_bytes: float) -> float:
+def most_gradients(local: Communication, clock: ClockSettings, push_bytes: float, pull_bytes: float) -> float:
     """Gradients a second that the busiest of all shared resources allows, whatever else there is."""
     server_s, in_s, out_s = _services(clock, push_bytes, pull_bytes)
     needs_s = max(max(server_s, in_s) / local.every, out_s / (local.n_fetch if local.sums else local.every))

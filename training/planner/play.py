@@ -18,7 +18,7 @@ from scalebook.training.engine.coordination.run import SharedRun
 from scalebook.training.engine.memory.region import COMMUNICATE, COMPUTE, ROW, WAIT
 from scalebook.training.engine.rules.clock_settings import ClockSettings, Distribution
 from scalebook.training.engine.rules.damping import Damping, NoDamping
-from scalebook.training.engine.rules.local_steps import Local, NoLocalSteps
+from scalebook.training.engine.rules.local_steps import Communication, NoLocalSteps
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.rules.update_rules import Async, Rule, Sync
 from scalebook.training.engine.sim import Line, SimulatedClock, SimulatedWorkers, Watch
@@ -240,7 +240,7 @@ def play(
     seed: int = 0,
     cores: int | None = None,
     gradients: int | None = None,
-    local: Local | None = None,
+    local: Communication | None = None,
     overlap: bool = False,
     damping: Damping | None = None,
 ) -> Point:
@@ -307,7 +307,7 @@ def play(
     return _KNOWN[key]
 
 
-def _enough(workers: int, rule: Rule, local: Local) -> int:
+def _enough(workers: int, rule: Rule, local: Communication) -> int:
     """Gradients after which updates/s are known within some 1 %."""
     some = MANY if rule.waits else min(MANY, max(LEAST, EACH * workers))
     many = LEAST if rule.synchronous else some
@@ -316,7 +316,7 @@ def _enough(workers: int, rule: Rule, local: Local) -> int:
     return max(many * min(every, ALWAYS), always * workers * every)
 
 
-def _before(counted: int, workers: int, rule: Rule, local: Local) -> int:
+def _before(counted: int, workers: int, rule: Rule, local: Communication) -> int:
     """Gradients that do not count, since all workers begin at the same moment; where they do so in each round, few."""
     some = int(WARM_UP * counted)
     return min(some, FIRST_ROUNDS * workers * local.every) if rule.synchronous else some

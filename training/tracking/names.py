@@ -95,8 +95,19 @@ DROPPED: Final = "ps/dropped"
 DUPLICATES: Final = "ps/duplicates"
 """Pushes that arrived a second time so far; they are not applied again. Unit: pushes."""
 
-TOLD: Final = frozenset({STALENESS_MEAN})
-"""Recorded even if 0 throughout the run, which is information; other metrics of `perf/` and `ps/` are not."""
+# Runs of peers
+PEERS_APART: Final = "peers/consensus_distance"
+"""How far peers are from their mean when that is validated: the root of the mean of ||x_i - mean||^2. Unit: the
+parameters' own."""
+PEERS_APART_RELATIVE: Final = "peers/consensus_relative"
+"""The consensus distance in parts of the norm of the mean. Unit: 1."""
+PEER_WEIGHT: Final = "peers/smallest_weight"
+"""The smallest push-sum weight of a peer, with the exchanges `sgp` and `gossip`; not where all weigh 1. Unit: 1."""
+BUSIEST_PEER: Final = "peers/busiest_bytes_per_update"
+"""Bytes that the busiest peer has sent for an update. Unit: bytes."""
+
+TOLD: Final = frozenset({STALENESS_MEAN, PEERS_APART})
+"""Recorded even if 0 throughout the run, which is information; other measurements of a run are not."""
 FOLLOWS: Final[Mapping[str, str]] = {
     UPDATES_PER_SECOND: SAMPLES_PER_SECOND,
     PULLED_PER_UPDATE: PUSHED_PER_UPDATE,
@@ -137,7 +148,7 @@ SYSTEM: Final = "system/"
 """What MLflow's system metrics begin with: what a run takes of its machine. Their step is the number of the sample."""
 BEST: Final = "best/"
 """Prefix of best values; only metrics that a run logged while validating have them."""
-MEASURED: Final = ("perf/", "ps/", PEAK_MEMORY_MB)
+MEASURED: Final = ("perf/", "ps/", "peers/", PEAK_MEMORY_MB)
 """Prefixes of metrics that measure the run itself."""
 ONCE: Final = (BEST, "final/")
 """Prefixes of metrics of a whole run."""
@@ -181,7 +192,7 @@ NO_RULE: Final = "none"
 UNKNOWN: Final = "unknown"
 """A parameter that its config does not say, as MLflow's charts call it."""
 PARAMETERS: Final[Mapping[str, str]] = {
-    "strategy": "`single`, `ddp`, `AsyncPS`, or the name of another class.",
+    "strategy": "`single`, `ddp`, `AsyncPS`, `Peers`, or the name of another class.",
     "rule": "Rule and modifiers in words; `none` for strategies without a rule.",
     "workers": "Number of workers, on all nodes together.",
     "batch_per_worker": "Batch size of one worker, samples; `unknown` if the data set has none.",
@@ -212,7 +223,7 @@ TAG_CAUSE: Final = "scalebook.cause"
 TAG_ADVICE: Final = "scalebook.advice"
 """What to do about the failure."""
 TAG_STRATEGY: Final = "scalebook.strategy"
-"""`single`, `ddp`, `AsyncPS`, or the name of another class."""
+"""`single`, `ddp`, `AsyncPS`, `Peers`, or the name of another class."""
 TAG_RULE: Final = "scalebook.rule"
 """Rule and modifiers in words; under DDP how gradients travel if a codec is used."""
 TAG_WORKERS: Final = "scalebook.workers"

@@ -19,6 +19,15 @@ class Counts(NamedTuple):
     samples: int
 
 
+class Consensus(NamedTuple):
+    """How far peers were from their mean when it was taken last: the root of the mean of ||x_i - mean||^2, and that in
+    parts of ||mean||. `weight`: the smallest push-sum weight of a peer."""
+
+    distance: float
+    relative: float
+    weight: float
+
+
 class MovedBytes(NamedTuple):
     """Bytes of all workers: gradients pushed, and parameters (or averages) pulled. NaN: not measured."""
 

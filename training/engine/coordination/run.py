@@ -10,6 +10,7 @@ import torch
 
 from scalebook.training.engine.coordination.admission import mark_dead
 from scalebook.training.engine.coordination.measures import (
+    Consensus,
     Counts,
     PushMeasures,
     StalenessHistogram,
@@ -181,6 +182,11 @@ class SharedRun:
             flat = torch.tensor(counters.shards[0].meters.tolist(), dtype=torch.int64)
             total += flat.view(self.control.workers, METER)[:, FIRST_BIN:]
         return StalenessHistogram(total)
+
+    def consensus(self) -> Consensus | None:
+        """Of the first optimizer's peers; None before their mean was taken, and without peers."""
+        peers = self.control.sections[0].peers
+        return Consensus(*peers.spread[:3]) if peers is not None and peers.spread[2] else None
 
     def timings(self) -> Timings:
         """Measured durations; empty for a virtual run."""

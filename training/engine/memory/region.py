@@ -246,6 +246,8 @@ class PeerCounters:
     `mail[2 * w + b]`: the weight in a buffer of its mailbox; `mail_current[w]`: which of the two counts;
     `mail_count[w]`: messages in it.
 
+    `spread`: as in `Consensus`, of when the mean was taken last; a weight of 0: not yet.
+
     `memberships[0]`: how many there have been. `first[e]` and `members[e * workers + w]`: who takes part from which
     round on, in place e of EPOCHS. They change under the run's admission lock. `locks`: one for each peer.
     """
@@ -263,6 +265,7 @@ class PeerCounters:
         self.mail = carve.floats(2 * workers)
         self.mail_current = carve.ints(workers)
         self.mail_count = carve.ints(workers)
+        self.spread = carve.floats(4)
         self.memberships = carve.ints(1)
         self.first = carve.ints(EPOCHS)
         self.members = carve.bytes(EPOCHS * workers)
@@ -278,7 +281,7 @@ class PeerCounters:
 
     @staticmethod
     def size(workers: int) -> int:
-        counts = [*[2 * workers] * 3, *[workers] * 7, 1, EPOCHS]
+        counts = [*[2 * workers] * 3, *[workers] * 7, 4, 1, EPOCHS]
         own = sum(-(-8 * count // LINE) * LINE for count in counts)
         return own + -(-EPOCHS * workers // LINE) * LINE + workers * LOCK_BYTES
 

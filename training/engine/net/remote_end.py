@@ -254,6 +254,9 @@ class RemoteEnd:
     def worker_times(self) -> list[WorkerTimes]:
         return [WorkerTimes(*row) for row in self.channel.call("worker_times")]
 
+    def consensus(self) -> None:
+        """None: peers are on one machine."""
+
     def staleness(self) -> StalenessHistogram:
         return StalenessHistogram(torch.tensor(self.channel.call("staleness"), dtype=torch.int64))
 

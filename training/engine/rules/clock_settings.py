@@ -180,6 +180,12 @@ class ClockSettings:
         if not isinstance(self.server_process, bool):
             raise ValueError(f"{key}.server_process: is {self.server_process!r}. Write true or false.")
 
+    def check_without_servers(self, key: str = CLOCK) -> None:
+        """ValueError, naming key and remedy, for what only servers need."""
+        for name in ("server_s", "server_link", "server_process"):
+            if getattr(self, name) not in (0, Link(), False):
+                raise ValueError(f"{key}.{name}: has no effect, since peers have no server. Remove it.")
+
     def _check_deaths(self, workers: int, key: str) -> None:
         until: dict[int, float] = {}
         for death in sorted(self.deaths, key=lambda death_: death_.at_s):

@@ -21,11 +21,8 @@ LocalName = Literal["none", "downpour", "local_sgd", "diloco", "elastic", "signi
 Every = Annotated[int, AtLeast(1, "1 to communicate after every step")]
 
 
-class Local(BySettings, ABC):
-    """When a worker communicates, and what the shards make of its pushes.
-
-    To write one of your own, derive from this class in a module that `scalebook.toml` names.
-    """
+class Communication(BySettings, ABC):
+    """When a worker communicates, and with whom: with shards (`Local`), or with other workers (`Peering`)."""
 
     KEY = f"{ARGUMENTS}.local"
     name: ClassVar[str]
@@ -95,6 +92,13 @@ class Local(BySettings, ABC):
                 f"{self.KEY}: {self!r} lets workers push after different numbers of steps, and with the rule "
                 f"{rule.name} they wait for each other's pushes. Use rule async, or local: local_sgd."
             )
+
+
+class Local(Communication):
+    """When a worker communicates, and what the shards make of its pushes.
+
+    To write one of your own, derive from this class in a module that `scalebook.toml` names.
+    """
 
 
 class NoLocalSteps(Local):

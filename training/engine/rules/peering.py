@@ -1,18 +1,25 @@
 """Workers that exchange parameters with each other instead of with shards: what, with whom, how often. Pure."""
 
 from collections.abc import Callable
+from typing import Final
 
 from typing_extensions import override
 
 from scalebook.training.engine.rules.codecs import Codec, Fp32
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
+from scalebook.training.engine.rules.contradictions import ARGUMENTS, Contradiction
 from scalebook.training.engine.rules.exchanges import Exchange
-from scalebook.training.engine.rules.local_steps import Local
+from scalebook.training.engine.rules.local_steps import Communication
 from scalebook.training.engine.rules.topologies import Topology, graph_of, mixing_weights
 from scalebook.training.engine.rules.update_rules import Rule
 
+ONE_MACHINE: Final = Contradiction(
+    "workers",
+    "are peers, which exchange parameters in the memory of one machine",
+    "Write trainer.num_nodes: 1, or AsyncPS.",
+)
 
-class Peering(Local):
+
+class Peering(Communication):
     """The arguments of the strategy `Peers`. To the engine a peer is a worker with local steps that keeps its own
     parameters.
 

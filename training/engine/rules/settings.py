@@ -9,7 +9,7 @@ from scalebook.training.engine.rules.clock_settings import ClockSettings
 from scalebook.training.engine.rules.codecs import Codec, Fp32
 from scalebook.training.engine.rules.contradictions import ARGUMENTS, CheckedSettings, contradictions
 from scalebook.training.engine.rules.damping import Damping, NoDamping
-from scalebook.training.engine.rules.local_steps import Local, NoLocalSteps
+from scalebook.training.engine.rules.local_steps import Communication, NoLocalSteps
 from scalebook.training.engine.rules.update_rules import Async, Rule
 
 HostName = Literal["inline", "process", "overlap", "virtual"]
@@ -52,7 +52,7 @@ class Settings:
         clock: How long everything takes for virtual workers; None for real ones.
         push_codec: The codec of gradients on their way to the shards.
         pull_codec: The codec of parameters on their way to the workers, whose replicas are the decoded values.
-        local: When a worker communicates, and what the shards make of its local steps.
+        local: When a worker communicates: with the shards, and what these make of its local steps; or with its peers.
     """
 
     rule: Rule = field(default_factory=Async)
@@ -67,7 +67,7 @@ class Settings:
     clock: ClockSettings | None = None
     push_codec: Codec = field(default_factory=Fp32)
     pull_codec: Codec = field(default_factory=Fp32)
-    local: Local = field(default_factory=NoLocalSteps)
+    local: Communication = field(default_factory=NoLocalSteps)
 
     def check(self, workers: int) -> None:
         """ValueError, naming key and remedy, for settings that are out of bounds or contradict each other."""
@@ -78,6 +78,8 @@ class Settings:
         check(type(self), vars(self), ARGUMENTS)
         if self.clock is not None:
             self.clock.check(workers)
+            if self.local.peers:
+                self.clock.check_without_servers()
         for contradiction in contradictions(
             CheckedSettings(
                 self.rule.facts(),

@@ -5,6 +5,7 @@ exchanges: `RoundPeer` in rounds, with its neighbours of a graph (Lian et al. 20
 one other at a time (Lian et al. 2018), `MailPeer` by messages to which nobody answers (Blot et al. 2016).
 """
 
+import math
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -158,19 +159,30 @@ class PeerClient(LocalClient, ABC):
     def mean(self) -> list[Tensor]:
         """The mean of the living peers' parameters, by place; with push-sum, the sum of their values over that of the
         weights. Valid until the next call."""
-        total = [torch.zeros_like(value, dtype=torch.float64) for value in self.room.mean]
-        weights = 0.0
-        for values, weight in self._masses():
-            torch._foreach_add_(total, [value.to(torch.float64) for value in values])
+        total, plain = ([torch.zeros_like(v, dtype=torch.float64) for v in self.room.mean] for _ in range(2))
+        weights, squares, least, count = 0.0, 0.0, math.inf, 0
+        for values, weight, is_peer in self._masses():
+            exact = [value.to(torch.float64) for value in values]
+            torch._foreach_add_(total, exact)
             weights += weight
+            if is_peer:
+                exact = list(torch._foreach_div(exact, weight))
+                torch._foreach_add_(plain, exact)
+                squares += _square(exact)
+                least, count = min(least, weight), count + 1
         torch._foreach_div_(total, weights)
+        size, cross = _square(total), sum(float((m * p).sum()) for m, p in zip(total, plain, strict=True))
+        distance = math.sqrt(max(0.0, squares / count - 2 * cross / count + size))
+        relative = distance / math.sqrt(size) if size else 0.0
+        self.peers.spread[0], self.peers.spread[1], self.peers.spread[2] = distance, relative, least
         torch._foreach_copy_(self.room.mean, total)
         return self.room.mean
 
-    def _masses(self) -> Iterator[tuple[Sequence[Tensor], float]]:
-        """Values times weight, and the weight, of each living peer."""
+    def _masses(self) -> Iterator[tuple[Sequence[Tensor], float, bool]]:
+        """Values times weight, and the weight, of each living peer, and of what is under way between them; and whether
+        it is a peer's."""
         for worker in self._control.living():
-            yield self.newest_of(worker)
+            yield *self.newest_of(worker), True
 
     def newest_of(self, worker: int) -> tuple[Sequence[Tensor], float]:
         """The newest values of a peer times its weight, on the CPU, and the weight."""
@@ -548,9 +560,14 @@ class MailPeer(PeerClient):
         return messages
 
     @override
-    def _masses(self) -> Iterator[tuple[Sequence[Tensor], float]]:
+    def _masses(self) -> Iterator[tuple[Sequence[Tensor], float, bool]]:
         yield from super()._masses()
-        yield from self.room.unopened(self._control.living())
+        yield from ((values, weight, False) for values, weight in self.room.unopened(self._control.living()))
+
+
+def _square(values: Sequence[Tensor]) -> float:
+    """The square of the Euclidean norm of all values together."""
+    return math.fsum(float(value.square().sum()) for value in values)
 
 
 def peer_client(peering: Peering) -> type[RoundPeer] | type[PairPeer] | type[MailPeer]:

@@ -21,6 +21,7 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from scalebook.training.engine.coordination.measures import (
+    Consensus,
     Counts,
     PushMeasures,
     StalenessHistogram,
@@ -253,6 +254,9 @@ class Figures(Protocol):
 
     def pushes(self) -> list[PushMeasures]:
         """What became of the pushes, by worker and shard."""
+
+    def consensus(self) -> Consensus | None:
+        """How far peers were apart when their mean was taken last; None without peers."""
 
     def timings(self) -> Timings:
         """Measured durations of gradients and pushes; empty for a virtual run."""

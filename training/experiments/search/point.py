@@ -227,7 +227,7 @@ def put_workers(config: Mapping[str, Any], workers: int, description: Descriptio
         what = f"{workers} cannot be split over {nodes} nodes"
         raise ConfigError("workers", what, f"Write multiples of {nodes}, or another trainer.num_nodes.")
     workers //= nodes
-    if _is_server(config, description) and place_of_workers(description):
+    if _has_workers(config, description):
         devices = trainer.get("devices")
         if trainer.get("accelerator") == "cpu":
             trainer.pop("devices", None)
@@ -241,14 +241,13 @@ def put_workers(config: Mapping[str, Any], workers: int, description: Descriptio
     return {**config, "trainer": trainer}
 
 
-def place_of_workers(description: Description) -> bool:
-    """Whether the parameter server has an argument for the number of its workers."""
-    info = description.find("strategies", "AsyncPS")
-    return info is not None and any(field.name == "workers" for field in info.fields)
-
-
 def _strategy(config: Mapping[str, Any]) -> Any:
     return mapping(config.get("trainer")).get("strategy")
+
+
+def _has_workers(config: Mapping[str, Any], description: Description) -> bool:
+    info = read_class(_strategy(config)).info("strategies", description)
+    return info is not None and any(field.name == "workers" for field in info.fields)
 
 
 def _is_server(config: Mapping[str, Any], description: Description) -> bool:

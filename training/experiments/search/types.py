@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from scalebook.training.engine.rules.update_rules import RULES
-from scalebook.training.experiments.classes import ALIASES, mapping, read_class
+from scalebook.training.experiments.classes import ALIASES, ENGINE_STRATEGIES, mapping, read_class
 from scalebook.training.experiments.lr_scaling import Rule
 from scalebook.training.experiments.search.space import Dimension
 from scalebook.training.experiments.workload import simulates
@@ -95,4 +95,5 @@ class SearchSpec:
         stays = not any(dimension.name.endswith(("strategy.host", "strategy.class_path", "strategy.init_args.host",
                                                  "trainer.strategy")) for dimension in self.space)  # fmt: skip
         only_rules = not self.has("strategy") or set(self.dimension("strategy").choices) <= set(RULES)
-        return name == "AsyncPS" and simulates(mapping(strategy.args)) and stays and only_rules
+        own = name in ENGINE_STRATEGIES and simulates(mapping(strategy.args))
+        return own and stays and (only_rules if name == "AsyncPS" else not self.has("strategy"))

@@ -17,6 +17,7 @@ from typing_extensions import override
 from scalebook.training.base.failures import ProcessLost
 from scalebook.training.base.node_rank import NodeRank, node_rank
 from scalebook.training.engine.launch import Launch
+from scalebook.training.engine.rules.peering import ONE_MACHINE
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.lightning.arguments import AsyncArguments
 from scalebook.training.lightning.async_ps.node import NodePart, SimulationNode, TrainingNode
@@ -189,7 +190,9 @@ class AsyncRun(AroundFork):
     # --- in the monitor --------------------------------------------------------------------------------------------
 
     def configure(self, nodes: int, on_each: int) -> None:
-        """Set the number of nodes, and of workers on each."""
+        """Set the number of nodes, and of workers on each. ValueError for peers on several."""
+        if nodes > 1 and self._arguments.server.local.peers:
+            raise ONE_MACHINE.error()
         self._nodes, self._on_each = nodes, on_each
         self._place = node_rank(os.environ, nodes, on_each)
 

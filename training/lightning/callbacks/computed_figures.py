@@ -74,6 +74,11 @@ def shares(times: Sequence[WorkerTimes]) -> dict[str, float]:
     return measures.shares(totals)
 
 
+def busiest(times: Sequence[WorkerTimes], updates: int) -> dict[str, float]:
+    """Bytes that the busiest peer has sent for an update."""
+    return {names.BUSIEST_PEER: max(worker.pushed_bytes for worker in times) / updates} if times and updates else {}
+
+
 def staleness(histogram: StalenessHistogram | None) -> dict[str, float]:
     """Mean and 95 % quantile of the staleness of all updates; empty for synchronous runs."""
     if histogram is None or not histogram.total:

@@ -17,6 +17,7 @@ from scalebook.training.lightning.callbacks.computed_figures import (
     STEPS,
     PeakMemory,
     Window,
+    busiest,
     by_worker,
     gradients,
     moved,
@@ -175,6 +176,12 @@ class Measure(Callback):
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Fix the axes of the validation's points, when the parameters to validate are in place."""
         self._pinned = self._axes_now()
+        apart = None if self.measured is None or trainer.sanity_checking else self.measured.consensus()
+        if trainer.is_global_zero and apart is not None:
+            weight = {} if apart.weight == 1 else {names.PEER_WEIGHT: apart.weight}
+            self._record(
+                trainer, {names.PEERS_APART: apart.distance, names.PEERS_APART_RELATIVE: apart.relative, **weight}
+            )
 
     @override
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -334,6 +341,7 @@ class Measure(Callback):
             **({names.REAL_SECONDS: self.real_seconds()} if self.measured.is_simulated else {}),
             names.PEAK_MEMORY_MB: self._memory.peak(trainer.strategy.root_device) / MB,
             **moved(self.measured.moved_bytes(), updates),
+            **({} if self.measured.consensus() is None else busiest(times, updates)),
         }
 
     def _record(self, trainer: Trainer, points: dict[str, float], last: bool = False) -> None:

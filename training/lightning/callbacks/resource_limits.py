@@ -4,7 +4,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from typing_extensions import override
 
-from scalebook.training.lightning import AsyncPS
+from scalebook.training.lightning.async_ps.engine_strategy import EngineStrategy
 
 
 class Threads(Callback):
@@ -35,5 +35,5 @@ class GpuShare(Callback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         strategy = trainer.strategy
         if strategy.root_device.type == "cuda":
-            workers = strategy.num_processes if isinstance(strategy, AsyncPS) else 1
+            workers = strategy.num_processes if isinstance(strategy, EngineStrategy) else 1
             torch.cuda.set_per_process_memory_fraction(self.share / workers, strategy.root_device)

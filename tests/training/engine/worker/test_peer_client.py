@@ -171,8 +171,8 @@ def test_the_complete_graph_is_sync_for_optimizers_that_are_linear_in_the_gradie
     server = on_a_server(4, 30, gradient, start, make)
     far = float((run.mean - server).abs().max())
     assert far < 2e-6 if is_equal else far > 1e-3
-    late = run_peers(Peering(COMBINE, Complete()), 4, 31, gradient, start, make, watches=True)
     if is_equal:
+        late = run_peers(Peering(COMBINE, Complete()), 4, 30, gradient, start, make, watches=True)
         far = float((late.history[-1][1] - server).abs().max())
         assert far > 1e-2, "a step is of one worker's gradient, until it is mixed"
 
