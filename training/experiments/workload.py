@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from scalebook.training.engine.rules.exchanges import EXCHANGES, Exchange
+from scalebook.training.engine.rules.exchanges import EXCHANGES, PeerExchange
 from scalebook.training.experiments.classes import (
     ENGINE_STRATEGIES,
     ChosenClass,
@@ -178,7 +178,7 @@ def choice(name: str, args: Mapping[str, Any], info: ClassInfo | None) -> Chosen
     return choose_class(args.get(name, field.default), field) if field else None
 
 
-def _exchange(args: Mapping[str, Any], info: ClassInfo | None) -> type[Exchange] | None:
+def _exchange(args: Mapping[str, Any], info: ClassInfo | None) -> type[PeerExchange] | None:
     """What peers do; None for workers that are none."""
     chosen = choice("exchange", args, info)
     return None if chosen is None else EXCHANGES.get(chosen.word)
@@ -206,7 +206,7 @@ def _rule_words(rule: ChosenClass, args: Mapping[str, Any], info: ClassInfo | No
     return ", ".join(part for part in parts if part)
 
 
-def _peer_words(exchange: type[Exchange] | None, args: Mapping[str, Any], info: ClassInfo | None) -> str | None:
+def _peer_words(exchange: type[PeerExchange] | None, args: Mapping[str, Any], info: ClassInfo | None) -> str | None:
     """`D-PSGD on ring, codec int8`; of DDP its codec; None for what has nothing to tell."""
     if exchange is None:
         return _codec_words("codec", "gradients", args, info) or None

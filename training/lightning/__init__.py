@@ -6,9 +6,9 @@ Begin with `async_ps/` or `ddp/`; `processes/` starts and watches their workers,
 """
 
 from scalebook.training.lightning.async_ps.async_ps import AsyncPS
+from scalebook.training.lightning.async_ps.peers import Peers
 from scalebook.training.lightning.ddp.ddp import DDP
 from scalebook.training.lightning.package import StrategyRegistry
-from scalebook.training.lightning.peers import Peers
 
 __all__ = ["DDP", "AsyncPS", "Peers", "register"]
 

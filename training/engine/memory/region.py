@@ -239,7 +239,8 @@ class PeerCounters:
     """What the peers of one optimizer share, where workers exchange with each other instead of with shards.
 
     Each peer has two buffers. `tags[2 * w + b]`: the round whose values buffer b of peer w has, NOTHING while it is
-    written; `weights[2 * w + b]`: their push-sum weight. `current[w]`: which of the two has its newest values.
+    written; `weights[2 * w + b]`: their push-sum weight; `sizes[2 * w + b]`: their
+    bytes as they travel. `current[w]`: which of the two has its newest values.
     `published[w]`: the last round that it has published, or, where nobody waits, how often its values have changed.
     `taken[w]`: the last round whose values it has read. `entered[w]`: the first round of its present membership.
     `commits[w]`: the exchange of a pair that w has completed and not yet shown, NOTHING for none.
@@ -257,6 +258,7 @@ class PeerCounters:
     def __init__(self, carve: _Carver, workers: int) -> None:
         self.tags = carve.ints(2 * workers)
         self.weights = carve.floats(2 * workers)
+        self.sizes = carve.ints(2 * workers)
         self.current = carve.ints(workers)
         self.published = carve.ints(workers)
         self.taken = carve.ints(workers)
@@ -281,7 +283,7 @@ class PeerCounters:
 
     @staticmethod
     def size(workers: int) -> int:
-        counts = [*[2 * workers] * 3, *[workers] * 7, 4, 1, EPOCHS]
+        counts = [*[2 * workers] * 4, *[workers] * 7, 4, 1, EPOCHS]
         own = sum(-(-8 * count // LINE) * LINE for count in counts)
         return own + -(-EPOCHS * workers // LINE) * LINE + workers * LOCK_BYTES
 

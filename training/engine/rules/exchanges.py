@@ -10,7 +10,7 @@ ExchangeName = Literal["d_psgd", "ad_psgd", "sgp", "gossip"]
 Order = Literal["adapt_first", "combine_first"]
 
 
-class Exchange(BySettings, ABC):
+class PeerExchange(BySettings, ABC):
     """How peers bring their parameters together."""
 
     KEY = f"{ARGUMENTS}.exchange"
@@ -34,7 +34,7 @@ class Exchange(BySettings, ABC):
         return self.order == "combine_first"
 
 
-class _Rounds(Exchange):
+class _Rounds(PeerExchange):
     waits = True
 
     def __init__(self, order: Order = "adapt_first") -> None:
@@ -58,7 +58,7 @@ class DPsgd(_Rounds):
     words = "D-PSGD"
 
 
-class AdPsgd(Exchange):
+class AdPsgd(PeerExchange):
     """After each gradient a peer and one of its neighbours take the mean of both, then it makes its step; nobody waits
     (AD-PSGD: Lian et al. 2018).
 
@@ -83,7 +83,7 @@ class Sgp(_Rounds):
     push_sum = True
 
 
-class Gossip(Exchange):
+class Gossip(PeerExchange):
     """After a step a peer may send its parameters, and half of its weight, to one neighbour; nobody waits or answers
     (GoSGD: Blot et al. 2016).
 
@@ -99,13 +99,13 @@ class Gossip(Exchange):
         self.probability = probability
 
 
-EXCHANGES: Final[dict[str, type[Exchange]]] = {exchange.name: exchange for exchange in (DPsgd, AdPsgd, Sgp, Gossip)}
+EXCHANGES: Final[dict[str, type[PeerExchange]]] = {exchange.name: exchange for exchange in (DPsgd, AdPsgd, Sgp, Gossip)}
 
 
-def make_exchange(exchange: ExchangeName | Exchange) -> Exchange:
+def make_exchange(exchange: ExchangeName | PeerExchange) -> PeerExchange:
     """The exchange itself, or the one of this name with its defaults."""
-    if isinstance(exchange, Exchange):
+    if isinstance(exchange, PeerExchange):
         return exchange
     if exchange not in EXCHANGES:
-        raise ValueError(f"{Exchange.KEY}: {exchange!r} is unknown. Use one of {', '.join(EXCHANGES)}.")
+        raise ValueError(f"{PeerExchange.KEY}: {exchange!r} is unknown. Use one of {', '.join(EXCHANGES)}.")
     return EXCHANGES[exchange]()

@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from scalebook.training.engine.rules.codecs import Codec, Fp32
 from scalebook.training.engine.rules.contradictions import ARGUMENTS, Contradiction
-from scalebook.training.engine.rules.exchanges import Exchange
+from scalebook.training.engine.rules.exchanges import PeerExchange
 from scalebook.training.engine.rules.local_steps import Communication
 from scalebook.training.engine.rules.topologies import Topology, graph_of, mixing_weights
 from scalebook.training.engine.rules.update_rules import Rule
@@ -33,7 +33,7 @@ class Peering(Communication):
 
     def __init__(
         self,
-        exchange: Exchange,
+        exchange: PeerExchange,
         topology: Topology,
         codec: Codec | None = None,
         mixing: float | None = None,

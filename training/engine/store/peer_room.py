@@ -167,10 +167,6 @@ class PeerRoom:
         reduces = len(members) > 2 and all(len(of) == len(members) - 1 for of in sends.values())
         return RoundGraph(members, dict(sends), {m: tuple(of) for m, of in senders.items()}, weights, reduces)
 
-    def nbytes_of(self, worker: int) -> int:
-        """Bytes of the values that a peer has published, uncompressed."""
-        return sum(value.nbytes for value in self.values(worker, 0))
-
     # --- pairs and mail ----------------------------------------------------------------------------------------------
 
     @contextmanager

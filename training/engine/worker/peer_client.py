@@ -295,7 +295,7 @@ class RoundPeer(PeerClient):
 
     @override
     def _update_steps(self, valid: bool, is_due: bool) -> Steps[int]:
-        shown = [value.clone() for value in self.values] if self.weight != 1.0 and not self._is_early else None
+        before_step = [value.clone() for value in self.values] if self.weight != 1.0 and not self._is_early else None
         self._step(valid)
         if not is_due:
             return 0
@@ -303,7 +303,7 @@ class RoundPeer(PeerClient):
         self.replica.await_gradients()
         self._started_s = self._now()
         if not self._is_early:
-            yield from self._publish_steps(shown)
+            yield from self._publish_steps(before_step)
         if self._graph is not None:
             yield from self._mix_steps(self._graph)
         if not self._claim_update():  # the others' last rounds are updates of the run, too
@@ -316,32 +316,33 @@ class RoundPeer(PeerClient):
         self.room.count_rounds(self._worker)
         return self.host.is_over()
 
-    def _numerators(self, shown: Sequence[Tensor] | None = None) -> list[Tensor]:
-        """Its values times its weight. `shown`: the parameters before a step, which the gradient is of: then only these
-        are multiplied, and the step is added as it is."""
+    def _numerators(self, before_step: Sequence[Tensor] | None = None) -> list[Tensor]:
+        """Its values times its weight. `before_step`: the parameters that the gradient is of: then only these are
+        multiplied, and the step is added as it is."""
         if self.weight == 1.0:
             return self.values
-        if shown is None:
+        if before_step is None:
             return [value * self.weight for value in self.values]
-        return [value + (self.weight - 1.0) * old for value, old in zip(self.values, shown, strict=True)]
+        return [value + (self.weight - 1.0) * old for value, old in zip(self.values, before_step, strict=True)]
 
     @torch.no_grad()
-    def _publish_steps(self, shown: Sequence[Tensor] | None = None) -> Steps[None]:
+    def _publish_steps(self, before_step: Sequence[Tensor] | None = None) -> Steps[None]:
         """Publish the present values as those of the next round."""
         room, worker = self.room, self._worker
         number = max(self._round + 1, self.peers.entered[worker])
         which, receivers = number % 2, self._receivers.get(number % 2)
         what = f"its peers to read round {self.peers.tags[2 * worker + which]}"
         yield from self._wait_steps(lambda: room.is_read(worker, which, receivers), what)
-        values, nbytes = self._encoded(self._numerators(shown))
+        values, nbytes = self._encoded(self._numerators(before_step))
         room.write(worker, which, number, values, self.weight)
+        self.peers.sizes[2 * worker + which] = nbytes
         with room.locked():
             graph = room.graph(number)
             self.peers.published[worker] = number
         self._round, self._which, self._graph = number, which, graph
         self._receivers[which] = graph.receivers.get(worker, ())
         self._control.event.wake()
-        ring = graph.reduces
+        ring = self._reduces(graph)
         for receiver in () if ring else self._receivers[which]:
             room.arrivals[worker, receiver, which] = self._clock.travels(worker, receiver, nbytes)
         count = len(self._receivers[which])
@@ -352,12 +353,17 @@ class RoundPeer(PeerClient):
         """What the others will have of these values, and the bytes that travel to each of them."""
         if self._coder is None:
             return values, self._nbytes
-        known = self.room.values(self._worker, self._which)
-        difference: list[Tensor | None] = [value.cpu() - before for value, before in zip(values, known, strict=True)]
+        published = self.room.values(self._worker, self._which)
+        pairs = zip(values, published, strict=True)
+        difference: list[Tensor | None] = [value.cpu() - before for value, before in pairs]
         frame = self._coder.encode(difference, None, 1 << 62 | self._round << 16 | self._worker).frame
         decoded = self._coder.decode(frame, self._decoded)
-        pairs = zip(known, decoded, strict=True)
-        return [before if more is None else before + more for before, more in pairs], frame.numel()
+        following = zip(published, decoded, strict=True)
+        return [before if more is None else before + more for before, more in following], frame.numel()
+
+    def _reduces(self, graph: RoundGraph) -> bool:
+        """Whether a round is done as a ring all-reduce; frames of a codec have no sum."""
+        return graph.reduces and self._coder is None
 
     @torch.no_grad()
     def _mix_steps(self, graph: RoundGraph) -> Steps[None]:
@@ -370,14 +376,14 @@ class RoundPeer(PeerClient):
         )
         self._graph = None
         present = [other for other in senders if room.has_published(other, number)]
-        if graph.reduces and present:
+        if self._reduces(graph) and present:
             count = len(graph.members)
             around = graph.members[(graph.members.index(worker) + 1) % count]
             nbytes = round(2 * (count - 1) / count * self._nbytes)
             yield from self._clock.arrives(self._clock.travels(worker, around, nbytes, 2 * (count - 1)))
         elif present:
             yield from self._clock.arrives(max(room.arrivals.get((other, worker, which), 0.0) for other in present))
-            self._count_traffic(0, sum(room.nbytes_of(other) for other in present), 0)
+            self._count_traffic(0, sum(self.peers.sizes[2 * other + which] for other in present), 0)
         if self.peers.entered[worker] <= number and is_member(self.peers, worker):
             self._mix(graph.weights[worker], present, which)
         self.peers.taken[worker] = max(number, self.peers.taken[worker])

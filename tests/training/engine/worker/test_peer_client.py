@@ -13,7 +13,7 @@ from torch.optim import SGD, Adam, Optimizer
 from scalebook.training.engine import Settings, SharedRun
 from scalebook.training.engine.rules.clock_settings import ClockSettings, Death, Link
 from scalebook.training.engine.rules.codecs import Bf16, Codec, Int8, Qsgd, RandomK, Sign, TopK
-from scalebook.training.engine.rules.exchanges import AdPsgd, DPsgd, Exchange, Gossip, Sgp
+from scalebook.training.engine.rules.exchanges import AdPsgd, DPsgd, Gossip, PeerExchange, Sgp
 from scalebook.training.engine.rules.peering import Peering
 from scalebook.training.engine.rules.topologies import (
     Complete,
@@ -44,7 +44,7 @@ def scattered(workers: int, size: int, seed: int = 0, dtype: torch.dtype = DOUBL
     return (lambda worker, step, x: -apart[worker] if step == 0 else nothing), apart
 
 
-EXCHANGES: Sequence[tuple[Exchange, Topology]] = [
+EXCHANGES: Sequence[tuple[PeerExchange, Topology]] = [
     (ADAPT, Ring()), (COMBINE, Ring()), (ADAPT, Torus()), (ADAPT, Exponential()), (ADAPT, Complete()),
     (COMBINE, OnePeerExponential()), (Sgp(), OnePeerExponential()), (Sgp(), Exponential()), (AdPsgd(), Ring()),
     (AdPsgd(), Complete()), (Gossip(), Complete()),
@@ -52,7 +52,7 @@ EXCHANGES: Sequence[tuple[Exchange, Topology]] = [
 
 
 @pytest.mark.parametrize(("exchange", "topology"), EXCHANGES, ids=repr)
-def test_mixing_keeps_the_mean(exchange: Exchange, topology: Topology) -> None:
+def test_mixing_keeps_the_mean(exchange: PeerExchange, topology: Topology) -> None:
     gradient, apart = scattered(8, 5)
     run = run_peers(Peering(exchange, topology), 8, 12, gradient, torch.zeros(5, dtype=DOUBLE), watches=True)
     for mean in [*run.means[1:], run.mean]:
@@ -242,7 +242,7 @@ def test_a_slow_peer_slows_rounds_and_nobody_else_where_nobody_waits() -> None:
     clock = ClockSettings(gradient_s=1.0, stragglers={2: 10.0})
     gradient, _ = scattered(4, 5)
 
-    def seconds(exchange: Exchange) -> float:
+    def seconds(exchange: PeerExchange) -> float:
         start = torch.zeros(5, dtype=DOUBLE)
         return run_peers(Peering(exchange, Ring()), 4, 30, gradient, start, clock=clock, max_updates=24).clock.now()
 
@@ -252,7 +252,7 @@ def test_a_slow_peer_slows_rounds_and_nobody_else_where_nobody_waits() -> None:
 
 
 @pytest.mark.parametrize(("exchange", "topology"), EXCHANGES, ids=repr)
-def test_the_others_go_on_when_peers_die_and_come_back(exchange: Exchange, topology: Topology) -> None:
+def test_the_others_go_on_when_peers_die_and_come_back(exchange: PeerExchange, topology: Topology) -> None:
     deaths = [Death(1, 2.5), Death(5, 4.5, back_s=7.25), Death(6, 5.5)]
     clock = ClockSettings(gradient_s=1.0, stragglers={3: 1.5}, deaths=deaths)
     gradient, _ = scattered(8, 5)
@@ -264,7 +264,7 @@ def test_the_others_go_on_when_peers_die_and_come_back(exchange: Exchange, topol
 
 
 @pytest.mark.parametrize(("exchange", "topology"), EXCHANGES, ids=repr)
-def test_the_budget_of_updates_is_met(exchange: Exchange, topology: Topology) -> None:
+def test_the_budget_of_updates_is_met(exchange: PeerExchange, topology: Topology) -> None:
     gradient, _ = scattered(8, 5)
     clock = ClockSettings(gradient_s=1.0, stragglers={3: 2.5})
     run = run_peers(
@@ -277,7 +277,7 @@ def test_the_same_run_again_to_the_last_bit() -> None:
     noise = normal((8, 40, 5), 7)
     clock = ClockSettings(gradient_s=1.0, stragglers={3: 2.5, 4: 0.5}, link=Link(0.01, 4000.0))
 
-    def once(exchange: Exchange) -> PeerRun:
+    def once(exchange: PeerExchange) -> PeerRun:
         torch.manual_seed(3)
         return run_peers(
             Peering(exchange, Complete()), 8, 40, lambda w, step, x: noise[w, step] + x, normal((5,), 9),
@@ -320,7 +320,7 @@ def test_bytes_are_counted_where_they_leave_and_where_they_come_in() -> None:
     gradient, _ = scattered(8, 5)
     start, nbytes = torch.zeros(5, dtype=DOUBLE), 40
 
-    def each(exchange: Exchange, topology: Topology) -> set[tuple[int, int]]:
+    def each(exchange: PeerExchange, topology: Topology) -> set[tuple[int, int]]:
         return set(bytes_of(run_peers(Peering(exchange, topology), 8, 10, gradient, start), nbytes).values())
 
     assert each(ADAPT, Ring()) == {(20 * nbytes, 20 * nbytes)}

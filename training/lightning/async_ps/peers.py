@@ -6,7 +6,7 @@ from scalebook.training.engine.rules.bounds import Above, CountOrNone, NonNegati
 from scalebook.training.engine.rules.clock_settings import ClockSettings
 from scalebook.training.engine.rules.codecs import Codec, CodecName, make_codec
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
-from scalebook.training.engine.rules.exchanges import Exchange, ExchangeName, make_exchange
+from scalebook.training.engine.rules.exchanges import ExchangeName, PeerExchange, make_exchange
 from scalebook.training.engine.rules.local_steps import Every
 from scalebook.training.engine.rules.peering import Peering
 from scalebook.training.engine.rules.run_limits import USUAL, Limits, read_limits
@@ -23,7 +23,7 @@ PeerHost = Literal["inline", "virtual"]
 class Peers(EngineStrategy):
     """Workers have parameters and optimizers of their own, and exchange parameters with each other; there is no server.
 
-    Exchange, topology, codec and `clock` may also be mappings, as a config writes them. An update is a round of all
+    PeerExchange, topology, codec and `clock` may also be mappings, as a config writes them. An update is a round of all
     workers, or under `ad_psgd` and `gossip` one worker's exchange: compare runs by samples and seconds. Learning rate
     schedules count a worker's own steps. Validation and checkpoints use the mean of the living workers' parameters,
     with worker 0's optimizer state; a resumed run starts from them. A worker that joins late takes its neighbours'
@@ -56,7 +56,7 @@ class Peers(EngineStrategy):
     def __init__(
         self,
         workers: CountOrNone = None,
-        exchange: ExchangeName | Exchange = "d_psgd",
+        exchange: ExchangeName | PeerExchange = "d_psgd",
         topology: TopologyName | Topology = "ring",
         codec: CodecName | Codec = "fp32",
         mixing: Annotated[float, Above(0, "null")] | None = None,
@@ -73,7 +73,7 @@ class Peers(EngineStrategy):
                     host=host,
                     clock=read_clock_settings(clock),
                     local=Peering(
-                        make_exchange(read_object(exchange, ExchangeName | Exchange, Exchange.KEY)),
+                        make_exchange(read_object(exchange, ExchangeName | PeerExchange, PeerExchange.KEY)),
                         make_topology(read_object(topology, TopologyName | Topology, Topology.KEY)),
                         codec=make_codec(read_object(codec, CodecName | Codec, CODEC), CODEC),
                         mixing=mixing,
