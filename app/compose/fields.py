@@ -265,12 +265,13 @@ def machine_fields(
     slot: Callable[[str], None],
 ) -> None:
     """Draw the number of nodes and, if `strategy` lets nodes join and leave during training, the fewest workers; write
-    both into the config. Draws nothing for a single process.
+    both into the config. Draws nothing for a single process and for peers.
 
     `key` makes a widget's key from a name, `field` draws the field at a dotted path, `slot` leaves a place for the
     problems of a dotted path.
     """
-    if strategy is not None and strategy.config_value == "auto" and form.get(config, "trainer.num_nodes", 1) == 1:
+    is_on_one = strategy is not None and (strategy.config_value == "auto" or strategy.name == "Peers")
+    if is_on_one and form.get(config, "trainer.num_nodes", 1) == 1:
         return
     left, right = st.columns(2)
     nodes = next((argument for argument in description.trainer if argument.name == "num_nodes"), None)

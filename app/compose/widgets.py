@@ -471,6 +471,10 @@ def batch_sentence(load: Workload) -> str:
     gathered = f", each over {load.accumulate} batches" if load.accumulate > 1 else ""
     if load.workers == 1:
         return f"One process: one batch per update{gathered}."
+    if load.strategy == "Peers":
+        if load.gradients == load.workers:
+            return f"In each update all {load.workers} workers make a step and average with their neighbours{gathered}."
+        return f"In each update one of the {load.workers} workers makes a step and averages with another{gathered}."
     if load.gradients == load.workers:
         return f"Each update averages the gradients of all {load.workers} workers{gathered}."
     if load.computed > load.gradients:
