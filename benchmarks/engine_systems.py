@@ -13,7 +13,10 @@ from benchmarks.engine_ps import parameter_server
 from benchmarks.engine_table import Goal
 from benchmarks.engine_task import Measured, OptimizerName
 from scalebook.training.engine import Settings
+from scalebook.training.engine.rules.exchanges import AdPsgd, DPsgd, Gossip, PeerExchange
 from scalebook.training.engine.rules.local_steps import Downpour
+from scalebook.training.engine.rules.peering import Peering
+from scalebook.training.engine.rules.topologies import Ring
 from scalebook.training.engine.rules.update_rules import Bounded, Softsync, Sync
 
 
@@ -33,6 +36,12 @@ def engine(
     title = f"AsyncPS x {workers}" + (f", {name}" if name else "")
     chosen = Settings(**settings)
     return System(title, lambda seconds: parameter_server(seconds, workers, chosen, optimizer), default)
+
+
+def peers(name: str, exchange: PeerExchange, default: bool = True) -> System:
+    """A row of two peers, which have no server."""
+    chosen = Settings(local=Peering(exchange, Ring()))
+    return System(f"Peers x 2, {name}", lambda seconds: parameter_server(seconds, 2, chosen), default)
 
 
 def traced(seconds: float) -> Measured:
@@ -70,6 +79,10 @@ ENGINE: Final = [
     engine("process, sync", host="process", rule=Sync()),
     engine("drift", drift=True),
     System("AsyncPS x 2, trace", traced, default=False),
+    peers("ad_psgd", AdPsgd()),
+    peers("d_psgd", DPsgd()),
+    peers("d_psgd, combine_first", DPsgd("combine_first"), default=False),
+    peers("gossip", Gossip(), default=False),
 ]
 OPTIMIZERS: Final = [
     System("one process, momentum", partial(unconnected, processes=1, optimizer="momentum"), default=False),
@@ -96,6 +109,9 @@ GOALS: Final = [
     Goal("AsyncPS x 2", "two unconnected processes", "updates_per_s", ">= 0.97"),
     Goal("AsyncPS x 2", "two unconnected processes", "cpu_ms"),
     Goal("AsyncPS x 1", "one process", "updates_per_s"),
+    Goal("Peers x 2, ad_psgd", "two unconnected processes", "updates_per_s", ">= 0.95"),
+    Goal("Peers x 2, ad_psgd", "AsyncPS x 2", "updates_per_s"),
+    Goal("Peers x 2, d_psgd", "DDP gloo x 2", "updates_per_s"),
     Goal("AsyncPS x 2", "hogwild x 2", "updates_per_s"),
     Goal("hogwild x 2", "two unconnected processes", "updates_per_s"),
     Goal("AsyncPS x 2", "DDP gloo x 2", "updates_per_s"),

@@ -70,18 +70,18 @@ class Peering(Communication):
         key = f"{ARGUMENTS}.codec"
         if self.codec.codes and not mixes:
             raise ValueError(
-                f"{key}: {self.codec.name} carries the difference to what the receivers have, which peers know only under "
-                "d_psgd. Write fp32, or exchange: d_psgd."
+                f"{key}: {self.codec.name} carries the difference to what the receivers have, which peers know "
+                "only under d_psgd. Write fp32, or exchange: d_psgd."
             )
         if self.codec.codes and self.topology.period(workers) > 1:
             raise ValueError(
-                f"{key}: {self.codec.name} carries the difference to what the receivers have, and in {self.topology.name} "
-                "these change from round to round. Write fp32, or topology: exponential."
+                f"{key}: {self.codec.name} carries the difference to what the receivers have, and in "
+                f"{self.topology.name} these change from round to round. Write fp32, or topology: exponential."
             )
         if self.codec.codes and self.global_every:
             raise ValueError(
-                f"{key}: {self.codec.name} carries the difference to what neighbours have, and with global_every others "
-                "receive too. Write fp32, or global_every: 0."
+                f"{key}: {self.codec.name} carries the difference to what neighbours have, and with global_every "
+                "others receive too. Write fp32, or global_every: 0."
             )
         key = f"{ARGUMENTS}.mixing"
         if self.codec.omits and self.mixing is None:
