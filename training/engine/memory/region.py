@@ -243,7 +243,8 @@ class PeerCounters:
     bytes as they travel. `current[w]`: which of the two has its newest values.
     `published[w]`: the last round that it has published, or, where nobody waits, how often its values have changed.
     `taken[w]`: the last round whose values it has read. `entered[w]`: the first round of its present membership.
-    `commits[w]`: the exchange of a pair that w has completed and not yet shown, NOTHING for none.
+    Of pairs, which have three buffers each: `held[w]`: the one that w computes with; `owner[w]`: who has its lock, or
+    had it last; `broken[w]`: 1 if w died while it wrote its own values.
     `mail[2 * w + b]`: the weight in a buffer of its mailbox; `mail_current[w]`: which of the two counts;
     `mail_count[w]`: messages in it.
 
@@ -263,7 +264,9 @@ class PeerCounters:
         self.published = carve.ints(workers)
         self.taken = carve.ints(workers)
         self.entered = carve.ints(workers)
-        self.commits = carve.ints(workers)
+        self.held = carve.ints(workers)
+        self.owner = carve.ints(workers)
+        self.broken = carve.ints(workers)
         self.mail = carve.floats(2 * workers)
         self.mail_current = carve.ints(workers)
         self.mail_count = carve.ints(workers)
@@ -276,14 +279,13 @@ class PeerCounters:
         self.memberships[0] = self.first[0] = 1
         for worker in range(workers):
             self.members[worker] = self.entered[worker] = 1
-            self.commits[worker] = self.NOTHING
             for buffer in (0, 1):
                 self.tags[2 * worker + buffer] = self.NOTHING
                 self.weights[2 * worker + buffer] = 1.0
 
     @staticmethod
     def size(workers: int) -> int:
-        counts = [*[2 * workers] * 4, *[workers] * 7, 4, 1, EPOCHS]
+        counts = [*[2 * workers] * 4, *[workers] * 9, 4, 1, EPOCHS]
         own = sum(-(-8 * count // LINE) * LINE for count in counts)
         return own + -(-EPOCHS * workers // LINE) * LINE + workers * LOCK_BYTES
 

@@ -50,8 +50,13 @@ class Peering(Communication):
 
     @property
     def buffers(self) -> int:  # type: ignore[override]
-        """Two copies of each peer's parameters, and two mailboxes where messages wait in one."""
-        return 2 if self.exchange.waits or self.exchange.pairs else 4
+        """Those of its own, and two mailboxes where messages wait in one."""
+        return self.own_buffers + (0 if self.exchange.waits or self.exchange.pairs else 2)
+
+    @property
+    def own_buffers(self) -> int:
+        """Copies of a peer's own parameters in shared memory: a third where it computes with one of them."""
+        return 3 if self.exchange.pairs else 2
 
     @property
     def effective_mixing(self) -> float:

@@ -70,7 +70,7 @@ class OptimizerPartition:
         self.room: PeerRoom | None = None
         """Where workers exchange with each other, if they do."""
         if isinstance(settings.local, Peering):
-            self.room = PeerRoom(control, counters, self.shards[0], settings.local, deadline_s)
+            self.room = PeerRoom(control, counters, self.shards[0], settings.local, deadline_s, first_shard)
         self.admission = self._admission()
         self.slots = self._slots(memory, row_memory)
         codec = settings.push_codec

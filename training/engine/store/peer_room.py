@@ -1,9 +1,9 @@
-"""The memory in which the peers of one optimizer exchange their parameters: two buffers for each, and a mailbox."""
+"""The memory in which the peers of one optimizer exchange their parameters: buffers for each, and a mailbox."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +14,9 @@ from scalebook.training.engine.memory.region import Control, PartitionCounters, 
 from scalebook.training.engine.rules.peering import Peering
 from scalebook.training.engine.rules.topologies import graph_of, mixing_weights, push_weights
 from scalebook.training.engine.store.shard import Shard
+
+BLOCK: Final = 1 << 15
+"""Numbers that are averaged at a time: 128 kB of each operand."""
 
 
 class RoundGraph(NamedTuple):
@@ -31,17 +34,26 @@ class RoundGraph(NamedTuple):
 class PeerRoom:
     """One process's view of the peers' buffers. Values are lists of tensors, one for each parameter, in order.
 
-    The buffers lie where a shard has versions: buffer 0 is the first version, and later the mean; then come two for
-    each peer, then two for each mailbox.
+    The buffers lie where a shard has versions: buffer 0 is the first version, and later the mean; then come two or
+    three for each peer, then two for each mailbox.
     """
 
     def __init__(
-        self, control: Control, counters: PartitionCounters, shard: Shard, peering: Peering, deadline_s: float
+        self,
+        control: Control,
+        counters: PartitionCounters,
+        shard: Shard,
+        peering: Peering,
+        deadline_s: float,
+        process: int = 0,
     ) -> None:
+        """`process`: a number that no other process has."""
         assert counters.peers is not None, "settings with peers"
         self.control, self.peering, self.deadline_s = control, peering, deadline_s
         self.counters: PeerCounters = counters.peers
-        self._admission, self._shard = counters, shard
+        self._admission, self._shard, self._me = counters, shard, process
+        self._own = peering.own_buffers
+        self._parts: dict[tuple[int, int], list[Tensor]] = {}
         self._lock = HeldLock(control.admission_lock, deadline_s)
         self._graph = lru_cache(maxsize=256)(self._graph_of)
         self.clients: dict[int, Any] = {}
@@ -53,12 +65,12 @@ class PeerRoom:
     # --- buffers -----------------------------------------------------------------------------------------------------
 
     def values(self, worker: int, which: int) -> list[Tensor]:
-        """One of the two buffers of a peer, without a copy."""
-        return self._shard.views[1 + 2 * worker + which]
+        """One of the buffers of a peer, without a copy."""
+        return self._shard.views[1 + self._own * worker + which]
 
     def mail(self, worker: int, which: int) -> list[Tensor]:
         """One of the two buffers of a peer's mailbox."""
-        return self._shard.views[1 + 2 * self.control.workers + 2 * worker + which]
+        return self._shard.views[1 + self._own * self.control.workers + 2 * worker + which]
 
     @property
     def mean(self) -> list[Tensor]:
@@ -171,37 +183,44 @@ class PeerRoom:
 
     @contextmanager
     def holding(self, *workers: int) -> Iterator[None]:
-        """Hold these peers' locks, taken in order of their numbers, so that no two processes wait for each other. What
-        a dead process has decided and not yet shown is shown first."""
+        """Hold these peers' locks, taken in order of their numbers, so that no two processes wait for each other."""
+        counters = self.counters
         with ExitStack() as locks:
             for worker in sorted(set(workers)):
-                lock = self.counters.locks[worker]
-                lock.acquire(self.deadline_s)
+                lock = counters.locks[worker]
+                if lock.acquire(self.deadline_s) and counters.owner[worker] == worker:
+                    counters.broken[worker] = 1  # what others write for it is whole: they write beside its values
                 locks.callback(lock.release)
-            for other, commit in enumerate(self.counters.commits.tolist()):
-                if commit != PeerCounters.NOTHING:
-                    self._show(other, commit, workers)
+                counters.owner[worker] = self._me
             yield
 
-    def commit_pair(self, worker: int, partner: int | None) -> None:
-        """Show the spare buffers of both peers, which hold their new values, as their newest: all or nothing, whenever
-        this process dies. Under `holding` of both."""
-        current, spare = self.counters.current, 1 - self.counters.current[worker]
-        if partner is not None:
-            other = 1 - current[partner]
-            self.counters.commits[worker] = partner << 2 | spare << 1 | other
-            current[worker], current[partner] = spare, other
-            self.counters.published[partner] += 1
-            self.counters.commits[worker] = PeerCounters.NOTHING
-        else:
-            current[worker] = spare
-        self.counters.published[worker] += 1
+    def spare(self, worker: int) -> int:
+        """A buffer of a pair's peer that has neither its newest values nor those that it computes with."""
+        used = self.counters.current[worker], self.counters.held[worker]
+        return next(which for which in range(3) if which not in used)
 
-    def _show(self, worker: int, commit: int, held: Sequence[int]) -> None:
-        partner = commit >> 2
-        if worker in held or partner in held:  # whoever has made it held both, so it is dead
-            self.counters.current[worker], self.counters.current[partner] = commit >> 1 & 1, commit & 1
-            self.counters.commits[worker] = PeerCounters.NOTHING
+    @torch.no_grad()
+    def average(self, worker: int, partner: int) -> int:
+        """Give `worker` the mean of the newest values of both, in their place, and write it into a spare buffer of
+        `partner`, whose number is returned; a part after the other, while it is in the core's cache. Under `holding` of
+        both."""
+        spare = self.spare(partner)
+        mine, theirs = (
+            self._flat(worker, self.counters.current[worker]),
+            self._flat(partner, self.counters.current[partner]),
+        )
+        for own, other, out in zip(mine, theirs, self._flat(partner, spare), strict=True):
+            own.lerp_(other, 0.5)
+            out.copy_(own)
+        return spare
+
+    def _flat(self, worker: int, which: int) -> list[Tensor]:
+        """The values of a buffer in parts of BLOCK numbers."""
+        key = worker, which
+        if key not in self._parts:
+            flat = [value.as_strided((value.numel(),), (1,)) for value in self.values(worker, which)]
+            self._parts[key] = [part for value in flat for part in value.split(BLOCK)]
+        return self._parts[key]
 
     def partners(self, worker: int) -> tuple[int, ...]:
         """Whom a peer may exchange with now: its neighbours in the graph of the present members."""

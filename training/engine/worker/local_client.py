@@ -101,6 +101,11 @@ class LocalReplica(Replica):
             self._aside = []
             self._watch()
 
+    def drop_aside(self) -> bool:
+        """Undo `show` without its own values, which lie elsewhere; whether anything was shown."""
+        has_shown, self._aside = bool(self._aside), []
+        return has_shown
+
     def _base(self, place: int) -> Tensor:
         return self._published(place) if self._pulls is None else self._pulls.known[place]
 

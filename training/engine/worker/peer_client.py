@@ -419,6 +419,9 @@ class PairPeer(PeerClient):
     """Exchanges with one neighbour at a time, to which nobody waits: both get the mean of their parameters at once,
     then it makes its step, with a gradient of what it had read before (AD-PSGD: Lian et al. 2018, algorithm 1).
 
+    On a CPU its parameters are those in shared memory, so that a step copies nothing. It writes its own in place: who
+    dies in the middle takes them along. What others write for it they write beside, and show by one store.
+
     The staleness of an update is how often others have changed its parameters since. On a simulated clock the exchange
     begins with the gradient.
     """
@@ -431,18 +434,21 @@ class PairPeer(PeerClient):
         self._partner: int | None = None
         self._comes_s = 0.0  # when the exchange with the partner can be made
         self._seen = 0  # changes of its parameters that its replica has
+        self._is_in = False
 
     @override
     def _claim_update(self) -> bool:
         return self.room.count_update(self._worker, self._budget)
 
     @override
+    @torch.no_grad()
     def _enter_steps(self) -> Steps[None]:
-        with self.room.holding(self._worker):
-            if self.peers.tags[2 * self._worker] == self.peers.NOTHING or self.is_late:
-                self.is_late = False
-                self.room.write(self._worker, 1 - self.peers.current[self._worker], 0, self.values)
-                self._seen = self.peers.published[self._worker]
+        if not self._is_in:
+            peers, worker = self.peers, self._worker
+            with self.room.holding(worker):
+                torch._foreach_copy_(self.room.values(worker, peers.current[worker]), self.values)
+                peers.broken[worker], peers.taken[worker], self._is_in = 0, 1, True
+                self._take_newest()
         self._choose()
         yield from ()
 
@@ -454,6 +460,20 @@ class PairPeer(PeerClient):
             there = self._clock.travels(self._worker, self._partner, self._nbytes)
             self._comes_s = max(there, self._clock.travels(self._partner, self._worker, self._nbytes))
 
+    @torch.no_grad()
+    def _take_newest(self) -> None:
+        """Compute with the newest of its values from now on. Under its lock."""
+        which = self.peers.current[self._worker]
+        newest = self.room.values(self._worker, which)
+        if self._device.type == "cpu":
+            for parameter, value in zip(self.replica.parameters, newest, strict=True):
+                parameter.data = value
+        else:
+            torch._foreach_copy_(self.values, newest)
+        self.peers.held[self._worker] = which
+        self._seen = self.peers.published[self._worker]
+        self._mine.stepped()
+
     @override
     @torch.no_grad()
     def _update_steps(self, valid: bool, is_due: bool) -> Steps[int]:
@@ -462,22 +482,19 @@ class PairPeer(PeerClient):
         if partner != worker:
             yield from self._clock.arrives(self._comes_s)
         with room.holding(worker, partner):
-            if not is_member(peers, partner):
+            if not is_member(peers, partner) or peers.broken[partner] or not peers.taken[partner]:
                 partner = worker
             staleness = peers.published[worker] - self._seen
+            spare = room.average(worker, partner) if partner != worker else 0
             if staleness or partner != worker:
-                mine = room.values(worker, peers.current[worker])
-                torch._foreach_copy_(self.values, mine)
-            if partner != worker:
-                theirs = room.values(partner, peers.current[partner])
-                torch._foreach_add_(self.values, self._near(theirs))
-                torch._foreach_mul_(self.values, 0.5)
-                torch._foreach_copy_(room.values(partner, 1 - peers.current[partner]), self.values)
+                self._take_newest()
             self._step(valid)
+            if self._device.type != "cpu":
+                torch._foreach_copy_(room.values(worker, peers.current[worker]), self.values)
             self._mine.stepped()
-            torch._foreach_copy_(room.values(worker, 1 - peers.current[worker]), self.values)
-            room.commit_pair(worker, None if partner == worker else partner)
-            self._seen = peers.published[worker]
+            if partner != worker:
+                peers.current[partner] = spare
+                peers.published[partner] += 1
         self._control.event.wake()
         if is_due:
             self._since = 0
@@ -489,18 +506,25 @@ class PairPeer(PeerClient):
     @override
     def newest_of(self, worker: int) -> tuple[Sequence[Tensor], float]:
         with self.room.holding(worker):
-            if self.peers.tags[2 * worker] == self.peers.tags[2 * worker + 1] == self.peers.NOTHING:
-                return self.values, 1.0  # it has not begun, and has the first version as all have
+            if not self.peers.taken[worker] or self.peers.broken[worker]:
+                return self.room.mean, 1.0  # it has not begun, and has the first version as all have; or it is dead
             return [value.clone() for value in self.room.values(worker, self.peers.current[worker])], 1.0
 
     @override
-    def pull(self, moment: str = "between two pulls") -> int:
-        version = super().pull(moment)
-        if self._trains and self.peers.tags[2 * self._worker + self.peers.current[self._worker]] >= 0:
+    def snapshot(self, renew: bool = True) -> tuple[int, dict[str, Any]]:
+        if renew and self._is_in and self._device.type == "cpu":
+            for parameter in self.replica.parameters:
+                parameter.data = parameter.data.clone()  # the mean is written into it
+        return super().snapshot(renew)
+
+    @override
+    def _show_own(self) -> None:
+        if not self._is_in:
+            super()._show_own()
+        elif self._mine.drop_aside():
+            self.state.go_on()
             with self.room.holding(self._worker):
-                self._set_values(self.room.values(self._worker, self.peers.current[self._worker]))
-                self._seen = self.peers.published[self._worker]
-        return version
+                self._take_newest()
 
 
 class MailPeer(PeerClient):
