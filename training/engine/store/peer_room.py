@@ -1,6 +1,6 @@
 """The memory in which the peers of one optimizer exchange their parameters: buffers for each, and a mailbox."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -53,7 +53,7 @@ class PeerRoom:
         self.counters: PeerCounters = counters.peers
         self._admission, self._shard, self._me = counters, shard, process
         self._own = peering.own_buffers
-        self._parts: dict[tuple[int, int], list[Tensor]] = {}
+        self._parts: dict[tuple[int, int], list[list[Tensor]]] = {}
         self._lock = HeldLock(control.admission_lock, deadline_s)
         self._graph = lru_cache(maxsize=256)(self._graph_of)
         self.clients: dict[int, Any] = {}
@@ -200,26 +200,22 @@ class PeerRoom:
         return next(which for which in range(3) if which not in used)
 
     @torch.no_grad()
-    def average(self, worker: int, partner: int) -> int:
+    def average(self, worker: int, partner: int, without: Set[int]) -> int:
         """Give `worker` the mean of the newest values of both, in their place, and write it into a spare buffer of
-        `partner`, whose number is returned; a part after the other, while it is in the core's cache. Under `holding` of
-        both."""
-        spare = self.spare(partner)
-        mine, theirs = (
-            self._flat(worker, self.counters.current[worker]),
-            self._flat(partner, self.counters.current[partner]),
-        )
-        for own, other, out in zip(mine, theirs, self._flat(partner, spare), strict=True):
-            own.lerp_(other, 0.5)
-            out.copy_(own)
+        `partner`, whose number is returned; a part after the other, while it is in the core's cache. Parameters at the
+        places in `without` stay each one's own. Under `holding` of both."""
+        spare, current = self.spare(partner), self.counters.current
+        mine, theirs = self.parts(worker, current[worker]), self.parts(partner, current[partner])
+        for place, (own, other, out) in enumerate(zip(mine, theirs, self.parts(partner, spare), strict=True)):
+            for a, b, c in zip(own, other, out, strict=True):
+                c.copy_(b if place in without else a.lerp_(b, 0.5))
         return spare
 
-    def _flat(self, worker: int, which: int) -> list[Tensor]:
-        """The values of a buffer in parts of BLOCK numbers."""
+    def parts(self, worker: int, which: int) -> list[list[Tensor]]:
+        """The values of a buffer, for each parameter in parts of BLOCK numbers."""
         key = worker, which
         if key not in self._parts:
-            flat = [value.as_strided((value.numel(),), (1,)) for value in self.values(worker, which)]
-            self._parts[key] = [part for value in flat for part in value.split(BLOCK)]
+            self._parts[key] = [blocks(value) for value in self.values(worker, which)]
         return self._parts[key]
 
     def partners(self, worker: int) -> tuple[int, ...]:
@@ -273,3 +269,9 @@ class PeerRoom:
             if weight:
                 yield values, weight
         yield from ((values, weight) for _, receiver, values, weight in self._letters if receiver in workers)
+
+
+def blocks(values: Tensor) -> list[Tensor]:
+    """A dense tensor's numbers as they lie in memory, in parts of BLOCK."""
+    flat = values.as_strided((values.numel(),), (1,))
+    return list(torch.split(flat, BLOCK))

@@ -33,7 +33,7 @@ from scalebook.training.engine.memory.region import (
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.engine.rules.peering import Peering
 from scalebook.training.engine.store.hosts import Host
-from scalebook.training.engine.store.peer_room import RoundGraph
+from scalebook.training.engine.store.peer_room import RoundGraph, blocks
 from scalebook.training.engine.worker.local_client import LocalClient, LocalReplica
 from scalebook.training.engine.worker.worker_end import LocalState, PushResult
 from scalebook.training.engine.worker_clock import Steps, Wait
@@ -57,12 +57,16 @@ class PeerClient(LocalClient, ABC):
         self._budget = control.settings.max_updates
         self._started_s = 0.0
         self._device = replica.parameters[0].device
-        self._nbytes = sum(p.numel() * p.element_size() for p in replica.parameters)
 
     @property
     @override
     def version(self) -> int:
         return int(self.host.section.shards[0].version)
+
+    @property
+    def _nbytes(self) -> int:
+        """Bytes of what it sends: its parameters, but for those that are its own alone."""
+        return sum(p.nbytes for place, p in enumerate(self.replica.parameters) if place not in self.replica.frozen)
 
     @property
     def values(self) -> list[Tensor]:
@@ -355,7 +359,10 @@ class RoundPeer(PeerClient):
             return values, self._nbytes
         published = self.room.values(self._worker, self._which)
         pairs = zip(values, published, strict=True)
-        difference: list[Tensor | None] = [value.cpu() - before for value, before in pairs]
+        difference = [
+            None if place in self.replica.frozen else value.cpu() - before
+            for place, (value, before) in enumerate(pairs)
+        ]
         frame = self._coder.encode(difference, None, 1 << 62 | self._round << 16 | self._worker).frame
         decoded = self._coder.decode(frame, self._decoded)
         following = zip(published, decoded, strict=True)
@@ -391,26 +398,30 @@ class RoundPeer(PeerClient):
         self._control.event.wake()
 
     def _mix(self, shares: Mapping[int, float], present: Sequence[int], which: int) -> None:
+        """Parameters that do not require a gradient stay as they are."""
         room, worker, mixing = self.room, self._worker, self.peering.effective_mixing
-        own, values = self._near(room.values(worker, which)), self.values
+        places = [place for place in range(len(self.names)) if place not in self.replica.frozen]
         before = self.peers.weights[2 * worker + which]
-        after = 1.0
+        parts = [mixing * shares[other] for other in present]
+        own_share, after = -math.fsum(parts), 1.0
         if self.peering.exchange.push_sum:
-            if not self._is_early and before != 1.0:
-                torch._foreach_copy_(values, own)
-            after = shares[worker] * before + sum(
-                shares[other] * self.peers.weights[2 * other + which] for other in present
-            )
+            weights = [shares[other] * self.peers.weights[2 * other + which] for other in present]
+            after = shares[worker] * before + math.fsum(weights)
             own_share = shares[worker] - (1.0 / before if self._is_early else 1.0)
-        else:
-            own_share = -mixing * sum(shares[other] for other in present)
         if not present and own_share == 0.0:
             return
-        for other in present:
-            torch._foreach_add_(values, self._near(room.values(other, which)), alpha=mixing * shares[other])
-        torch._foreach_add_(values, own, alpha=own_share)
-        if after != 1.0:
-            torch._foreach_div_(values, after)
+        own, all_values = room.values(worker, which), self.values
+        for place in places:
+            theirs = [room.values(other, which)[place] for other in present]
+            near = [value.to(self._device) for value in (all_values[place], own[place], *theirs)]
+            if self.peering.exchange.push_sum and not self._is_early and before != 1.0:
+                near[0].copy_(near[1])
+            for value, mine, *others in zip(*map(blocks, near), strict=True):
+                for other, share in zip(others, parts, strict=True):
+                    value.add_(other, alpha=share)
+                value.add_(mine, alpha=own_share)
+                if after != 1.0:
+                    value.div_(after)
         self.weight = after
         self._mine.stepped()
 
@@ -485,7 +496,7 @@ class PairPeer(PeerClient):
             if not is_member(peers, partner) or peers.broken[partner] or not peers.taken[partner]:
                 partner = worker
             staleness = peers.published[worker] - self._seen
-            spare = room.average(worker, partner) if partner != worker else 0
+            spare = room.average(worker, partner, self.replica.frozen) if partner != worker else 0
             if staleness or partner != worker:
                 self._take_newest()
             self._step(valid)
