@@ -134,7 +134,9 @@ def make_topology(topology: TopologyName | Topology) -> Topology:
 def graph_of(topology: Topology, round_: int, members: Sequence[int]) -> dict[int, tuple[int, ...]]:
     """To whom each of these peers sends in a round, closed over them. ValueError, naming the key, for a graph of one's
     own that is none."""
-    sends = topology.neighbours(round_, len(members)) if len(members) > 1 else [()]
+    if len(members) < 2:
+        return {member: () for member in members}
+    sends = topology.neighbours(round_, len(members))
     if len(sends) != len(members):
         raise _no_graph(topology, f"has neighbours of {len(sends)} of {len(members)} peers")
     for peer, receivers in enumerate(sends):

@@ -91,13 +91,16 @@ class PeerRoom:
     def read(self, worker: int) -> tuple[list[Tensor], float]:
         """A copy of the newest values of a peer, whole, and their weight. TimeoutError if it writes faster than they
         can be copied."""
+        nothing = PeerCounters.NOTHING
+        if all(self.counters.tags[2 * worker + which] == nothing for which in (0, 1)):
+            return [value.clone() for value in self.mean], 1.0  # it has not begun, and has the first version
         for _ in range(1000):
             which = self.counters.current[worker]
             slot = 2 * worker + which
             tag = self.counters.tags[slot]
             copy = [value.clone() for value in self.values(worker, which)]
             weight = self.counters.weights[slot]
-            if tag != PeerCounters.NOTHING and self.counters.tags[slot] == tag:
+            if tag != nothing and self.counters.tags[slot] == tag:
                 return copy, weight
         raise TimeoutError(f"peer {worker} writes faster than its parameters can be copied.")
 

@@ -120,7 +120,7 @@ class PeerClient(LocalClient, ABC):
         if not self._trains:
             if self.is_late:
                 self._fall_in()
-                self._take_mean_of_neighbours()
+                self._take_mean_of_others()
             self._trains = True
         enter(self._control, self._worker, self.room.deadline_s)
         yield from self._enter_steps()
@@ -197,11 +197,10 @@ class PeerClient(LocalClient, ABC):
         return [value.cpu() * client.weight for value in client.values], client.weight
 
     @torch.no_grad()
-    def _take_mean_of_neighbours(self) -> None:
-        """For a peer that joins: the mean of its neighbours' parameters."""
-        others = self.room.partners(self._worker) or tuple(o for o in self._control.living() if o != self._worker)
+    def _take_mean_of_others(self) -> None:
+        """For a peer that joins: the mean of the other living peers' parameters."""
         total, weights = list[Tensor](), 0.0
-        for other in others:
+        for other in (one for one in self._control.living() if one != self._worker):
             values, weight = self.newest_of(other)
             total = list(torch._foreach_add(total, list(values)) if total else values)
             weights += weight

@@ -26,7 +26,7 @@ class Peers(EngineStrategy):
     PeerExchange, topology, codec and `clock` may also be mappings, as a config writes them. An update is a round of all
     workers, or under `ad_psgd` and `gossip` one worker's exchange: compare runs by samples and seconds. Learning rate
     schedules count a worker's own steps. Validation and checkpoints use the mean of the living workers' parameters,
-    with worker 0's optimizer state; a resumed run starts from them. A worker that joins late takes its neighbours'
+    with worker 0's optimizer state; a resumed run starts from them. A worker that joins late takes the others'
     mean.
 
     Args:
