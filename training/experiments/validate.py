@@ -13,7 +13,7 @@ from scalebook.training.engine.rules.exchanges import EXCHANGES
 from scalebook.training.engine.rules.facts import DampingFacts, LocalFacts, RuleFacts
 from scalebook.training.engine.rules.peering import ONE_MACHINE, Peering
 from scalebook.training.engine.rules.run_limits import misfit, read_limits, read_range
-from scalebook.training.engine.rules.topologies import TOPOLOGIES, Complete
+from scalebook.training.engine.rules.topologies import TOPOLOGIES, Complete, OnePeerExponential
 from scalebook.training.engine.rules.update_rules import Async
 from scalebook.training.experiments import codec_problems, logged_metrics, sparse_tables, validations
 from scalebook.training.experiments.classes import GROUP_OF_KEY, few_strangers, mapping, read_class, suggestion, within
@@ -334,6 +334,10 @@ def peer_problems(config: Mapping[str, Any], description: Description) -> list[P
         codec = codec_of("codec", args, info)
         made = EXCHANGES[exchange.word](**exchange.args)
         findings += _said_by(lambda: Peering(made, graph(), codec, **numbers).check(Async(), workers))
+        if graph is OnePeerExponential and workers & (workers - 1):
+            why = f"{workers} workers are no power of 2, so that they are never all equal after a few rounds"
+            remedy = "Write such a number of workers, or exponential, to average exactly."
+            findings.append(Problem(f"{ARGUMENTS}.topology", why, remedy, "warning"))
     return findings
 
 

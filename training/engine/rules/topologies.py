@@ -6,7 +6,7 @@ values in i's next ones. W is doubly stochastic where rows and columns sum to 1:
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Final, Literal
 
 from scalebook.training.engine.rules.bounds import BySettings
@@ -108,8 +108,8 @@ class Complete(Topology):
 
 
 class Bipartite(Topology):
-    """Even peers are neighbours of odd ones, at distances 1, 3, 7, ... (the graph of AD-PSGD in Assran et al. 2019). Of
-    an odd number of peers the last two are neighbours of the first."""
+    """Even peers are neighbours of odd ones, at distances 1, 3, 7, ... (the graph of AD-PSGD in Assran et al. 2019).
+    An odd number of peers cannot be divided so, and some that are alike become neighbours."""
 
     name = "bipartite"
 
@@ -135,7 +135,7 @@ def graph_of(topology: Topology, round_: int, members: Sequence[int]) -> dict[in
     """To whom each of these peers sends in a round, closed over them. ValueError, naming the key, for a graph of one's
     own that is none."""
     if len(members) < 2:
-        return {member: () for member in members}
+        return dict.fromkeys(members, ())
     sends = topology.neighbours(round_, len(members))
     if len(sends) != len(members):
         raise _no_graph(topology, f"has neighbours of {len(sends)} of {len(members)} peers")
@@ -187,7 +187,9 @@ def second_eigenvalue(topology: Topology, peers: int) -> float:
     """
     if peers < 2:
         return 0.0
-    rounds = [mixing_weights(topology.neighbours(round_, peers)) for round_ in range(topology.period(peers))]
+    members = range(peers)
+    graphs = [graph_of(topology, round_, members) for round_ in range(topology.period(peers))]
+    rounds = [[[*row.items()] for row in mixing_weights([graph[peer] for peer in members])] for graph in graphs]
     values = [math.sin(1.0 + 7.0 * peer * peer) for peer in range(peers)]
     log, turns = 0.0, -(-400 // len(rounds))
     for turn in range(turns):
@@ -206,8 +208,8 @@ def second_eigenvalue(topology: Topology, peers: int) -> float:
     return math.exp(log / ((turns - turns // 2) * len(rounds)))
 
 
-def _mixed(weights: Sequence[Mapping[int, float]], values: Sequence[float]) -> list[float]:
-    return [math.fsum(weight * values[other] for other, weight in row.items()) for row in weights]
+def _mixed(weights: Sequence[Sequence[tuple[int, float]]], values: Sequence[float]) -> list[float]:
+    return [sum([weight * values[other] for other, weight in row]) for row in weights]
 
 
 def _around(peers: int, hops: Sequence[int]) -> list[list[int]]:

@@ -1,6 +1,6 @@
 """One dimension of a search: what values it may take, how they are called, and how a study stores them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
@@ -43,7 +43,7 @@ class Dimension:
     def label(self, value: Any) -> str:
         """`value` in as few characters as tell it apart, for charts and tables: `0.0123`, `AsyncPS bounded, bound 3`"""
         if isinstance(value, Mapping):
-            return _class_label(value)
+            return _class_label(value, [choice for choice in self.choices if isinstance(choice, Mapping)])
         if isinstance(value, float):
             return f"{value:.3g}"
         return value if isinstance(value, str) else flow(value)
@@ -167,13 +167,17 @@ def _between(low: float, high: float, place: int, points: int, log: bool) -> flo
     return float(min(max(value, low), high))
 
 
-def _class_label(value: Mapping[str, Any]) -> str:
-    """`{class_path: a.B, init_args: {c: 1}}` as `B c=1`; any other mapping as YAML."""
+def _class_label(value: Mapping[str, Any], choices: Sequence[Mapping[str, Any]] = ()) -> str:
+    """`{class_path: a.B, init_args: {c: 1}}` as `B c=1`, without the arguments that are the same in all `choices` of
+    this class, where there are several; any other mapping as YAML."""
     if not isinstance(value.get("class_path"), str):
         return flow(value)
     name = value["class_path"].rsplit(".", 1)[-1]
     args = value.get("init_args")
     items = args.items() if isinstance(args, Mapping) else []
+    alike = [choice.get("init_args") or {} for choice in choices if choice.get("class_path") == value["class_path"]]
+    if len(choices) > 1:
+        items = [(key, one) for key, one in items if any(other.get(key) != one for other in alike)]
     return " ".join([name, *(f"{key}={_argument_label(value_)}" for key, value_ in items)])
 
 

@@ -90,10 +90,22 @@ class SearchSpec:
     @property
     def is_simulated(self) -> bool:
         """Whether the workers of all trials are simulated: then no trial's seconds depend on those beside it."""
-        strategy = read_class(mapping(self.config.get("trainer")).get("strategy"))
-        name = ALIASES.get(strategy.name or "", strategy.name or "").rpartition(".")[2]
         stays = not any(dimension.name.endswith(("strategy.host", "strategy.class_path", "strategy.init_args.host",
                                                  "trainer.strategy")) for dimension in self.space)  # fmt: skip
-        only_rules = not self.has("strategy") or set(self.dimension("strategy").choices) <= set(RULES)
-        own = name in ENGINE_STRATEGIES and simulates(mapping(strategy.args))
-        return own and stays and (only_rules if name == "AsyncPS" else not self.has("strategy"))
+        own = mapping(self.config.get("trainer")).get("strategy")
+        if not self.has("strategy"):
+            return stays and _simulates(own)
+        is_server = _simulates(own) and read_class(own).name not in (
+            "Peers",
+            "peers",
+            "scalebook.training.lightning.Peers",
+        )
+        choices = self.dimension("strategy").choices
+        return stays and all(is_server if isinstance(one, str) and one in RULES else _simulates(one) for one in choices)
+
+
+def _simulates(strategy: Any) -> bool:
+    """Whether one process simulates all workers of a strategy, as a config writes it."""
+    written = read_class(strategy)
+    name = ALIASES.get(written.name or "", written.name or "").rpartition(".")[2]
+    return name in ENGINE_STRATEGIES and simulates(mapping(written.args))
