@@ -1,4 +1,5 @@
-"""Who starts next, on which devices, and why the others wait. Pure: no clock, no files, no processes.
+"""Who starts next, with how many devices, and why the others wait; `leases.py` chooses them. Pure: no clock, files or
+processes.
 
 Jobs go by priority, then by age. A job of W workers with T threads holds min(W x T, all) cores of one node. On GPUs it
 also holds as many as it has devices, or all, and, if so many are free, their share of the cores, near them. A job with

@@ -1,7 +1,7 @@
 """One process that simulates all workers of a run (users read `host: virtual`). Only `launch` and the planner use it.
 
 Here is only what differs for workers that share a process and a clock; all else is the engine's. Begin with
-`sim_workers.py` and `scheduler.py`.
+`sim_workers.py` and `scheduler.py`; `sim_clock.py` draws how long everything takes.
 """
 
 from scalebook.training.engine.sim.model_multiplexer import ModelMultiplexer

@@ -1,4 +1,4 @@
-"""The jobs of a search's trials: finds those that exist, and submits new ones."""
+"""The jobs of a search's trials: finds those that exist, and submits new ones. `driver_loop.py` ends them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
