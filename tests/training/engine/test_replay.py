@@ -76,6 +76,7 @@ def train(settings: Settings, workers: int = WORKERS) -> list[Tensor]:
     return weights
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("rule", "host", "shards"), pairs([Async(), Sync(1), Softsync(3)], ["inline", "process"], [1, 3]), ids=str
 )
@@ -130,6 +131,7 @@ def test_virtual_workers_are_replayed_bit_for_bit(tmp_path: Path, rule: Rule) ->
         assert torch.equal(again.detach(), weight)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     "settings",
     [

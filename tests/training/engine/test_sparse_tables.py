@@ -175,6 +175,7 @@ class TestWorkers:
             assert torch.equal(one, other)
             torch.testing.assert_close(one, alone.detach(), rtol=1e-5, atol=1e-6)
 
+    @pytest.mark.alike
     @pytest.mark.parametrize(
         "settings",
         [

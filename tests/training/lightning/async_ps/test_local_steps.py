@@ -141,6 +141,7 @@ def test_a_checkpoint_has_the_workers_optimizer_and_the_outer_one(local: Local, 
     assert torch.equal(fit_in_order(2, path), fit_in_order(2))
 
 
+@pytest.mark.thorough
 def test_virtual_workers_do_the_same_twice(tmp_path: Path) -> None:
     ends = []
     for number, local in enumerate([LocalSGD(4), LocalSGD(4), Elastic(3)]):

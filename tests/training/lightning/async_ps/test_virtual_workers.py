@@ -127,6 +127,7 @@ def test_a_worker_of_half_the_speed_computes_half_as_much(tmp_path: Path) -> Non
     assert looks.read()["batches"] == [24, 24, 12]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rule", ["async", "bounded", "sync", "softsync"])
 def test_two_runs_are_the_same_to_the_last_bit(tmp_path: Path, rule: RuleName) -> None:
     """Random times, links, deaths, dropout and batch normalisation; another seed is another run. The second

@@ -97,6 +97,7 @@ def test_a_search_of_which_no_trial_has_finished_is_failed() -> None:
     assert (one.status, one.cause, one.failed) == ("finished", "3 trials, 1 of them failed; the last: cause 1", 1)
 
 
+@pytest.mark.thorough
 def test_it_is_extended_by_starting_it_with_a_larger_budget(searches: Range) -> None:
     folder, first = searches.run(trials=2)
     again = searches.start(trials=4)
@@ -146,6 +147,7 @@ def test_killed_before_the_study_knows_of_a_run_it_still_counts_as_one(searches:
     assert audit(folder, records, statuses=False) == []
 
 
+@pytest.mark.thorough
 def test_trials_whose_runs_could_not_begin_are_run_again(bench: Bench, description: Description, driver: str) -> None:
     now = bench.supervise(runner="tests.training.jobs.nowhere:run", driver=driver, retry_s=0.1)
     searches = Range(bench, description)
@@ -181,6 +183,7 @@ def kill(folder: SearchFolder, victims: str) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_a_driver_that_comes_to_an_end_leaves_nothing_that_looks_like_a_death(searches: Range) -> None:
     """Stopped, finished, and started with nothing more to do. What is counted: `supervisor/test_search_drivers.py`."""
     folder = searches.start(trials=8)
