@@ -22,6 +22,7 @@ def test_the_picture_in_the_documentation_is_of_the_imports_of_today() -> None:
     assert described(PICTURE) == reduced(rooms()[1])
 
 
+@pytest.mark.thorough
 def test_a_picture_has_every_room(tmp_path: Path) -> None:
     draw(tmp_path / "rooms.svg")
     lines, known = rooms()

@@ -250,6 +250,7 @@ def run_while(job: JobFolder, act: Callable[[], None]) -> int:
     return code
 
 
+@pytest.mark.thorough
 @STRATEGIES
 def test_a_loss_that_is_no_number_ends_the_run_as_diverged(strategy: Any, workspace: Workspace) -> None:
     job, code, record = run(workspace, config(strategy, lr=1e30, max_epochs=20))

@@ -1,6 +1,6 @@
 """Whatever comes, with the key or without: nobody crashes, nobody hangs, and no room is made beyond the plan's.
 
-A commit throws a hundred frames, `make thorough` ten thousand.
+A commit throws a few hundred frames, `make thorough` ten thousand.
 """
 
 import json
@@ -166,8 +166,9 @@ class Thrower:
         return Hello(RUN, settings_digest(self._far.launch.figures.settings), 1, self._mine)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("settings", [Settings(), Settings(host="overlap")], ids=["one", "overlap"])
-@pytest.mark.parametrize("frames", [100, pytest.param(10_000, marks=[pytest.mark.thorough, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize("frames", [300, pytest.param(10_000, marks=[pytest.mark.thorough, pytest.mark.timeout(900)])])
 def test_whatever_comes_the_others_train_on_and_the_worker_itself_can_too(frames: int, settings: Settings) -> None:
     """With `overlap` its proxy serves the connection for pushes too."""
     launch = Launch(2, settings)

@@ -155,6 +155,7 @@ def test_virtual_workers_do_the_same_twice(tmp_path: Path) -> None:
     assert not torch.equal(ends[0], ends[2])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rule", [Sync(), Async()], ids=repr)
 def test_a_worker_that_is_started_again_counts_on_with_the_others(rule: Rule, tmp_path: Path) -> None:
     """Its own steps since the last push are lost, and its optimizer begins anew; the others do not wait for them."""

@@ -247,6 +247,7 @@ def test_what_is_saved_is_what_was_validated_and_a_run_goes_on_from_it(tmp_path:
         assert set(seen.values()) == {1}, "what was under way is computed anew"
 
 
+@pytest.mark.thorough
 def test_time_goes_on_where_the_checkpoint_was(tmp_path: Path) -> None:
     looks = Looks(tmp_path)
     fit(trainer(tmp_path, virtual(2, ClockSettings(1.0)), enable_checkpointing=True, max_epochs=1))

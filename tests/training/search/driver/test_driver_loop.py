@@ -21,14 +21,16 @@ from scalebook.training.supervisor.search_drivers import DRIVER
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_start import open_store
 from tests.training.benches import Bench, wait_for
-from tests.training.searching import BASE, STAND_IN, Range
+from tests.training.searching import BASE, FORKED, STAND_IN, Range
 
 pytestmark = pytest.mark.long
-from_its_command_line = pytest.mark.parametrize("driver", [DRIVER], indirect=True)
-"""Not forked from a process that has imported everything."""
+either_way = pytest.mark.parametrize(
+    "driver", [FORKED, pytest.param(DRIVER, marks=pytest.mark.thorough)], indirect=True
+)
+"""A commit forks it from a process that has imported everything; by its command line it is in the search's journey."""
 
 
-@from_its_command_line
+@either_way
 def test_a_search_ends_with_all_its_trials_on_record(searches: Range) -> None:
     folder, records = searches.run(trials=6, seeds=2, points=[{"batch_size": 64, "learning_rate": 0.1}])
     result, progress = folder.result(), folder.progress()
