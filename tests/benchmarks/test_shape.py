@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from benchmarks.shape import draw, reduced, rooms
 
 PICTURE = Path(__file__).parents[2] / "docs" / "figures" / "rooms.svg"

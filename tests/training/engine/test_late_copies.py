@@ -129,7 +129,6 @@ def test_nothing_is_read_early_or_written_over(case: str, seed: int) -> None:
         assert seen_at_the_end(run, devices) == {-total}
 
 
-@pytest.mark.alike
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("case", TOGETHER)
 def test_workers_together(case: str, seed: int) -> None:

@@ -61,7 +61,6 @@ def agree(told: list[dict[str, Any]], alone: dict[str, Any], folder: Path, one: 
     assert [{key: a[key] for key in same} for a, _ in pairs] == [{key: b[key] for key in same} for _, b in pairs]
 
 
-@pytest.mark.thorough
 def test_two_machines_are_one_to_the_last_bit(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir()
