@@ -36,7 +36,6 @@ def set_gradients(parameters: Sequence[Parameter], worker: int) -> None:
         parameter.grad = 0.1 * (parameter.detach() - worker - 1.0)
 
 
-@pytest.mark.alike
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("adaptive", [False, True], ids=["constant", "adaptive"])

@@ -76,7 +76,6 @@ def train(settings: Settings, workers: int = WORKERS) -> list[Tensor]:
     return weights
 
 
-@pytest.mark.alike
 @pytest.mark.parametrize(
     ("rule", "host", "shards"), pairs([Async(), Sync(1), Softsync(3)], ["inline", "process"], [1, 3]), ids=str
 )
@@ -131,7 +130,6 @@ def test_virtual_workers_are_replayed_bit_for_bit(tmp_path: Path, rule: Rule) ->
         assert torch.equal(again.detach(), weight)
 
 
-@pytest.mark.alike
 @pytest.mark.parametrize(
     "settings",
     [

@@ -66,7 +66,6 @@ def gone_on(name: str, path: Path, folder: Path) -> tuple[Trainer, int]:
     return made, sum(len(notes["train"]) // 8 for notes in diaries(folder))
 
 
-@pytest.mark.alike
 @pytest.mark.parametrize(
     ("maker", "moment", "reader"),
     [
@@ -107,7 +106,6 @@ def test_ours_load_everywhere(maker: str, moment: str, reader: str, tmp_path: Pa
         assert made.global_step == step + seen // 2
 
 
-@pytest.mark.alike
 @pytest.mark.parametrize(
     ("maker", "moment", "reader"),
     [

@@ -145,7 +145,6 @@ def heard(folder: Path, model: LightningModule, data: Any, workers: int, test: b
     return [json.loads(path.read_text()) for path in sorted(folder.glob("?.json"))]
 
 
-@pytest.mark.alike
 @pytest.mark.parametrize(("samples", "workers"), [(31, 2), (31, 3), (32, 2), (34, 3), (15, 2), (8, 2)])
 def test_every_worker_has_the_figures_of_one_process(tmp_path: Path, samples: int, workers: int) -> None:
     (alone,) = heard(tmp_path, Figures(), values(samples), 1)

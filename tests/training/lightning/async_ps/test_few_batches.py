@@ -36,7 +36,6 @@ def strategy(host: Any, rule: Any) -> AsyncPS:
     return AsyncPS(rule, host=host, workers=WORKERS, clock=clock, limits=Limits(deadline_s=20))
 
 
-@pytest.mark.alike
 @pytest.mark.parametrize("host", ["inline", "process", "virtual"])
 @pytest.mark.parametrize("rule", ["async", "sync"])
 def test_epochs_without_end_end_with_the_updates(host: Any, rule: Any, tmp_path: Path) -> None:

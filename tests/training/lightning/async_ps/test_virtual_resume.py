@@ -125,7 +125,6 @@ def trace(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted((folder / "trace").glob("*.bin"))}
 
 
-@pytest.mark.alike
 @pytest.mark.parametrize("rule", RULES)
 def test_two_runs_from_one_checkpoint_are_the_same_to_the_last_bit(tmp_path: Path, rule: str) -> None:
     """Random times, links, queues, deaths, a return, on either side of the checkpoint."""
