@@ -3,6 +3,7 @@
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,6 +32,12 @@ MOST_EMPTY = 16
 """Locals and parameters called so; the number falls, and never rises."""
 
 
+@cache
+def _nodes() -> list[tuple[Path, list[ast.AST]]]:
+    """Of each file all nodes, read once for all three tests."""
+    return [(path, list(ast.walk(tree))) for path, tree in _trees()]
+
+
 def _trees() -> Iterator[tuple[Path, ast.Module]]:
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*.py")):
@@ -41,8 +48,8 @@ def _trees() -> Iterator[tuple[Path, ast.Module]]:
 def test_words_that_were_given_up_do_not_come_back() -> None:
     back = [
         f"{path}:{node.lineno} {node.name}"
-        for path, tree in _trees()
-        for node in ast.walk(tree)
+        for path, nodes in _nodes()
+        for node in nodes
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.name in GIVEN_UP
     ]
     assert back == []
@@ -52,8 +59,8 @@ def test_a_method_s_name_says_what_it_does() -> None:
     """A class and those that it is derived from, or that are derived from it, count once."""
     bases: dict[str, set[str]] = {}
     classes: dict[str, set[str]] = defaultdict(set)
-    for _, tree in _trees():
-        for node in ast.walk(tree):
+    for _, nodes in _nodes():
+        for node in nodes:
             if not isinstance(node, ast.ClassDef):
                 continue
             bases.setdefault(node.name, set()).update(ast.unparse(base).split("[")[0] for base in node.bases)
@@ -79,8 +86,8 @@ def _roots(classes: set[str], bases: dict[str, set[str]]) -> set[str]:
 def test_locals_that_say_nothing_become_fewer() -> None:
     empty = [
         f"{path}:{node.lineno}"
-        for path, tree in _trees()
-        for node in ast.walk(tree)
+        for path, nodes in _nodes()
+        for node in nodes
         if (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in EMPTY)
         or (isinstance(node, ast.arg) and node.arg in EMPTY)
     ]

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from benchmarks.shape import draw, reduced, rooms
 
 PICTURE = Path(__file__).parents[2] / "docs" / "figures" / "rooms.svg"
@@ -22,6 +24,7 @@ def test_the_picture_in_the_documentation_is_of_the_imports_of_today() -> None:
     assert described(PICTURE) == reduced(rooms()[1])
 
 
+@pytest.mark.thorough
 def test_a_picture_has_every_room(tmp_path: Path) -> None:
     draw(tmp_path / "rooms.svg")
     lines, known = rooms()

@@ -32,6 +32,7 @@ def node() -> int:
     return int(os.environ["NODE_RANK"])
 
 
+@pytest.mark.thorough
 def test_two_machines_are_one_to_the_last_bit(two: Machines, tmp_path: Path) -> None:
     one, other = tmp_path / "one", tmp_path / "two"
     one.mkdir()

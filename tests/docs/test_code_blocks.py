@@ -34,6 +34,8 @@ PAGES = sorted(page for folder in ("tutorial", "how-to", "concepts") for page in
 KNOWN = {"python", "sh", "yaml", "markdown", "toml", "text"}
 OURS = re.compile(r"(?:^|\s)(?:-m )?scalebook ((?:[a-z-]+ )?[^#&|;]*)")
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+SECONDS_LONG = {"own-data", "how-many-workers", "own-model"}
+"""Pages whose runs are those of other pages, with other classes: a release runs them."""
 LONG = [page for page in PAGES if any(block.thorough for block in blocks(page))]
 
 
@@ -181,9 +183,30 @@ def reader(tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch) 
             end_supervisor(Workspace(path))
 
 
-@pytest.mark.parametrize("document", PAGES, ids=[page.stem for page in PAGES])
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(page, id=page.stem, marks=[pytest.mark.thorough] if page.stem in SECONDS_LONG else [])
+        for page in PAGES
+    ],
+)
 def test_a_page_does_what_it_says(document: Path, reader: Callable[[bool], Reader]) -> None:
     reader(False).follow(document)
+
+
+@pytest.mark.parametrize("name", sorted(SECONDS_LONG))
+def test_of_a_long_page_a_commit_checks_what_is_written(name: str) -> None:
+    """Its commands, options and files; not what they print."""
+    (page,) = [page for page in PAGES if page.stem == name]
+    for block in blocks(page):
+        match block.language:
+            case "sh":
+                subprocess.run(["bash", "-n"], input=block.text, text=True, check=True, timeout=20)
+                check_commands(block.text)
+            case "python":
+                compile(block.text, f"{page.name}:{block.line}", "exec")
+            case "yaml":
+                yaml.load(block.text)
 
 
 @pytest.mark.thorough

@@ -96,6 +96,7 @@ def test_the_commands_refuse_addresses(
     assert not ran(crafted)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("strategy", ["ddp", ASYNC], ids=["ddp", "async"])
 def test_a_job_ends_with_the_remedy(
     strategy: Any, crafted: Path, workspace: Workspace, description: Description, one_thread: None

@@ -85,6 +85,7 @@ def test_its_seconds_go_on_from_a_checkpoint(workspace: Workspace, updates: int,
     assert reader(workspace).run(on.id).metrics[names.SECONDS] == (2 * BATCHES / WORKERS - 1 + anew) * GRADIENT_S
 
 
+@pytest.mark.thorough
 def test_a_search_prunes_it_by_the_samples_of_its_curve(workspace: Workspace, tmp_path: Path) -> None:
     """What the driver of a search does, with a study of which eight trials have ended that were better."""
     spec = search(RATE, pruner="median")

@@ -30,6 +30,7 @@ space: {learning_rate: {grid: [1.0e+30, 1.0e+31]}}
 """
 
 
+@pytest.mark.thorough
 def test_a_search_all_of_whose_trials_fail_is_failed_on_the_command_line_and_on_its_card(
     workspace: Workspace, open_page: Open
 ) -> None:

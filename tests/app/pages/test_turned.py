@@ -58,6 +58,7 @@ def best(app: AppTest) -> list[str]:
     return re.findall('<td class="num best">([^<]*)<', html(app))
 
 
+@pytest.mark.thorough
 def test_a_comparison_s_card_is_turned(open_page: Open, path: Path) -> None:
     add(path, f"```yaml comparison=both\nruns: [{CELL}, slow]\nmetric: {METRIC}\n```\n")
     app = open_page()
@@ -79,6 +80,7 @@ def test_a_claim_s_card_is_turned_and_its_verdict_with_it(open_page: Open, path:
     assert ">not supported</span>" in html(app), "its largest is 2.8"
 
 
+@pytest.mark.thorough
 def test_a_claim_of_ratios_is_turned_in_each_of_them(open_page: Open, path: Path) -> None:
     third, fourth = (OTHER.replace("=slow", f"={name}") for name in ("third", "fourth"))
     ratios = (
@@ -129,6 +131,7 @@ def test_a_run_s_own_page_is_turned(open_page: Open, path: Path) -> None:
     assert f"best {METRIC}" in html(app)
 
 
+@pytest.mark.thorough
 def test_compare_is_turned_and_back(open_page: Open, path: Path) -> None:
     runs = {run.cell: run.id for run in resources.reader().runs()}
     app = open_page("compare", runs=f"{runs[CELL]},{runs['slow']}")

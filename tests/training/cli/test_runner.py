@@ -159,6 +159,7 @@ def ours(metrics: dict[str, float]) -> list[str]:
     return [name for name in metrics if not name.startswith(("val/", "best/val/", "final/val/"))]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("strategy", ["auto", "ddp"])
 def test_the_same_seed_gives_the_same_loss_to_the_last_bit(
     strategy: str, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
@@ -213,6 +214,7 @@ def stop_at_the_end(job: JobFolder) -> None:
     job.ask_to_stop("pruned")
 
 
+@pytest.mark.thorough
 @STRATEGIES
 def test_sigterm_is_a_request_to_stop(strategy: Any, workspace: Workspace) -> None:
     job = submitted(workspace, config(strategy, **LONG))
@@ -248,6 +250,7 @@ def run_while(job: JobFolder, act: Callable[[], None]) -> int:
     return code
 
 
+@pytest.mark.thorough
 @STRATEGIES
 def test_a_loss_that_is_no_number_ends_the_run_as_diverged(strategy: Any, workspace: Workspace) -> None:
     job, code, record = run(workspace, config(strategy, lr=1e30, max_epochs=20))

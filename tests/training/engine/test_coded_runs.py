@@ -210,6 +210,7 @@ class Files:
         return sum(path.stat().st_size for path in self.folder.glob(f"{where}-*"))
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("codec", "often", "host", "pulls"), pairs(FRAMED, [*OFTEN], ["inline", "process"], PULLS), ids=str
 )

@@ -175,6 +175,7 @@ class TestWorkers:
             assert torch.equal(one, other)
             torch.testing.assert_close(one, alone.detach(), rtol=1e-5, atol=1e-6)
 
+    @pytest.mark.alike
     @pytest.mark.parametrize(
         "settings",
         [
@@ -213,6 +214,7 @@ def sparse_ones(rows: list[int], of: int) -> Tensor:
     return torch.sparse_coo_tensor(indices, torch.ones(len(rows), WIDTH), (of, WIDTH), check_invariants=False)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("host", REAL_HOSTS)
 def test_a_worker_that_is_killed_leaves_whole_pushes(host: HostName) -> None:
     """Its rows say how many: as many as the newest version has of it. Nothing is lost or done twice, nobody hangs."""

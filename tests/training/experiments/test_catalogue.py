@@ -30,6 +30,7 @@ OWN = """
 """
 
 
+@pytest.mark.usefixtures("forked_descriptions")
 def test_made_once_by_a_process_of_its_own_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a module of the user's that works and one that does not, which becomes a problem."""
     (tmp_path / "mine.py").write_text(textwrap.dedent(OWN), encoding="utf-8")

@@ -193,6 +193,7 @@ def test_a_class_that_cannot_be_offered_is_said_with_its_reason(told: Descriptio
     assert [one.class_path for one in told.refused if one.by_mistake] == [path("Untyped"), path("Unclear")]
 
 
+@pytest.mark.thorough
 def test_describe_says_it_too(folder: Workspace) -> None:
     said = forked("describe", path("Untyped"))
     assert said.returncode == 2

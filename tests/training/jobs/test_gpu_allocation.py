@@ -103,6 +103,7 @@ def at_once(folder: Path, bodies: list[Body]) -> Iterator[list[list[str]]]:
             answer.unlink(missing_ok=True)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("foreground", [1, 2])
 def test_who_notes_a_gpu_first_has_it(foreground: int, nvml: Put, bench: Bench, tmp_path: Path) -> None:
     """One GPU, and two of the queue whose plans, each by itself, lend it: one of all gets it, again and again."""

@@ -82,6 +82,7 @@ def real(bench: Bench) -> Iterator[Real]:
     wait_for(lambda: not any(path.exists() for path in new), f"nothing to be left of {new}")  # others' come and go
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_a_run_and_one_whose_workers_die(real: Real) -> None:
     """One test, for the fork server takes 6 s to load."""

@@ -50,11 +50,11 @@ def test_one_worker_of_a_rule_with_other_pushes_is_played() -> None:
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_many_who_saturate_a_resource_are_the_same_as_played(system: Profile) -> None:
-    """256 workers, played for forty gradients each, where it is known beforehand what they get."""
-    workers = 256
+    """160 workers, played for thirty gradients each, where it is known beforehand what they get."""
+    workers = ENOUGH + 32
     assert saturates(workers, Async(), system.clock(workers), system.push_bytes, system.pull_bytes)
     closed = play(system, workers)
-    played = play(system, workers, gradients=40 * workers)
+    played = play(system, workers, gradients=30 * workers)
     same(closed, played)
     assert closed.staleness == pytest.approx(played.staleness, rel=0.01)
     assert closed.staleness_p95 == pytest.approx(played.staleness_p95, rel=0.05)

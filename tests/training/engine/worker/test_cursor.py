@@ -262,6 +262,7 @@ def work(cursor: Cursor, worker: int, applied: Any, turns: bool) -> None:
                 break
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("turns", [False, True])
 def test_processes_killed_at_random_moments_lose_nothing(turns: bool) -> None:
     cursor, draw = Cursor(WORKERS, deadline_s=10.0), random.Random(1)

@@ -113,6 +113,7 @@ def test_buffers_of_two_machines_are_those_of_one(policy: BufferPolicy | None, t
     assert seen == [seen[0]] * 4, "all workers compute from the same"
 
 
+@pytest.mark.thorough
 def test_with_overlap_all_machines_end_with_the_last_version_and_each_batch_is_an_update(tmp_path: Path) -> None:
     """A worker on another machine has one push under way while it computes."""
     settings = {"host": "overlap"}

@@ -49,6 +49,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Tensor:
     return run(tmp_path_factory.mktemp("plain"), DDPStrategy(start_method="fork"))[0]
 
 
+@pytest.mark.thorough
 def test_counting_changes_no_bit_also_of_three_workers(tmp_path: Path) -> None:
     theirs, _ = run(tmp_path / "theirs", DDPStrategy(start_method="fork"), 3)
     ours, told = run(tmp_path / "ours", DDP(), 3)
@@ -91,6 +92,7 @@ def test_beyond_fp16_gradients_travel_as_they_are(tmp_path: Path) -> None:
     assert torch.equal(ended("fp16"), ended("fp32"))
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("codec", ["sign", PowerSgd(rank=1)], ids=str)
 def test_a_fit_that_goes_on_has_what_the_codec_kept(codec: Any, tmp_path: Path) -> None:
     """Dropout is left out: its random streams are not a checkpoint's."""

@@ -141,6 +141,7 @@ def test_a_checkpoint_has_the_workers_optimizer_and_the_outer_one(local: Local, 
     assert torch.equal(fit_in_order(2, path), fit_in_order(2))
 
 
+@pytest.mark.thorough
 def test_virtual_workers_do_the_same_twice(tmp_path: Path) -> None:
     ends = []
     for number, local in enumerate([LocalSGD(4), LocalSGD(4), Elastic(3)]):
@@ -154,6 +155,7 @@ def test_virtual_workers_do_the_same_twice(tmp_path: Path) -> None:
     assert not torch.equal(ends[0], ends[2])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rule", [Sync(), Async()], ids=repr)
 def test_a_worker_that_is_started_again_counts_on_with_the_others(rule: Rule, tmp_path: Path) -> None:
     """Its own steps since the last push are lost, and its optimizer begins anew; the others do not wait for them."""

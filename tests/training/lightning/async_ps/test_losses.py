@@ -223,7 +223,9 @@ def test_servers_run_beside_the_workers_and_end_by_themselves(shared: memoryview
     assert (shared[8], shared[9]) == (1, 1), "it was not given the time to end"
 
 
-def test_a_server_that_does_not_end_is_made_to() -> None:
+def test_a_server_that_does_not_end_is_made_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scalebook.training.lightning.processes.process_watch.GRACE_S", 0.5)
+
     def serve(server: int) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(60)

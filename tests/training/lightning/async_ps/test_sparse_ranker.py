@@ -105,6 +105,7 @@ def test_two_workers_train() -> None:
     assert trained < 0.8 * before
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("host", ["inline", "process"])
 def test_two_machines_are_one_to_the_last_bit(host: HostName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And both have the whole table at the end."""

@@ -51,6 +51,7 @@ class HangingSGD(SGD):
 def _short_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stillness, "LIMIT_S", 2.0)
     monkeypatch.setattr(stillness, "CPU_S", 0.05)
+    monkeypatch.setattr(stillness, "GRACE_S", 0.5)
 
 
 def asynchronous() -> Strategy:

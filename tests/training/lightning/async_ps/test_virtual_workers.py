@@ -127,6 +127,7 @@ def test_a_worker_of_half_the_speed_computes_half_as_much(tmp_path: Path) -> Non
     assert looks.read()["batches"] == [24, 24, 12]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rule", ["async", "bounded", "sync", "softsync"])
 def test_two_runs_are_the_same_to_the_last_bit(tmp_path: Path, rule: RuleName) -> None:
     """Random times, links, deaths, dropout and batch normalisation; another seed is another run. The second
@@ -246,6 +247,7 @@ def test_what_is_saved_is_what_was_validated_and_a_run_goes_on_from_it(tmp_path:
         assert set(seen.values()) == {1}, "what was under way is computed anew"
 
 
+@pytest.mark.thorough
 def test_time_goes_on_where_the_checkpoint_was(tmp_path: Path) -> None:
     looks = Looks(tmp_path)
     fit(trainer(tmp_path, virtual(2, ClockSettings(1.0)), enable_checkpointing=True, max_epochs=1))

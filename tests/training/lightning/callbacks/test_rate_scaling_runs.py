@@ -32,6 +32,7 @@ def test_a_scaled_run_is_the_run_with_that_rate(strategy: Any, per: int, workspa
     assert names.TAG_LR_SCALED not in written.tags
 
 
+@pytest.mark.thorough
 def test_from_the_command_line(tmp_path: Path, workspace: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "x.yaml"
     file.write_text(yaml.dump(config(ASYNC)), encoding="utf-8")

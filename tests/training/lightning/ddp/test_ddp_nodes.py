@@ -84,6 +84,7 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
     return folder, alone
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("tasks", [1, 2], ids=["a task a machine", "a task a worker"])
 def test_under_slurm_also_with_a_codec(tasks: int, four: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     one, alone = four
@@ -152,6 +153,7 @@ def test_a_death_ends_both_and_names_machine_and_process(tmp_path: Path) -> None
     assert here.cause.endswith("was killed by signal SIGKILL")
 
 
+@pytest.mark.thorough
 def test_sigterm_on_one_stops_both(tmp_path: Path) -> None:
     for error in ended(sigterm, tmp_path):
         assert isinstance(error, SystemExit)  # as Lightning says it of one machine

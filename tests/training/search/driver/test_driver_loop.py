@@ -21,14 +21,16 @@ from scalebook.training.supervisor.search_drivers import DRIVER
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_start import open_store
 from tests.training.benches import Bench, wait_for
-from tests.training.searching import BASE, STAND_IN, Range
+from tests.training.searching import BASE, FORKED, STAND_IN, Range
 
 pytestmark = pytest.mark.long
-from_its_command_line = pytest.mark.parametrize("driver", [DRIVER], indirect=True)
-"""Not forked from a process that has imported everything."""
+either_way = pytest.mark.parametrize(
+    "driver", [FORKED, pytest.param(DRIVER, marks=pytest.mark.thorough)], indirect=True
+)
+"""A commit forks it from a process that has imported everything; by its command line it is in the search's journey."""
 
 
-@from_its_command_line
+@either_way
 def test_a_search_ends_with_all_its_trials_on_record(searches: Range) -> None:
     folder, records = searches.run(trials=6, seeds=2, points=[{"batch_size": 64, "learning_rate": 0.1}])
     result, progress = folder.result(), folder.progress()
@@ -97,6 +99,7 @@ def test_a_search_of_which_no_trial_has_finished_is_failed() -> None:
     assert (one.status, one.cause, one.failed) == ("finished", "3 trials, 1 of them failed; the last: cause 1", 1)
 
 
+@pytest.mark.thorough
 def test_it_is_extended_by_starting_it_with_a_larger_budget(searches: Range) -> None:
     folder, first = searches.run(trials=2)
     again = searches.start(trials=4)
@@ -146,6 +149,7 @@ def test_killed_before_the_study_knows_of_a_run_it_still_counts_as_one(searches:
     assert audit(folder, records, statuses=False) == []
 
 
+@pytest.mark.thorough
 def test_trials_whose_runs_could_not_begin_are_run_again(bench: Bench, description: Description, driver: str) -> None:
     now = bench.supervise(runner="tests.training.jobs.nowhere:run", driver=driver, retry_s=0.1)
     searches = Range(bench, description)
@@ -181,6 +185,7 @@ def kill(folder: SearchFolder, victims: str) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_a_driver_that_comes_to_an_end_leaves_nothing_that_looks_like_a_death(searches: Range) -> None:
     """Stopped, finished, and started with nothing more to do. What is counted: `supervisor/test_search_drivers.py`."""
     folder = searches.start(trials=8)

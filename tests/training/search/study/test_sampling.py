@@ -22,7 +22,9 @@ def points(tmp_path: Path, name: str, sampler: str, trials: int, seed: int = 1) 
     return [one.point for one in run(study, trials)]
 
 
-@pytest.mark.parametrize("sampler", DRAWING)
+@pytest.mark.parametrize(
+    "sampler", [*(one for one in DRAWING if one != "gp"), pytest.param("gp", marks=pytest.mark.thorough)]
+)
 def test_points_lie_in_the_space_and_a_search_can_be_repeated(tmp_path: Path, sampler: str) -> None:
     first = points(tmp_path, "one", sampler, 16)
     for point in first:
@@ -156,7 +158,7 @@ def test_missed_targets_do_not_lead_the_sampler_astray(tmp_path: Path) -> None:
     assert sum(reached[30:]) >= 24 > sum(reached[:10])
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random", "grid", "qmc", "gp"])
+@pytest.mark.parametrize("sampler", ["tpe", "random", "grid", "qmc", pytest.param("gp", marks=pytest.mark.thorough)])
 def test_two_objectives(tmp_path: Path, sampler: str) -> None:
     spec = search(BATCH, STRATEGY, objectives=(LOSS, ACCURACY), sampler=sampler)
     study = Study.open(journal(tmp_path), sampler, spec)

@@ -77,6 +77,7 @@ def test_equal_odds_cost_the_logarithm_of_the_levels() -> None:
     assert torch.allclose(bits, torch.full_like(bits, math.log2(17)))
 
 
+@pytest.mark.thorough
 def test_learns_the_digits(tmp_path: Path) -> None:
     metrics = fit(
         tmp_path, {"class_path": "scalebook.training.zoo.models.PixelCNN"}, epochs=2, lr=0.004

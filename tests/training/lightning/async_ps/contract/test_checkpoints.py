@@ -70,6 +70,7 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(case: Case, tmp_path: Path) 
     torch.testing.assert_close(weights(model), weights(whole), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.thorough
 @some
 def test_a_resumed_run_goes_on_counting(case: Case, tmp_path: Path) -> None:
     first, _ = fitted(case, tmp_path, Plain(by_step), max_epochs=1, enable_checkpointing=True)
