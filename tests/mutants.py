@@ -1,4 +1,4 @@
-"""Some 190 mistakes made on purpose, each of which some test must find: whether a lighter test still sees what it saw.
+"""Some 200 mistakes made on purpose, each of which some test must find: whether a lighter test still sees what it saw.
 
     python -m tests.mutants                       # all of them, two at a time; `make mutants`
     python -m tests.mutants --only search         # an area, or a part of a file's name; one or several
@@ -26,6 +26,7 @@ from tests.mutants_of_bytes import MUTANTS_OF_BYTES
 from tests.mutants_of_copies import MUTANTS_OF_COPIES
 from tests.mutants_of_figures import MUTANTS_OF_FIGURES
 from tests.mutants_of_machines import MUTANTS_OF_MACHINES
+from tests.mutants_of_peers import MUTANTS_OF_PEERS
 from tests.mutants_of_strategies import MUTANTS_OF_STRATEGIES
 
 ALL = (
@@ -34,6 +35,7 @@ ALL = (
     *MUTANTS_OF_COPIES,
     *MUTANTS_OF_FIGURES,
     *MUTANTS_OF_MACHINES,
+    *MUTANTS_OF_PEERS,
     *MUTANTS_OF_STRATEGIES,
 )
 ROOT = Path(__file__).resolve().parents[1]

@@ -113,7 +113,6 @@ def stored(reader: RunReader, run: RunRecord) -> dict[str, float]:
     return dict(reader.client.get_run(run.id).data.metrics)
 
 
-@pytest.mark.thorough
 def test_a_run_has_few_metrics_at_any_number_of_workers(recorded: RunReader, run: RunRecord) -> None:
     found = stored(recorded, run)
     counted = {name for name in found if not name.startswith(names.SYSTEM)}

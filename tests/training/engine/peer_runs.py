@@ -30,6 +30,7 @@ class PeerRun:
     versions: int
     history: list[Tensor] = field(default_factory=list)  # [workers, ...], once all have made another step
     means: list[Tensor] = field(default_factory=list)  # then
+    changed: int = 0  # how often a peer's parameters were others when its gradient was due than after its last push
 
     def distances(self) -> list[float]:
         """The squared consensus distance, the mean of ||x_i - mean||^2 over the peers, at each moment of `history`."""
@@ -68,13 +69,17 @@ def run_peers(
     virtual.start()
     virtual.begin_all()
     history, means = list[Tensor](), list[Tensor]()
+    after: dict[int, Tensor] = {}
+    changed = 0
     while (worker := virtual.next()) is not None:
         if watches and made_steps[worker] == len(history) and min(made_steps) == made_steps[worker]:
             history.append(torch.stack([parameters[w].detach().clone() for w in range(workers)]))
             means.append(mean_of(virtual))
+        changed += worker in after and not torch.equal(after[worker], parameters[worker])
         parameters[worker].grad = gradient(worker, made_steps[worker], parameters[worker].detach())
         made_steps[worker] += 1
         virtual.push()
+        after[worker] = parameters[worker].detach().clone()
     left = PeerRun(
         {w: p.detach().clone() for w, p in parameters.items()},
         mean_of(virtual),
@@ -83,6 +88,7 @@ def run_peers(
         virtual.joined[0].clients[0].version,
         history,
         means,
+        changed,
     )
     virtual.detach()
     run.close()

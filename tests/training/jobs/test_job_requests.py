@@ -165,7 +165,6 @@ def test_asking_the_queue_loads_neither_torch_nor_mlflow() -> None:
         assert process.communicate(timeout=30)[0] == "[]\n"
 
 
-@pytest.mark.thorough
 def test_submitting_a_job_loads_few_of_our_modules(tmp_path: Path, prepared: Prepared) -> None:
     """What a queue entry is made of: a config that is checked, records, the run in MLflow. Nothing that runs it."""
     prepared.open(Workspace(tmp_path))

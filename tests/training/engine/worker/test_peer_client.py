@@ -311,6 +311,26 @@ def test_push_sum_is_right_on_a_graph_whose_rows_do_not_sum_to_one() -> None:
             torch.testing.assert_close(run.parameters[worker], apart.mean(0), rtol=0, atol=1e-6)
 
 
+def test_a_step_counts_whole_whatever_the_weight() -> None:
+    """The sum of all values is that of all steps."""
+    noise = normal((6, 40, 4), 8)
+    for order in ("adapt_first", "combine_first"):
+        run = run_peers(
+            Peering(Sgp(order), Funnel()), 6, 40, lambda w, step, x: noise[w, step], torch.zeros(4, dtype=DOUBLE)
+        )
+        torch.testing.assert_close(run.mean, -noise.sum(1).mean(0), rtol=0, atol=1e-11)
+
+
+def test_nobody_changes_what_a_peer_computes_with() -> None:
+    noise = normal((8, 60, 5), 7)
+    clock = ClockSettings(gradient_s=1.0, stragglers={3: 5.0, 4: 0.5})
+    run = run_peers(
+        Peering(AdPsgd(), Complete()), 8, 60, lambda w, step, x: noise[w, step], normal((5,), 9), clock=clock
+    )
+    assert run.changed == 0
+    assert run.run.staleness().mean() > 0.5
+
+
 def bytes_of(run: PeerRun, first: int) -> Mapping[int, tuple[int, int]]:
     """By worker, sent and received; without the first version, of so many bytes."""
     return {w: (t.pushed_bytes, t.pulled_bytes - first) for w, t in enumerate(run.run.worker_times())}

@@ -9,7 +9,11 @@ from lightning.pytorch import LightningModule
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.optim import Adam
 
+from scalebook.training.engine.rules.codecs import TopK
+from scalebook.training.engine.rules.exchanges import DPsgd
+from scalebook.training.engine.rules.peering import Peering
 from scalebook.training.engine.rules.run_limits import Limits
+from scalebook.training.engine.rules.topologies import Torus
 from scalebook.training.lightning import AsyncPS, Peers
 from tests.training.lightning.async_ps.small import (
     Diary,
@@ -107,3 +111,19 @@ def test_many_virtual_peers(tmp_path: Path) -> None:
     made = trainer(tmp_path, strategy, 1, max_epochs=8)
     fit(made, seeded_model(make_adam))
     assert strategy.figures.counts().updates == 8  # of 12 batches an epoch 16 peers make one round
+
+
+def test_every_argument_reaches_the_engine() -> None:
+    strategy = Peers(
+        4, exchange={"class_path": "DPsgd", "init_args": {"order": "combine_first"}}, topology="torus",  # type: ignore[arg-type]
+        codec="topk", mixing=0.3, every=5, host="virtual", clock=CLOCK, limits=LIMITS, buffers="frozen",
+    )  # fmt: skip
+    settings = strategy.arguments.server
+    assert settings.local == Peering(DPsgd("combine_first"), Torus(), codec=TopK(), mixing=0.3, every=5)
+    assert settings.clock is not None
+    assert (strategy.workers, strategy.arguments.buffers, strategy.arguments.limits) == (4, "frozen", LIMITS)
+
+
+def test_peers_on_several_machines_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"init_args\.workers: are peers, .* Write trainer\.num_nodes: 1, or AsyncPS"):
+        trainer(tmp_path, Peers(2), 2, num_nodes=2).fit(seeded_model(), loader(), held_out())
