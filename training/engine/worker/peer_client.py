@@ -445,6 +445,7 @@ class PairPeer(PeerClient):
         self._comes_s = 0.0  # when the exchange with the partner can be made
         self._seen = 0  # changes of its parameters that its replica has
         self._is_in = False
+        self._apart: set[int] = set()  # places of parameters that are its own alone, in memory of their own
 
     @override
     def _claim_update(self) -> bool:
@@ -474,12 +475,15 @@ class PairPeer(PeerClient):
     def _take_newest(self) -> None:
         """Compute with the newest of its values from now on. Under its lock."""
         which = self.peers.current[self._worker]
-        newest = self.room.values(self._worker, which)
-        if self._device.type == "cpu":
-            for parameter, value in zip(self.replica.parameters, newest, strict=True):
+        self._apart = set(self.replica.frozen)
+        pairs = zip(self.replica.parameters, self.room.values(self._worker, which), strict=True)
+        for place, (parameter, value) in enumerate(pairs):
+            if place in self._apart:
+                continue
+            if self._device.type == "cpu":
                 parameter.data = value
-        else:
-            torch._foreach_copy_(self.values, newest)
+            else:
+                parameter.detach().copy_(value)
         self.peers.held[self._worker] = which
         self._seen = self.peers.published[self._worker]
         self._mine.stepped()
@@ -495,6 +499,11 @@ class PairPeer(PeerClient):
             if not is_member(peers, partner) or peers.broken[partner] or not peers.taken[partner]:
                 partner = worker
             staleness = peers.published[worker] - self._seen
+            if thawed := self._apart - self.replica.frozen:  # from now on all share them
+                mine = room.values(worker, peers.current[worker])
+                for place in thawed:
+                    mine[place].copy_(self.replica.parameters[place])
+                self._take_newest()
             spare = room.average(worker, partner, self.replica.frozen) if partner != worker else 0
             if staleness or partner != worker:
                 self._take_newest()
@@ -591,10 +600,11 @@ class MailPeer(PeerClient):
         """Take what has come; returns how many messages."""
         values, weight, messages = self.room.open_mail(self._worker)
         if messages:
-            torch._foreach_mul_(self.values, self.weight)
-            torch._foreach_add_(self.values, self._near(values))
-            self.weight += weight
-            torch._foreach_div_(self.values, self.weight)
+            after = self.weight + weight
+            for place, (value, came) in enumerate(zip(self.values, self._near(values), strict=True)):
+                if place not in self.replica.frozen:
+                    value.mul_(self.weight).add_(came).div_(after)
+            self.weight = after
             self._mine.stepped()
             self._count_traffic(0, messages * self._nbytes, 0)
         return messages

@@ -112,8 +112,7 @@ def announce_memory(need: MemoryNeed, device: torch.device) -> None:
     if need.on_gpu:
         parts += f"; {copies}"
     needs = (
-        f"The parameter server takes {need.total / 1e9:.2f} GB of memory"
-        f" for parameters of {need.parameters / 1e9:.2f} GB: {parts}"
+        f"The run takes {need.total / 1e9:.2f} GB of memory for parameters of {need.parameters / 1e9:.2f} GB: {parts}"
     )
     if available is not None and need.total > available:
         raise MemoryError(

@@ -161,7 +161,7 @@ def test_what_a_run_needs_is_known_before_it_starts(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(refusals, "rank_zero_info", said.write_text)
     monkeypatch.setattr(refusals, "available_bytes", lambda: 100 * size)
     fit(trainer(tmp_path, AsyncPS(workers=2), max_epochs=1), Plain(adam))
-    assert "The parameter server takes 0.00 GB of memory for parameters" in said.read_text()
+    assert "The run takes 0.00 GB of memory for parameters" in said.read_text()
     assert said.read_text().endswith(" GB for gradients, 0.00 GB for a snapshot of the state.")
     monkeypatch.setattr(refusals, "available_bytes", lambda: 9 * size)
     with pytest.raises(MemoryError, match=r"0\.00 GB are available. Use fewer workers"):

@@ -17,6 +17,7 @@ from scalebook.training.engine.rules.topologies import Torus
 from scalebook.training.lightning import AsyncPS, Peers
 from tests.training.lightning.async_ps.small import (
     Diary,
+    Small,
     diaries,
     fit,
     held_out,
@@ -127,3 +128,35 @@ def test_every_argument_reaches_the_engine() -> None:
 def test_peers_on_several_machines_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"init_args\.workers: are peers, .* Write trainer\.num_nodes: 1, or AsyncPS"):
         trainer(tmp_path, Peers(2), 2, num_nodes=2).fit(seeded_model(), loader(), held_out())
+
+
+class Frozen(Small):
+    """With a layer that does not require a gradient, which each worker writes into, and thaws in the second epoch."""
+
+    def __init__(self) -> None:
+        super().__init__(make_adam)
+        self.first: Any = self.net[0]
+        self.first.requires_grad_(False)
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        if self.current_epoch == 0:
+            self.first.bias.data.fill_(float(self.global_step + 1))
+        elif batch_idx == 0 and self.current_epoch == 1:
+            self.first.requires_grad_(True)
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+def test_parameters_without_gradients_stay_each_worker_s_own(exchange: Any, tmp_path: Path) -> None:
+    torch.manual_seed(7)
+    model, strategy = Frozen(), Peers(2, exchange=exchange, limits=LIMITS)
+    weight = model.first.weight.detach().clone()
+    trainer(tmp_path, strategy, 2, max_epochs=1).fit(model, loader(), held_out())
+    assert torch.equal(model.first.weight, weight)
+    assert float(model.first.bias.detach().min()) >= 1
+    bytes_of_one = 16 * 3 * 4 + 3 * 4
+    sent = sum(times.pushed_bytes for times in strategy.figures.worker_times())
+    assert sent % bytes_of_one == 0, "what is nobody's does not travel"
+    assert sent > 0
+    again = Frozen()
+    trainer(tmp_path, Peers(2, exchange=exchange, limits=LIMITS), 2, max_epochs=3).fit(again, loader(), held_out())
+    assert not torch.equal(again.first.weight, weight), "and is shared once it requires a gradient"
