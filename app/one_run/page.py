@@ -190,6 +190,9 @@ def _workers(run_id: str) -> None:
         workers.time_split(split)
     with right:
         if pushes is not None:
+            graph = workers.peer_graph(config_of(view) or {}, view.workers, pushes.there)
+            if graph is not None and pushes.workers:
+                workers.peers(graph, pushes)
             workers.staleness(pushes)
     if pushes is not None:
         with left if view.workers <= FEW else right:

@@ -1,8 +1,9 @@
 """What each worker of a run did, and how much of its machine the run used over time."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
-from typing import Final
+from typing import Any, Final
 
 import streamlit as st
 
@@ -10,6 +11,8 @@ from scalebook.app.shared import charts, html, style
 from scalebook.app.shared.charts import PALETTE, Series
 from scalebook.app.shared.words import ago, figure
 from scalebook.training.engine.coordination.measures import Pushes, PushRecord
+from scalebook.training.engine.rules.topologies import TOPOLOGIES, graph_of, second_eigenvalue
+from scalebook.training.experiments.classes import mapping, read_class
 from scalebook.training.jobs.usage import Usage
 from scalebook.training.notebook.cells import Axis
 from scalebook.training.planner.quantities import format_quantity
@@ -19,6 +22,7 @@ HEIGHT = 300
 MOST_ROWS = 64
 """Rows of the table; all workers and shards are in the artifact `pushes.json`."""
 MOST_BARS = 16
+GONE = "#9aa3a9"
 
 
 def time_split(rows: Sequence[tuple[str, Mapping[str, float]]]) -> None:
@@ -120,6 +124,55 @@ def _table(
 
 MOST_LABELS = 16
 """Most labels below the bars."""
+
+
+@dataclass(frozen=True)
+class PeerGraph:
+    """Who sends to whom in a run of peers, and how fast their graph mixes. `sends`: over all rounds of a period, among
+    those that take part; `eigenvalue`: the second one of its weights."""
+
+    topology: str
+    sends: Mapping[int, Sequence[int]]
+    eigenvalue: float
+
+
+def peer_graph(config: Mapping[str, Any], workers: int, there: Collection[int]) -> PeerGraph | None:
+    """The graph of a config that is complete; None for another strategy, and for a topology of a person's own. `there`:
+    the workers that take part; empty: all."""
+    strategy = read_class(mapping(config.get("trainer")).get("strategy"))
+    if (strategy.name or "").rpartition(".")[2] != "Peers":
+        return None
+    name = (read_class(mapping(strategy.args).get("topology", "ring")).name or "").rpartition(".")[2]
+    topology = next((made() for word, made in TOPOLOGIES.items() if name in (word, made.__name__)), None)
+    if topology is None:
+        return None
+    members = sorted(there) or [*range(workers)]
+    sends: dict[int, list[int]] = {member: [] for member in members}
+    for round_ in range(topology.period(len(members))):
+        for member, receivers in graph_of(topology, round_, members).items():
+            sends[member] += receivers
+    return PeerGraph(topology.name, sends, second_eigenvalue(topology, len(members)))
+
+
+def peers(graph: PeerGraph, record: PushRecord) -> None:
+    """Draw the peers on their graph: who takes part, what each has sent and how long it has waited."""
+    st.header("Peers")
+    looks = []
+    for worker, times in enumerate(record.workers):
+        words = f"worker {worker}: {format_quantity(times['pushed_bytes'], 'B')} sent, waited {times['wait']:.3g} s"
+        is_there = worker in graph.sends
+        looks.append((PALETTE[0] if is_there else GONE, words if is_there else f"{words}, has left"))
+    charts.draw(
+        charts.graph(graph.sends, looks, dark=style.dark(), height=HEIGHT),
+        "peer-graph",
+        f"{len(graph.sends)} of {len(record.workers)} peers on the graph {graph.topology}",
+    )
+    words = f"{graph.topology.replace('_', ' ')}: λ2 is {graph.eigenvalue:.3g}"
+    st.caption(
+        f"{words}, so that a round without gradients leaves {graph.eigenvalue**2:.3g} of the squared distance."
+        if graph.eigenvalue
+        else f"{words}: all are equal after a round, or after a period of rounds."
+    )
 
 
 def staleness(record: PushRecord) -> None:

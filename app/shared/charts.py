@@ -1,5 +1,6 @@
 """Charts: one template and palette, figures from plain numbers, and drawing them on a page."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -89,6 +90,10 @@ def template(dark: bool) -> go.layout.Template:
     return go.layout.Template(layout=layout)
 
 
+MOST_NUMBERED = 32
+"""Workers whose numbers a graph has room for."""
+
+
 def _figure(dark: bool, height: int, title: str = "") -> go.Figure:
     return go.Figure(
         layout={"template": template(dark), "height": height, "title": {"text": title}, "uirevision": "kept"}
@@ -131,6 +136,45 @@ def lines(
     figure.update_layout(hoverdistance=-1)  # every run is told of, where it was nearest
     figure.update_xaxes(title_text=x_title, rangemode="tozero")
     figure.update_yaxes(title_text=y_title, type="log" if log_y else "linear")
+    return figure
+
+
+def graph(
+    sends: Mapping[int, Sequence[int]], looks: Sequence[tuple[str, str]], *, dark: bool = False, height: int = 320
+) -> go.Figure:
+    """A graph of workers on a circle, with a line where one sends to another. `sends`: to whom each sends; `looks`: of
+    each worker its colour, and what is said when the pointer is on it."""
+    figure, count = _figure(dark, height), max(len(looks), 1)
+    places = [
+        (math.sin(2 * math.pi * worker / count), math.cos(2 * math.pi * worker / count)) for worker in range(count)
+    ]
+    edges = sorted({(min(one, other), max(one, other)) for one, others in sends.items() for other in others})
+    figure.add_trace(
+        go.Scatter(
+            x=[x for edge in edges for x in (places[edge[0]][0], places[edge[1]][0], None)],
+            y=[y for edge in edges for y in (places[edge[0]][1], places[edge[1]][1], None)],
+            mode="lines",
+            line={"color": "#8a949b", "width": 1},
+            opacity=0.5,
+            hoverinfo="skip",
+            showlegend=False,
+        )
+    )
+    figure.add_trace(
+        go.Scatter(
+            x=[x for x, _ in places],
+            y=[y for _, y in places],
+            mode="markers+text" if len(looks) <= MOST_NUMBERED else "markers",
+            marker={"size": 22 if len(looks) <= MOST_NUMBERED else 9, "color": [colour for colour, _ in looks]},
+            text=[str(worker) for worker in range(len(looks))],
+            textfont={"color": "white", "size": 11},
+            hovertext=[words for _, words in looks],
+            hoverinfo="text",
+            showlegend=False,
+        )
+    )
+    figure.update_xaxes(visible=False, range=[-1.2, 1.2], rangemode="normal")
+    figure.update_yaxes(visible=False, range=[-1.2, 1.2], scaleanchor="x")
     return figure
 
 
