@@ -190,7 +190,7 @@ MUTANTS = (
     ),
     Mutant(
         "jobs", "training/experiments/workload.py",
-        "devices=min(devices, processes) if name == \"AsyncPS\" else processes,", "devices=processes,",
+        "devices=min(devices, processes) if name in ENGINE_STRATEGIES else processes,", "devices=processes,",
         "leases count workers", (f"{JOBS}/test_gpu_problems.py",),
     ),
     Mutant(

@@ -21,7 +21,8 @@ MUTANTS_OF_PEERS = (
         "with messages under way a step counts as much as the weight", ORACLES,
     ),
     Mutant(
-        "engine", CLIENT, "        self.weight = after\n", "        self.weight = 1.0\n",
+        "engine", CLIENT, "        self.weight = after\n        self._mine.stepped()\n\n\nclass",
+        "        self.weight = 1.0\n        self._mine.stepped()\n\n\nclass",
         "push-sum forgets the weight", ORACLES,
     ),
     Mutant(
