@@ -198,9 +198,12 @@ class Client:
     def _begin_anew_steps(self) -> Steps[None]:
         yield from self._pull_steps()
 
-    def leave_steps(self) -> Steps[None]:
-        """This worker has nothing to compute, until it begins anew. No-op: the shards need nothing of it."""
+    def complete_steps(self) -> Steps[None]:
+        """This worker has nothing to compute until it begins anew: complete what others wait for. No-op with shards."""
         yield from ()
+
+    def leave(self) -> None:
+        """After `complete_steps` of all its clients: others count on it no more. No-op: shards need nothing of it."""
 
     def push(self, valid: bool = True) -> PushResult:
         """Push the gradients with the optimizer's present hyper-parameters, wait for the rule, pull.

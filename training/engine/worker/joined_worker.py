@@ -140,7 +140,9 @@ class Joined:
 
     def _leave(self, counter: int, value: int = 1) -> Steps[None]:
         for client in self.clients:
-            yield from client.leave_steps()
+            yield from client.complete_steps()
+        for client in self.clients:
+            client.leave()
             yield from client.host.flush(self.membership.worker)
             for shard in client.host.section.shards:
                 shard.release(self.membership.worker)

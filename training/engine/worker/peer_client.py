@@ -56,6 +56,7 @@ class PeerClient(LocalClient, ABC):
         self.room.clients[worker] = self
         self._budget = control.settings.max_updates
         self._started_s = 0.0
+        self._takes_part = False
         self._device = replica.parameters[0].device
 
     @property
@@ -123,6 +124,7 @@ class PeerClient(LocalClient, ABC):
                 self._take_mean_of_others()
             self._trains = True
         enter(self._control, self._worker, self.room.deadline_s)
+        self._takes_part = True
         yield from self._enter_steps()
 
     @abstractmethod
@@ -130,17 +132,18 @@ class PeerClient(LocalClient, ABC):
         """Begin to take part, with the present parameters."""
 
     @override
-    def leave_steps(self) -> Steps[None]:
-        """Take no part until it begins again; its newest parameters can be read."""
-        if is_member(self.peers, self._worker):
+    def complete_steps(self) -> Steps[None]:
+        if self._takes_part:  # else it may show the run's last mean
             self._show_own()
-            yield from self._end_steps()
+        yield from ()
+
+    @override
+    def leave(self) -> None:
+        """Take no part until it begins again; its newest parameters can be read."""
+        if self._takes_part:
             leave(self._control, self._worker, self.room.deadline_s)
             self._publish_last()
-
-    def _end_steps(self) -> Steps[None]:
-        """Complete what has begun."""
-        yield from ()
+        self._takes_part = False
 
     def _publish_last(self) -> None:
         """Write the parameters to where the mean is made of them, if they are not there."""
@@ -286,7 +289,8 @@ class RoundPeer(PeerClient):
             yield from self._publish_steps()
 
     @override
-    def _end_steps(self) -> Steps[None]:
+    def complete_steps(self) -> Steps[None]:
+        yield from super().complete_steps()
         if self._graph is not None:
             yield from self._mix_steps(self._graph)
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.callbacks import ModelCheckpoint
-from torch.optim import Adam
+from torch.nn.functional import cross_entropy
+from torch.optim import SGD, Adam
 
 from scalebook.training.engine.rules.codecs import TopK
 from scalebook.training.engine.rules.exchanges import DPsgd
@@ -160,3 +161,30 @@ def test_parameters_without_gradients_stay_each_worker_s_own(exchange: Any, tmp_
     again = Frozen()
     trainer(tmp_path, Peers(2, exchange=exchange, limits=LIMITS), 2, max_epochs=3).fit(again, loader(), held_out())
     assert not torch.equal(again.first.weight, weight), "and is shared once it requires a gradient"
+
+
+class TwoOptimizers(Small):
+    """Each layer has one, and steps by hand."""
+
+    automatic_optimization = False
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        loss = cross_entropy(self.net(batch[0]), batch[1])
+        optimizers: Any = self.optimizers()
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        self.manual_backward(loss)
+        for optimizer in optimizers:
+            optimizer.step()
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        return [Adam(self.net[0].parameters(), lr=0.01), SGD(self.net[3].parameters(), lr=0.05)]
+
+
+@pytest.mark.parametrize("exchange", [{"class_path": "DPsgd", "init_args": {"order": "combine_first"}}, *EXCHANGES])
+def test_two_optimizers(exchange: Any, tmp_path: Path) -> None:
+    torch.manual_seed(7)
+    made = trainer(tmp_path, Peers(2, exchange=exchange, limits=LIMITS), 2, max_epochs=12)
+    made.fit(TwoOptimizers(), loader(), held_out())
+    assert float(made.callback_metrics["val/loss"]) < 1.0
