@@ -23,6 +23,8 @@ MOST_ROWS = 64
 """Rows of the table; all workers and shards are in the artifact `pushes.json`."""
 MOST_BARS = 16
 GONE = "#9aa3a9"
+PEERS = ("Peers", "peers", "scalebook.training.lightning.Peers")
+"""What a config calls the strategy."""
 
 
 def time_split(rows: Sequence[tuple[str, Mapping[str, float]]]) -> None:
@@ -140,10 +142,11 @@ def peer_graph(config: Mapping[str, Any], workers: int, there: Collection[int]) 
     """The graph of a config that is complete; None for another strategy, and for a topology of a person's own. `there`:
     the workers that take part; empty: all."""
     strategy = read_class(mapping(config.get("trainer")).get("strategy"))
-    if (strategy.name or "").rpartition(".")[2] != "Peers":
+    if strategy.name not in PEERS:
         return None
-    name = (read_class(mapping(strategy.args).get("topology", "ring")).name or "").rpartition(".")[2]
-    topology = next((made() for word, made in TOPOLOGIES.items() if name in (word, made.__name__)), None)
+    name = read_class(mapping(strategy.args).get("topology", "ring")).name
+    paths = {f"{kind.__module__}.{kind.__name__}": kind for kind in TOPOLOGIES.values()}
+    topology = next((kind() for word, kind in [*TOPOLOGIES.items(), *paths.items()] if name == word), None)
     if topology is None:
         return None
     members = sorted(there) or [*range(workers)]

@@ -51,6 +51,7 @@ def test_peers_are_drawn_on_the_graph_of_those_who_take_part() -> None:
 
 def test_of_other_strategies_and_graphs_of_ones_own_none_is_drawn() -> None:
     assert peer_graph(of_peers({"class_path": "my.Web"}), 4, ()) is None
+    assert peer_graph(of_peers({"class_path": "my.Ring"}), 4, ()) is None, "which is no ring of ours"
     assert peer_graph({"trainer": {"strategy": "ddp"}}, 4, ()) is None
     assert peer_graph({}, 4, ()) is None
     changing = peer_graph(of_peers("one_peer_exponential"), 4, ())

@@ -175,7 +175,9 @@ def _class_label(value: Mapping[str, Any], choices: Sequence[Mapping[str, Any]] 
     name = value["class_path"].rsplit(".", 1)[-1]
     args = value.get("init_args")
     items = args.items() if isinstance(args, Mapping) else []
-    alike = [choice.get("init_args") or {} for choice in choices if choice.get("class_path") == value["class_path"]]
+    alike = [
+        choice.get("init_args") or {} for choice in choices if str(choice.get("class_path")).rsplit(".", 1)[-1] == name
+    ]
     if len(choices) > 1:
         items = [(key, one) for key, one in items if any(other.get(key) != one for other in alike)]
     return " ".join([name, *(f"{key}={_argument_label(value_)}" for key, value_ in items)])

@@ -95,17 +95,17 @@ class SearchSpec:
         own = mapping(self.config.get("trainer")).get("strategy")
         if not self.has("strategy"):
             return stays and _simulates(own)
-        is_server = _simulates(own) and read_class(own).name not in (
-            "Peers",
-            "peers",
-            "scalebook.training.lightning.Peers",
-        )
+        is_server = _simulates(own) and _named(own) == "AsyncPS"
         choices = self.dimension("strategy").choices
         return stays and all(is_server if isinstance(one, str) and one in RULES else _simulates(one) for one in choices)
 
 
 def _simulates(strategy: Any) -> bool:
     """Whether one process simulates all workers of a strategy, as a config writes it."""
-    written = read_class(strategy)
-    name = ALIASES.get(written.name or "", written.name or "").rpartition(".")[2]
-    return name in ENGINE_STRATEGIES and simulates(mapping(written.args))
+    return _named(strategy) in ENGINE_STRATEGIES and simulates(mapping(read_class(strategy).args))
+
+
+def _named(strategy: Any) -> str:
+    """The bare name of a strategy's class."""
+    name = read_class(strategy).name or ""
+    return ALIASES.get(name, name).rpartition(".")[2] or ALIASES.get(name, name)

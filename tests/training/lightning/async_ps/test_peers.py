@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch import LightningModule
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.nn.functional import cross_entropy
 from torch.optim import SGD, Adam
@@ -188,3 +188,30 @@ def test_two_optimizers(exchange: Any, tmp_path: Path) -> None:
     made = trainer(tmp_path, Peers(2, exchange=exchange, limits=LIMITS), 2, max_epochs=12)
     made.fit(TwoOptimizers(), loader(), held_out())
     assert float(made.callback_metrics["val/loss"]) < 1.0
+
+
+class Meeting(Small):
+    """All meet within each step, and count in it how far they are apart."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        loss = cross_entropy(self.net(batch[0]), batch[1])
+        self.log("train/all", loss, on_step=True, on_epoch=False, sync_dist=True)
+        return loss
+
+
+class Apart(Callback):
+    """The consensus distance at the end."""
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        strategy: Any = trainer.strategy
+        apart = strategy.figures.consensus()
+        if trainer.is_global_zero and apart is not None:
+            trainer.callback_metrics["apart"] = torch.tensor(apart.relative)
+
+
+@pytest.mark.parametrize("order", ["adapt_first", "combine_first"])
+def test_workers_that_meet_in_each_step_still_average(order: Any, tmp_path: Path) -> None:
+    exchange: Any = {"class_path": "DPsgd", "init_args": {"order": order}}
+    made = trainer(tmp_path, Peers(2, exchange=exchange, limits=LIMITS), 2, max_epochs=10, callbacks=[Apart()])
+    made.fit(Meeting(make_adam), loader(), held_out())
+    assert 0 < float(made.callback_metrics["apart"]) < 0.03
