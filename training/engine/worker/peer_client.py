@@ -394,14 +394,19 @@ class RoundPeer(PeerClient):
         elif present:
             yield from self._clock.arrives(max(room.arrivals.get((other, worker, which), 0.0) for other in present))
             self._count_traffic(0, sum(self.peers.sizes[2 * other + which] for other in present), 0)
-        if self.peers.entered[worker] <= number and is_member(self.peers, worker):
-            self._mix(graph.weights[worker], present, which)
+        values: dict[int, Sequence[Tensor]] = {other: room.values(other, which) for other in present}
+        if self.peers.entered[worker] > number:  # it has met others meanwhile, and who writes did not wait for it
+            copies = {other: [value.clone() for value in theirs] for other, theirs in values.items()}
+            values = {other: copy for other, copy in copies.items() if room.has_published(other, number)}
+        if worker in graph.weights:
+            self._mix(graph.weights[worker], values, which)
         self.peers.taken[worker] = max(number, self.peers.taken[worker])
         room.count_rounds(worker)
         self._control.event.wake()
 
-    def _mix(self, shares: Mapping[int, float], present: Sequence[int], which: int) -> None:
-        """Parameters that do not require a gradient stay as they are."""
+    def _mix(self, shares: Mapping[int, float], present: Mapping[int, Sequence[Tensor]], which: int) -> None:
+        """`present`: what the neighbours that have published have. Parameters that do not require a gradient stay as
+        they are."""
         room, worker, mixing = self.room, self._worker, self.peering.effective_mixing
         places = [place for place in range(len(self.names)) if place not in self.replica.frozen]
         before = self.peers.weights[2 * worker + which]
@@ -415,7 +420,7 @@ class RoundPeer(PeerClient):
             return
         own, all_values = room.values(worker, which), self.values
         for place in places:
-            theirs = [room.values(other, which)[place] for other in present]
+            theirs = [values[place] for values in present.values()]
             near = [value.to(self._device) for value in (all_values[place], own[place], *theirs)]
             if self.peering.exchange.push_sum and not self._is_early and before != 1.0:
                 near[0].copy_(near[1])

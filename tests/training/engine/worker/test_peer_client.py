@@ -11,6 +11,7 @@ from torch.nn import Parameter
 from torch.optim import SGD, Adam, Optimizer
 
 from scalebook.training.engine import Settings, SharedRun
+from scalebook.training.engine.coordination.membership import enter, leave
 from scalebook.training.engine.rules.clock_settings import ClockSettings, Death, Link
 from scalebook.training.engine.rules.codecs import Bf16, Codec, Int8, Qsgd, RandomK, Sign, TopK
 from scalebook.training.engine.rules.exchanges import AdPsgd, DPsgd, Gossip, PeerExchange, Sgp
@@ -26,6 +27,7 @@ from scalebook.training.engine.rules.topologies import (
 )
 from scalebook.training.engine.rules.update_rules import Sync
 from scalebook.training.engine.sim import SimulatedClock, SimulatedWorkers
+from tests.training.engine.driven import driven
 from tests.training.engine.peer_runs import PeerRun, run_peers
 from tests.training.engine.sim.works import Asked
 
@@ -329,6 +331,24 @@ def test_nobody_changes_what_a_peer_computes_with() -> None:
     )
     assert run.changed == 0
     assert run.run.staleness().mean() > 0.5
+
+
+def test_who_meets_others_between_two_steps_still_mixes_the_round_under_way() -> None:
+    """Without a gradient the mean stays, whoever has stepped aside for a meeting."""
+    settings = Settings(local=Peering(COMBINE, Ring()))
+    start = [torch.zeros(5, dtype=DOUBLE)]
+    with driven(2, settings, start, lambda p: SGD(p, lr=1.0)) as run:
+        for worker in (0, 1):
+            run.push(worker, [normal((5,), worker)])
+        before = (run.replicas[0][0] + run.replicas[1][0]).detach() / 2
+        apart = float((run.replicas[0][0] - run.replicas[1][0]).detach().norm())
+        leave(run.run.control, 0)
+        enter(run.run.control, 0)
+        for worker in (0, 1):
+            run.push(worker, [torch.zeros(5, dtype=DOUBLE)])
+        after = (run.replicas[0][0] + run.replicas[1][0]).detach() / 2
+        torch.testing.assert_close(after, before, rtol=0, atol=1e-12)
+        assert float((run.replicas[0][0] - run.replicas[1][0]).detach().norm()) < 0.6 * apart
 
 
 def bytes_of(run: PeerRun, first: int) -> Mapping[int, tuple[int, int]]:
