@@ -76,7 +76,7 @@ class Torus(Topology):
 
 
 class Exponential(Topology):
-    """Each peer sends to those 1, 2, 4, ... ahead (the static exponential graph of Ying et al. 2021, section 3)."""
+    """Each peer sends to those 1, 2, 4, ... ahead (the static exponential graph of Ying et al. 2021)."""
 
     name = "exponential"
 
@@ -85,8 +85,7 @@ class Exponential(Topology):
 
 
 class OnePeerExponential(Topology):
-    """Each peer sends to one other: 1, 2, 4, ... ahead, in turn (Assran et al. 2019, section 2; Ying et al. 2021,
-    section 4). All are equal after log2 N rounds if the number of peers is a power of 2."""
+    """Each peer sends to one other: 1, 2, 4, ... ahead, in turn (Assran et al. 2019; Ying et al. 2021). All are equal after log2 N rounds if the number of peers is a power of 2."""
 
     name = "one_peer_exponential"
     words = "one-peer exponential"

@@ -557,7 +557,7 @@ class PairPeer(PeerClient):
 
 class MailPeer(PeerClient):
     """Sends to a random neighbour, with a probability after each step, and takes what has come before the next one;
-    nobody waits or answers (GoSGD: Blot et al. 2016, algorithm 1).
+    nobody waits or answers (GoSGD: Blot et al. 2016).
 
     It keeps half of its weight and sends the other half with its parameters; the receiver takes the weighted mean. Sums
     of weights and of weighted parameters stay as they are, messages under way included.
