@@ -85,7 +85,8 @@ class Exponential(Topology):
 
 
 class OnePeerExponential(Topology):
-    """Each peer sends to one other: 1, 2, 4, ... ahead, in turn (Assran et al. 2019; Ying et al. 2021). All are equal after log2 N rounds if the number of peers is a power of 2."""
+    """Each peer sends to one other: 1, 2, 4, ... ahead, in turn (Assran et al. 2019; Ying et al. 2021). All
+    are equal after log2 N rounds if the number of peers is a power of 2."""
 
     name = "one_peer_exponential"
     words = "one-peer exponential"
