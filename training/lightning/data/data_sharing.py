@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 from typing_extensions import override
 
+from scalebook.training.base.errors import ConfigError
 from scalebook.training.engine.memory.uncopied import Uncopied
 from scalebook.training.engine.worker.worker_end import DataCursor, MessageExchange
 from scalebook.training.experiments.validation_interval import too_rare
@@ -39,8 +40,12 @@ from scalebook.training.lightning.package import (
     rank_zero_info,
     sized_len,
 )
+from scalebook.training.zoo.skew import SkewedSampler
 
 _NOTHING: Final = object()
+SKEW: Final = "data.init_args.skew"
+NUMBERED: Final = "Remove it, or write a number of workers."
+UNDIVIDED: Final = "Remove one of the two."
 
 
 class Stream:
@@ -127,7 +132,8 @@ class SharedData(Uncopied):
 
     Args:
         cursor: Which worker has which batches; shared by all workers of the run.
-        turns: Batch i of an epoch belongs to worker i % workers, as synchronous rules need it. Else the first takes it.
+        turns: Batch i of an epoch belongs to worker i % workers, as synchronous rules need it. Else the first takes it,
+            but for a loader whose sampler gives each worker its own samples (`SkewedSampler`).
         turn: In a process that simulates all workers, returns whose gradient is due next; `work` is then theirs.
         is_elastic: Workers may join and leave, so nothing is divided by their number.
         meets: In a process that simulates all workers, none begins an epoch before the others have ended theirs.
@@ -171,6 +177,10 @@ class SharedData(Uncopied):
         divided |= not trainer._accelerator_connector.use_distributed_sampler
         stream = not isinstance(dataloader, DataLoader) or has_iterable_dataset(dataloader)
         stream |= sized_len(dataloader) is None
+        turns = self.turns
+        if isinstance(sampler := getattr(dataloader, "sampler", None), SkewedSampler):
+            self._refuse_skew(divided)
+            sampler.workers, turns = self.cursor.workers, True
         if divided or stream:
             if self._turn is not None:
                 raise _cannot_be_dealt("virtual workers take the batches of one loader in turn", "host: inline")
@@ -192,7 +202,7 @@ class SharedData(Uncopied):
                 trainer,
                 self.cursor,
                 self.worker,
-                self.turns,
+                turns,
                 self._turn,
                 self._meets,
                 self._stopped,
@@ -204,6 +214,12 @@ class SharedData(Uncopied):
         if before is not None:  # trainer.reload_dataloaders_every_n_epochs
             self._loader.succeed(before)
         return self._loader
+
+    def _refuse_skew(self, divided: bool) -> None:
+        if self._is_elastic:
+            raise ConfigError(SKEW, "gives each worker samples of its own, and nodes may join or leave", NUMBERED)
+        if divided and self.cursor.workers > 1:
+            raise ConfigError(SKEW, "is set, and trainer.use_distributed_sampler is false", UNDIVIDED)
 
     def _refuse_rare_validation(self, trainer: Trainer, batches: int) -> None:
         """ConfigError where an epoch is over before a validation is due, as Lightning has it; before training."""

@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from scalebook.training.lightning.package import isolate_rng
 from scalebook.training.zoo.shuffle import EpochShuffle
+from scalebook.training.zoo.skew import SkewedSampler
 
 Indices = Any
 """What an index sampler yields: a list of indices for one batch, or whatever the user's own sampler yields."""
@@ -58,8 +59,14 @@ class EpochOrder:
 
     @property
     def is_the_same_everywhere(self) -> bool:
-        """Whether any Trainer would draw the same order."""
-        return self._in_slices and type(self.loader.sampler) in (EpochShuffle, SequentialSampler)
+        """Whether any Trainer would draw the same order, with as many workers if it is `divided`."""
+        return self._in_slices and type(self.loader.sampler) in (EpochShuffle, SequentialSampler, SkewedSampler)
+
+    @property
+    def divided(self) -> int:
+        """The number of workers that the order depends on; 1 if on none."""
+        sampler = self.loader.sampler
+        return sampler.workers if isinstance(sampler, SkewedSampler) else 1
 
     @property
     def _in_slices(self) -> bool:

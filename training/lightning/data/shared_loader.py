@@ -54,6 +54,7 @@ class LoaderPosition:
             "batches": len(index_sampler(self.loader)),
             "validation_due": self._due,
             "known": self._order.is_known,
+            "divided": self._order.divided,
         }
 
     def state_dict(self) -> dict[str, Any]:
@@ -80,6 +81,13 @@ class LoaderPosition:
             rank_zero_warn(
                 f"data: the checkpoint was written in an epoch of {position['batches']} batches; now it has "
                 f"{batches}. The epoch starts over, so some of its samples are seen twice."
+            )
+            return
+        divided = position.get("divided", 1)
+        if position["left"] and divided != self._order.divided:
+            rank_zero_warn(
+                f"data.init_args.skew: the checkpoint was written in an epoch divided among {divided} workers; now "
+                f"there are {self._order.divided}. The epoch starts over, so some of its samples are seen twice."
             )
             return
         if position["left"] and not position["known"]:

@@ -8,12 +8,13 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from jsonargparse.typing import NonNegativeInt, OpenUnitInterval, PositiveInt
+from jsonargparse.typing import NonNegativeInt, OpenUnitInterval, PositiveFloat, PositiveInt
 from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as Samples
 from typing_extensions import override
 
+from scalebook.training.base.errors import ConfigError
 from scalebook.training.zoo.data.module import (
     EVALUATION_BATCH,
     Batch,
@@ -27,7 +28,6 @@ from scalebook.training.zoo.data.module import (
 )
 from scalebook.training.zoo.data.tabular import TableSource
 from scalebook.training.zoo.data.whole import as_it_is, pins
-from scalebook.training.zoo.shuffle import EpochShuffle
 
 KEY: Final = "data.init_args"
 GREY: Final = ("1", "L")
@@ -78,6 +78,9 @@ class Dataset(ImageDataModule):
             class.
         split_seed: Seed of that split; independent of the run's seed.
         normalize: Shift and scale each channel, or column, to mean 0 and standard deviation 1. Not for a PixelCNN.
+        skew: How much labels differ between workers: alpha of a Dirichlet distribution from which each draws its
+            shares of the labels. 0.1: one or two labels each; 100: nearly the same. Default: the same for all. Each
+            worker keeps its own samples, so all wait for the slowest at the end.
     """
 
     def __init__(
@@ -95,8 +98,9 @@ class Dataset(ImageDataModule):
         val_fraction: OpenUnitInterval = 0.1,
         split_seed: NonNegativeInt = 0,
         normalize: bool = False,
+        skew: PositiveFloat | None = None,
     ) -> None:
-        super().__init__(batch_size, limit, val_fraction, split_seed, normalize)
+        super().__init__(batch_size, limit, val_fraction, split_seed, normalize, skew)
         self.source, self.validation = TableSource(path, hub, subset, revision), validation
         self.training, self.training_key = (split, "split") if path is None else (path, "path")
         self.features, self.label = features, label
@@ -138,6 +142,9 @@ class Dataset(ImageDataModule):
         if _is_image(tables[0], columns[0]):
             raise DataError(f"{KEY}.label: {self.label} has no classes, and images need them. Name another column.")
         numbers = [LabelledImages(_numbers(table, columns), of) for table, of in zip(tables, labels, strict=True)]
+        if classes is None and self.skew is not None:
+            remedy = "Remove it, or name a column of classes."
+            raise ConfigError(f"{KEY}.skew", f"divides samples by classes, and {self.label} has numbers", remedy)
         (train, some), val = self._in_two(numbers, classes)
         count = self._limit(len(some))
         train, some = train[:count], some[:count]
@@ -165,7 +172,8 @@ class Dataset(ImageDataModule):
         if not self._numbers:
             return super().train_dataloader()
         rows = self._numbers["train"]
-        return DataLoader(rows, self.batch_size, sampler=EpochShuffle(rows), collate_fn=as_it_is, pin_memory=pins(self))
+        sampler = self.sampler(rows, rows.labels)
+        return DataLoader(rows, self.batch_size, sampler=sampler, collate_fn=as_it_is, pin_memory=pins(self))
 
     @override
     def _evaluation(self, part: str) -> DataLoader[Batch]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jsonargparse.typing import NonNegativeInt, OpenUnitInterval, PositiveInt
+from jsonargparse.typing import NonNegativeInt, OpenUnitInterval, PositiveFloat, PositiveInt
 from typing_extensions import override
 
 from scalebook.training.zoo.data.module import DataError, ImageDataModule, ImageSpec, LabelledImages, Part
@@ -25,6 +25,9 @@ class Digits(ImageDataModule):
         val_fraction: Share of the images held out for validation.
         split_seed: Seed of the split into training and validation images; independent of the run's seed.
         normalize: Shift and scale the pixels to mean 0 and standard deviation 1. Not for a PixelCNN.
+        skew: How much labels differ between workers: alpha of a Dirichlet distribution from which each draws its
+            shares of the labels. 0.1: one or two labels each; 100: nearly the same. Default: the same for all. Each
+            worker keeps its own samples, so all wait for the slowest at the end.
     """
 
     spec = ImageSpec(channels=1, height=8, width=8, levels=17, classes=10)
@@ -36,8 +39,9 @@ class Digits(ImageDataModule):
         val_fraction: OpenUnitInterval = 0.2,
         split_seed: NonNegativeInt = 0,
         normalize: bool = False,
+        skew: PositiveFloat | None = None,
     ) -> None:
-        super().__init__(batch_size, limit, val_fraction, split_seed, normalize)
+        super().__init__(batch_size, limit, val_fraction, split_seed, normalize, skew)
 
     @override
     def read(self, part: Part) -> LabelledImages:

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -10,11 +10,13 @@ import numpy as np
 import torch
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import rank_zero_warn
-from torch.utils.data import DataLoader, Dataset
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
 from typing_extensions import override
 
 from scalebook.training.zoo.data.whole import pins
 from scalebook.training.zoo.shuffle import EpochShuffle
+from scalebook.training.zoo.skew import skewed
 
 
 class DataError(RuntimeError):
@@ -132,7 +134,13 @@ class ImageDataModule(LightningDataModule, ABC):
     spec: ImageSpec
 
     def __init__(
-        self, batch_size: int, limit: int | None, val_fraction: float, split_seed: int, normalize: bool
+        self,
+        batch_size: int,
+        limit: int | None,
+        val_fraction: float,
+        split_seed: int,
+        normalize: bool,
+        skew: float | None,
     ) -> None:
         super().__init__()
         self.batch_size = batch_size
@@ -140,6 +148,7 @@ class ImageDataModule(LightningDataModule, ABC):
         self.val_fraction = val_fraction
         self.split_seed = split_seed
         self.normalize = normalize
+        self.skew = skew
         self._parts: dict[str, ImageBatches] = {}
 
     @property
@@ -169,7 +178,12 @@ class ImageDataModule(LightningDataModule, ABC):
 
     @override
     def train_dataloader(self) -> DataLoader[Batch]:
-        return loader(self._parts["train"], self.batch_size, shuffle=True, pin=pins(self))
+        images = self._parts["train"]
+        return loader(images, self.batch_size, self.sampler(images, images.labels), pins(self))
+
+    def sampler(self, samples: Sized, labels: Tensor) -> Sampler[int]:
+        """The order of the training samples, whose labels are int64 [samples]."""
+        return EpochShuffle(samples) if self.skew is None else skewed(labels, self.batch_size, self.skew)
 
     @override
     def val_dataloader(self) -> DataLoader[Batch]:
@@ -181,7 +195,7 @@ class ImageDataModule(LightningDataModule, ABC):
         return self._evaluation("val")
 
     def _evaluation(self, part: str) -> DataLoader[Batch]:
-        return loader(self._parts[part], max(self.batch_size, EVALUATION_BATCH), shuffle=False, pin=pins(self))
+        return loader(self._parts[part], max(self.batch_size, EVALUATION_BATCH), None, pins(self))
 
     def _to_unit_interval(self) -> tuple[torch.Tensor, torch.Tensor]:
         channels = self.spec.channels
@@ -193,9 +207,8 @@ class ImageDataModule(LightningDataModule, ABC):
         return available if self.limit is None else min(self.limit, available)
 
 
-def loader(images: ImageBatches, batch_size: int, shuffle: bool, pin: bool = False) -> MemoryLoader:
+def loader(images: ImageBatches, batch_size: int, sampler: Sampler[int] | None, pin: bool = False) -> MemoryLoader:
     """Batches in the worker's own process, the last one smaller where they do not divide evenly."""
-    sampler = EpochShuffle(images) if shuffle else None
     return MemoryLoader(images, batch_size=batch_size, sampler=sampler, pin_memory=pin)
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 import torch
-from jsonargparse.typing import NonNegativeInt, OpenUnitInterval, PositiveInt
+from jsonargparse.typing import NonNegativeInt, OpenUnitInterval, PositiveFloat, PositiveInt
 from PIL import Image
 from typing_extensions import override
 
@@ -33,6 +33,9 @@ class PhotoPatches(ImageDataModule):
         val_fraction: Share of each photograph's width held out for validation, on the right.
         split_seed: Seed of the order of the patches; independent of the run's seed.
         normalize: Shift and scale the pixels to mean 0 and standard deviation 1. Not for a PixelCNN.
+        skew: How much labels differ between workers: alpha of a Dirichlet distribution from which each draws its
+            shares of the labels. 0.1: one or two labels each; 100: nearly the same. Default: the same for all. Each
+            worker keeps its own samples, so all wait for the slowest at the end.
     """
 
     spec = ImageSpec(channels=1, height=SIDE, width=SIDE, levels=16, classes=len(PHOTOGRAPHS))
@@ -44,8 +47,9 @@ class PhotoPatches(ImageDataModule):
         val_fraction: OpenUnitInterval = 0.25,
         split_seed: NonNegativeInt = 0,
         normalize: bool = False,
+        skew: PositiveFloat | None = None,
     ) -> None:
-        super().__init__(batch_size, limit, val_fraction, split_seed, normalize)
+        super().__init__(batch_size, limit, val_fraction, split_seed, normalize, skew)
 
     @override
     def read(self, part: Part) -> LabelledImages:

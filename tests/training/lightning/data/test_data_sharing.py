@@ -57,9 +57,8 @@ class Evens(BatchSampler):
 
 def images() -> DataLoader[Any]:
     pixels = torch.arange(42, dtype=torch.uint8).view(-1, 1, 1, 1)
-    return memory_loader(
-        ImageBatches(LabelledImages(pixels, pixels.flatten().long()), torch.zeros(1), torch.ones(1)), 4, True
-    )
+    made = ImageBatches(LabelledImages(pixels, pixels.flatten().long()), torch.zeros(1), torch.ones(1))
+    return memory_loader(made, 4, EpochShuffle(made))
 
 
 @pytest.mark.parametrize(
