@@ -7,9 +7,12 @@ reduced to shares. Nothing is drawn, so that 512 workers take as long as one.
 
 import math
 import statistics
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final
+
+from typing_extensions import override
 
 from scalebook.training.engine.rules.clock_settings import Distribution, Link, Seconds
 from scalebook.training.planner.answer import Point
@@ -26,23 +29,51 @@ GRID: Final = 4000
 """Steps of the integral over the times of the last gradient."""
 
 
+class Serverless(ABC):
+    """A strategy without a server, which takes the place of a server's rule in a question."""
+
+    synchronous: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """As it is written in a question."""
+
+    def allows(self, workers: int) -> bool:
+        """Whether there can be so many workers."""
+        return True
+
+    @abstractmethod
+    def play(self, profile: Profile, workers: int, network: Network, alone: bool, seed: int = 0) -> Point:
+        """In steady state. `alone`: on one machine, whose cores all workers share; else each node has its own."""
+
+    @abstractmethod
+    def memory(self, weights: float, state: float, workers: int) -> float:
+        """Bytes of a worker's weights, gradients and optimizer state."""
+
+    def changes(self, profile: Profile) -> list[tuple[str, "Serverless"]]:
+        """What a person could write instead for more samples a second, in words."""
+        return []
+
+
 @dataclass(frozen=True)
-class AllReduce:
-    """One of these strategies. `bucket_mb`: DDP's `bucket_cap_mb`; `parts`: 2 for half of the bytes; `gathers`: each
+class AllReduce(Serverless):
+    """An all-reduce of gradients. `bucket_mb`: DDP's `bucket_cap_mb`; `parts`: 2 for half of the bytes; `gathers`: each
     worker sends its frame, as large as the profile's push, to all others, since such frames cannot be summed."""
 
     sharded: bool = False
     bucket_mb: float = BUCKET_MB
     parts: float = 1.0
     gathers: bool = False
-    synchronous: ClassVar[bool] = True
 
     @property
+    @override
     def name(self) -> str:
         return "fsdp" if self.sharded else "ddp"
 
-    def play(self, profile: Profile, workers: int, network: Network, alone: bool) -> Point:
-        """In steady state. `alone`: on one machine, whose cores all workers share; else each node has its own."""
+    @override
+    def play(self, profile: Profile, workers: int, network: Network, alone: bool, seed: int = 0) -> Point:
+        """See `Serverless`; nothing is drawn."""
         slow = profile.shared_by(workers) if alone else profile
         turns = math.ceil(workers / slow.cores) if alone and slow.cores else 1
         last_s = largest(slow.gradient_s, workers, list(slow.stragglers.values())) + (turns - 1) * slow.gradient_mean_s
@@ -64,11 +95,19 @@ class AllReduce:
             0.0, 0, 0.0, 0.0, 0.0, busy, busy, busy, busy,
         )  # fmt: skip
 
+    @override
     def memory(self, weights: float, state: float, workers: int) -> float:
         """Bytes of a worker's weights, gradients and optimizer state. If sharded, its shares and two whole parts of the
         model, the one that computes and the next."""
         whole = 2 * weights + state
         return whole / workers + min(weights, 2e6 * self.bucket_mb) if self.sharded and workers > 1 else whole
+
+    @override
+    def changes(self, profile: Profile) -> list[tuple[str, Serverless]]:
+        """See `Serverless`."""
+        if profile.sparse or self.parts != 1 or self.sharded or self.gathers:
+            return []
+        return [("codec: bf16, 1/2 of the bytes", replace(self, parts=2))]
 
     def _buckets(self, profile: Profile, workers: int, network: Network, last_s: float) -> tuple[float, float]:
         """Seconds in which buckets travel, and until the last of them is there."""

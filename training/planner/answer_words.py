@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from scalebook.training.engine.rules.exchanges import EXCHANGES
 from scalebook.training.planner.answer import Answer, Cause, Change, Curve, Point, Range, Reliability, Resource
 from scalebook.training.planner.links import OWN, WORDS
 from scalebook.training.planner.profile import Profile
@@ -67,7 +68,7 @@ def busy_words(profile: Profile) -> str:
 
 def heading(curve: Curve) -> str:
     """`async, 2 shards, 10 Gbit/s Ethernet`."""
-    served = curve.rule not in COLLECTIVES
+    served = curve.rule not in COLLECTIVES and curve.rule.partition(":")[0] not in EXCHANGES
     shards = [f"{curve.shards} shard{'s' if curve.shards > 1 else ''}"] if served else []
     beside = [curve.beside] if curve.beside else []
     return ", ".join([curve.rule, *shards, *beside] + ([] if curve.network == OWN else [WORDS[curve.network]]))

@@ -10,16 +10,20 @@ from typing import Any, Final
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.engine.rules.clock_settings import RECORDED, ClockSettings, Distribution, made_clock
-from scalebook.training.engine.rules.codecs import in_halves
+from scalebook.training.engine.rules.codecs import Fp32, in_halves
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
+from scalebook.training.engine.rules.exchanges import DPsgd
 from scalebook.training.engine.rules.local_steps import Significance
+from scalebook.training.engine.rules.peering import Peering
 from scalebook.training.engine.rules.settings import Settings
-from scalebook.training.engine.rules.update_rules import Rule
+from scalebook.training.engine.rules.topologies import Ring
+from scalebook.training.engine.rules.update_rules import Async, Rule
 from scalebook.training.experiments.classes import in_words, mapping, read_class
 from scalebook.training.experiments.description import ClassInfo, Description
 from scalebook.training.experiments.workload import Workload, choice, workload
-from scalebook.training.planner.all_reduce import BUCKET_MB, AllReduce
+from scalebook.training.planner.all_reduce import BUCKET_MB, AllReduce, Serverless
 from scalebook.training.planner.links import OWN, Network
+from scalebook.training.planner.peers import PlannedPeers
 from scalebook.training.planner.profile import Profile, mean, times
 
 STRATEGY: Final = "scalebook.training.lightning.AsyncPS"
@@ -45,13 +49,13 @@ class PlannedConfig:
     beside: str = ""
     coded: bool = False
     """Whether a codec makes the measured bytes fewer than the parameters'."""
-    reduces: AllReduce | None = None
-    """How the gradients of a `ddp` config travel."""
+    serverless: Serverless | None = None
+    """The strategy of a `ddp` or a `Peers` config."""
 
     @property
-    def aggregation(self) -> Rule | AllReduce:
-        """The config's own rule, or all-reduce."""
-        return self.reduces or self.settings.rule
+    def aggregation(self) -> Rule | Serverless:
+        """The config's own rule, or its strategy without a server."""
+        return self.serverless or self.settings.rule
 
     @property
     def is_simulated(self) -> bool:
@@ -69,7 +73,7 @@ class PlannedConfig:
             server_s=times(clock.server_s, float(self.settings.shards)),
             update_s=mean(clock.server_s) * self.settings.shards,
             stragglers=dict(clock.stragglers),
-            network=Network(clock.link, clock.server_link),
+            network=self._network(clock),
             cores=None,
             slowdown={},
             shard_shares={},
@@ -77,6 +81,13 @@ class PlannedConfig:
             software=None,
             source=f"times as the config's clock says; bytes {profile.source}",
         )
+
+    def _network(self, clock: ClockSettings) -> Network:
+        """What joins workers, of whom peers have a latency each at both ends of a message."""
+        link = clock.link
+        if isinstance(self.serverless, PlannedPeers):
+            link = replace(link, latency_s=times(link.latency_s, 2.0))
+        return Network(link, clock.server_link)
 
 
 def configured(config: Mapping[str, Any], description: Description) -> PlannedConfig:
@@ -88,9 +99,11 @@ def configured(config: Mapping[str, Any], description: Description) -> PlannedCo
         return PlannedConfig(load, Settings(), {}, "in place of one process")
     if load.strategy == "ddp" and info is not None:
         return _ddp(load, mapping(strategy.args), info)
+    if load.strategy == "Peers" and info is not None:
+        return _peers(load, mapping(strategy.args), info)
     if load.strategy != "AsyncPS" or info is None:
         why = f"is {load.strategy}, whose timing a plan does not know"
-        raise ConfigError("trainer.strategy", why, "Write AsyncPS; its rule sync waits for all workers as DDP does.")
+        raise ConfigError("trainer.strategy", why, "Write AsyncPS, Peers, or ddp.")
     args = mapping(strategy.args)
     names = {*FOLLOWED, *MEASURED, *INDIFFERENT}
     for name in args:
@@ -103,6 +116,9 @@ def configured(config: Mapping[str, Any], description: Description) -> PlannedCo
     return PlannedConfig(load, settings, _measuring(args, settings), beside, coded)
 
 
+PEERS: Final = "scalebook.training.lightning.Peers"
+PEERS_FOLLOWED: Final = ("workers", "exchange", "topology", "codec", "mixing", "every", "global_every", "host", "clock")
+PEERS_INDIFFERENT: Final = ("buffers", "limits")
 DDP_INDIFFERENT: Final = (
     "deadline_s", "find_unused_parameters", "gradient_as_bucket_view", "static_graph", "timeout", "precision_plugin",
 )  # fmt: skip
@@ -120,11 +136,35 @@ def _ddp(load: Workload, args: Mapping[str, Any], info: ClassInfo) -> PlannedCon
         raise ConfigError(f"{ARGUMENTS}.bucket_cap_mb", f"is {cap!r}", "Write a number of megabytes, as 25.")
     codec = _made("codec", args, info) if args.get("codec") is not None else None
     if codec is None or not codec.codes:
-        return PlannedConfig(load, Settings(), {}, reduces=AllReduce(bucket_mb=cap))
+        return PlannedConfig(load, Settings(), {}, serverless=AllReduce(bucket_mb=cap))
     if in_halves(codec):
-        return PlannedConfig(load, Settings(), {}, f"gradients {codec.name}", reduces=AllReduce(bucket_mb=cap, parts=2))
+        return PlannedConfig(
+            load, Settings(), {}, f"gradients {codec.name}", serverless=AllReduce(bucket_mb=cap, parts=2)
+        )
     measuring = {"push_codec": args["codec"]}
     return PlannedConfig(load, Settings(), measuring, load.rule or "", True, AllReduce(bucket_mb=cap, gathers=True))
+
+
+def _peers(load: Workload, args: Mapping[str, Any], info: ClassInfo) -> PlannedConfig:
+    for name in args:
+        if name not in (*PEERS_FOLLOWED, *PEERS_INDIFFERENT):
+            raise ConfigError(f"{ARGUMENTS}.{name}", "is not known to a plan", "Remove it.")
+    made: dict[str, Any] = {
+        name: _made(name, args, info) if name in args else standard
+        for name, standard in (("exchange", DPsgd()), ("topology", Ring()), ("codec", Fp32()))
+    }
+    numbers = {name: args[name] for name in ("mixing", "every", "global_every") if name in args}
+    try:
+        peering = Peering(**made, **numbers)
+        peering.check(Async(), load.workers)
+        clock = None if args.get("clock") is None else made_clock(args["clock"])
+        settings = Settings(clock=_declared(clock))
+    except ValueError as error:
+        raise ConfigError.said_by(error) from None
+    coded = peering.codec.codes
+    measuring = {"push_codec": args["codec"]} if coded else {}
+    beside = (load.rule or "").partition(", ")[2]
+    return PlannedConfig(load, settings, measuring, beside, coded, PlannedPeers(peering))
 
 
 def refuse_machines(load: Workload, networks: Sequence[str]) -> int:

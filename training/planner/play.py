@@ -64,6 +64,17 @@ class DeclaredBytes(SimulatedClock):
         yield from self._travels(worker, self._pull_bytes, self.outward, "in")
         yield from self._until(self.time_s + self._latency(worker, "in"))
 
+    @override
+    def travels(self, sender: int, receiver: int, nbytes: int, messages: int = 1) -> float:
+        """So large a part of the declared bytes as the message has of a peer's few numbers."""
+        return super().travels(sender, receiver, round(nbytes / (4 * PEER_NUMBERS) * self._push_bytes), messages)
+
+    def busiest(self) -> list[Line]:
+        """The servers' link, towards them and away from them; of peers, the lines of the busiest one."""
+        if not self._from:
+            return [self.inward, self.outward]
+        return [max(lines.values(), key=lambda line: line.busy_s) for lines in (self._to, self._from)]
+
     def _travels(self, worker: int, nbytes: float, line: Line, way: str) -> Steps[None]:
         """Through both links; they work on a piece at the same time, so the slower one decides."""
         shared_s = self._seconds(int(nbytes), self.settings.server_link.bandwidth, f"server bandwidth {way}", worker)
@@ -84,6 +95,8 @@ class DeclaredBytes(SimulatedClock):
             yield Until(at_s, later)
 
 
+PEER_NUMBERS: Final = 1000
+"""Of a peer, so that its messages may be parts of them."""
 LEAST: Final = 500
 """Fewest gradients that are counted."""
 EACH: Final = 20
@@ -122,12 +135,12 @@ FIRST_ROUNDS: Final = 3
 
 
 class NullOptimizer(Optimizer):
-    """One number for each shard, which no step changes. Not made by torch's constructor, whose first call imports its
-    compiler, as the first step of SGD does: 1.2 s."""
+    """So many numbers for each shard, which no step changes. Not made by torch's constructor, whose first call imports
+    its compiler, as the first step of SGD does: 1.2 s."""
 
-    def __init__(self, shards: int) -> None:
+    def __init__(self, shards: int, numbers: int = 1) -> None:
         self.defaults, self.state = {}, defaultdict(dict)
-        self.param_groups = [{"params": [Parameter(torch.zeros(1)) for _ in range(shards)], "lr": 0.0}]
+        self.param_groups = [{"params": [Parameter(torch.zeros(numbers)) for _ in range(shards)], "lr": 0.0}]
 
     @override
     def step(self, closure: object = None) -> None:  # type: ignore[override]  # a loss that nobody has
@@ -255,7 +268,7 @@ def play(
     travels = profile.push_bytes, profile.pull_bytes
     if not isinstance(timing.server_s, Distribution) and not (cores is not None and cores < workers):
         shards = 1  # all serve each push at the same moment for as long
-    if not (gradients or local.sums or overlap or (cores is not None and cores < workers)):
+    if not (gradients or local.sums or local.peers or overlap or (cores is not None and cores < workers)):
         if local.steps:  # a push of so many gradients, as if they were one
             summed = replace(timing, gradient_s=sum_of(timing.gradient_s, local.every))
             point = play(profile, workers, rule, shards, summed, seed, cores, damping=damping)
@@ -285,7 +298,7 @@ def play(
     begun = OverlappedGradients(now, queue) if overlap else queue
 
     def make(worker: int) -> list[Optimizer]:
-        return [NullOptimizer(shards)]
+        return [NullOptimizer(shards, PEER_NUMBERS if local.peers else 1)]
 
     try:
         players = SimulatedWorkers(
@@ -329,12 +342,12 @@ def _step(players: SimulatedWorkers, gradients: int) -> None:
         players.push()
 
 
-def _read(run: SharedRun, clock: SimulatedClock, cores: SharedCores | None) -> _Reading:
+def _read(run: SharedRun, clock: DeclaredBytes, cores: SharedCores | None) -> _Reading:
     seconds = run.control.seconds
     compute_s, wait_s, communicate_s = (sum(seconds[what::ROW].tolist()) for what in (COMPUTE, WAIT, COMMUNICATE))
     shards = len(clock.servers)
     server = sum(line.busy_s for line in clock.servers) / shards, sum(line.waited_s for line in clock.servers) / shards
-    lines = [server, *((line.busy_s, line.waited_s) for line in (clock.inward, clock.outward))]
+    lines = [server, *((line.busy_s, line.waited_s) for line in clock.busiest())]
     pushes = [measures for measures in run.pushes() if measures.shard == 0]
     return _Reading(
         compute_s,

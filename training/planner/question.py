@@ -5,12 +5,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from scalebook.training.base.errors import ConfigError
+from scalebook.training.engine.rules.exchanges import EXCHANGES
 from scalebook.training.engine.rules.settings import Settings
+from scalebook.training.engine.rules.topologies import TOPOLOGIES
 from scalebook.training.engine.rules.update_rules import RULES, Async, Rule
 from scalebook.training.experiments.classes import suggestion
 from scalebook.training.experiments.description import Description
-from scalebook.training.planner.all_reduce import AllReduce
+from scalebook.training.planner.all_reduce import AllReduce, Serverless
 from scalebook.training.planner.links import NETWORKS, OWN
+from scalebook.training.planner.peers import peers_named
 from scalebook.training.planner.planned_config import configured, refuse_machines
 
 MOST_WORKERS: Final = 512
@@ -30,7 +33,7 @@ class Question:
 
     Args:
         workers: Numbers of workers, rising.
-        rules: Rules of a parameter server, or `AllReduce`. Empty: the config's own, and `COMPARED` beside it.
+        rules: Rules of a parameter server, or strategies without one. Empty: the config's own, and `COMPARED` beside.
         shards: Numbers of parts into which the parameters are divided. Empty: the config's own.
         networks: Names of `links.NETWORKS`, or `own`: the profile's.
         seed: Seed of all draws.
@@ -45,7 +48,7 @@ class Question:
     """
 
     workers: Sequence[int] = WORKERS
-    rules: Sequence[Rule | AllReduce] = field(default_factory=lambda: (Async(),))
+    rules: Sequence[Rule | Serverless] = field(default_factory=lambda: (Async(),))
     shards: Sequence[int] = (1,)
     networks: Sequence[str] = (OWN,)
     seed: int = 0
@@ -56,7 +59,7 @@ class Question:
     config_workers: int = 0
     at: int = 0
     node: int = 0
-    config_rule: Rule | AllReduce | None = None
+    config_rule: Rule | Serverless | None = None
 
     def of(self, config: Mapping[str, Any], description: Description) -> "Question":
         """The question with the settings of a config. ConfigError for what of its strategy cannot be planned."""
@@ -81,7 +84,7 @@ class Question:
         question = replace(question, workers=sorted({*self.workers, *ends}), config_workers=load.workers)
         return question if load.least is None else replace(question, elastic=ends)
 
-    def _compared(self, own: Rule | AllReduce | None, written: Settings) -> Sequence[Rule | AllReduce]:
+    def _compared(self, own: Rule | Serverless | None, written: Settings) -> Sequence[Rule | Serverless]:
         """The config's own, and of the others those that go with what else it says."""
         others = []
         for rule in rules(COMPARED):
@@ -146,20 +149,26 @@ def numbers(text: str, option: str) -> tuple[int, ...]:
         raise ConfigError(option, f"is {text!r}", f"Write numbers separated by commas, as {option} 1,2,4.") from None
 
 
-def rules(text: str) -> tuple[Rule | AllReduce, ...]:
-    """The rules in `ddp,async,bounded:2,sync:1`: ddp, fsdp, or a rule's name and the value of its first argument.
+def rules(text: str) -> tuple[Rule | Serverless, ...]:
+    """The rules in `ddp,async,bounded:2,sgp:torus`: ddp, fsdp, a rule's name and the value of its first argument, or
+    an exchange of peers and its topology, without which it is a ring.
 
     ConfigError otherwise.
     """
     return tuple(_rule(part.strip()) for part in text.split(","))
 
 
-def _rule(text: str) -> Rule | AllReduce:
+def _rule(text: str) -> Rule | Serverless:
     if text in COLLECTIVES:
         return COLLECTIVES[text]
     name, _, value = text.partition(":")
+    if name in EXCHANGES:
+        if (peers := peers_named(name, value)) is None:
+            raise ConfigError(STRATEGIES, f"there is no topology {value!r}", suggestion(value, list(TOPOLOGIES)))
+        return peers
     if name not in RULES:
-        raise ConfigError(STRATEGIES, f"there is no rule {name!r}", suggestion(name, [*COLLECTIVES, *RULES]))
+        known = [*COLLECTIVES, *RULES, *EXCHANGES]
+        raise ConfigError(STRATEGIES, f"there is no rule {name!r}", suggestion(name, known))
     kind = RULES[name]
     arguments: dict[str, Any] = {}
     if value:
@@ -180,10 +189,10 @@ def _rule(text: str) -> Rule | AllReduce:
 COLLECTIVES: Final[Mapping[str, AllReduce]] = {"ddp": AllReduce(), "fsdp": AllReduce(sharded=True)}
 
 
-def label(rule: Rule | AllReduce) -> str:
+def label(rule: Rule | Serverless) -> str:
     """As `rules` reads it: `bounded:4`; with its first argument if that is no default, or the name alone says
     nothing."""
-    if isinstance(rule, AllReduce):
+    if isinstance(rule, Serverless):
         return rule.name
     settings = rule.settings()
     first = next(iter(settings), None)

@@ -6,9 +6,10 @@ from typing import Any, TextIO
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.workspace import Workspace
+from scalebook.training.engine.rules.bounds import BySettings
 from scalebook.training.engine.rules.clock_settings import Bandwidth, ClockSettings, Distribution, Link, Seconds
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
-from scalebook.training.engine.rules.update_rules import Rule
+from scalebook.training.engine.rules.peering import Peering
 from scalebook.training.experiments.classes import mapping, read_class
 from scalebook.training.experiments.completion import seeds_from
 from scalebook.training.experiments.description import Description
@@ -17,10 +18,12 @@ from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.supervisor_owners import hold_supervisor
 from scalebook.training.notebook.result_row import first_at
-from scalebook.training.planner.all_reduce import AllReduce
+from scalebook.training.planner.all_reduce import Serverless
 from scalebook.training.planner.answering import Setting
+from scalebook.training.planner.links import OWN
 from scalebook.training.planner.measuring import TEST, NotMeasured
-from scalebook.training.planner.planned_config import STRATEGY
+from scalebook.training.planner.peers import PlannedPeers
+from scalebook.training.planner.planned_config import PEERS, STRATEGY
 from scalebook.training.planner.quantities import workers_words
 from scalebook.training.planner.question import label
 from scalebook.training.planner.time_to_target import TargetAnswer, TargetPoint
@@ -109,7 +112,9 @@ def simulated_config(config: Mapping[str, Any], workers: int, setting: Setting) 
     if setting.overlap:
         why = "is overlap, but a target is reached by virtual workers, which cannot overlap"
         raise ConfigError(f"{ARGUMENTS}.host", why, "Write process, or plan without a target.")
-    if isinstance(setting.rule, AllReduce):
+    if isinstance(setting.rule, PlannedPeers):
+        return _simulated_peers(config, workers, setting, setting.rule.peering)
+    if isinstance(setting.rule, Serverless):
         why = f"is {setting.rule.name}, but a target is reached by virtual workers of a parameter server"
         raise ConfigError("--strategies", why, "Write sync: the same updates, by a parameter server.")
     trainer = {**(config.get("trainer") or {}), "devices": 1, "num_nodes": 1}
@@ -119,16 +124,34 @@ def simulated_config(config: Mapping[str, Any], workers: int, setting: Setting) 
         **own,
         "workers": workers,
         "host": VIRTUAL,
-        "rule": _rule(setting.rule),
+        "rule": _class_of(setting.rule),
         "shards": setting.shards,
         "clock": _clock(setting.clock(workers)),
     }
     return {**config, "trainer": {**trainer, "strategy": {"class_path": STRATEGY, "init_args": arguments}}}
 
 
-def _rule(rule: Rule) -> dict[str, Any]:
-    kind = type(rule)
-    return {"class_path": f"{kind.__module__}.{kind.__qualname__}", "init_args": rule.settings()}
+def _simulated_peers(config: Mapping[str, Any], workers: int, setting: Setting, peering: Peering) -> dict[str, Any]:
+    trainer = {**(config.get("trainer") or {}), "devices": 1, "num_nodes": 1}
+    written = read_class(trainer.get("strategy"))
+    own = mapping(written.args) if (written.name or "").rpartition(".")[2] == "Peers" else {}
+    assert isinstance(setting.rule, PlannedPeers)
+    arguments = {
+        **own,
+        "workers": workers,
+        "host": VIRTUAL,
+        "exchange": _class_of(peering.exchange),
+        "topology": _class_of(peering.topology),
+        "every": peering.every,
+        "global_every": peering.global_every,
+        "clock": _clock(setting.rule.clock(setting.profile, workers, setting.joined, setting.network == OWN)),
+    }
+    return {**config, "trainer": {**trainer, "strategy": {"class_path": PEERS, "init_args": arguments}}}
+
+
+def _class_of(written: BySettings) -> dict[str, Any]:
+    kind = type(written)
+    return {"class_path": f"{kind.__module__}.{kind.__qualname__}", "init_args": written.settings()}
 
 
 def _clock(clock: ClockSettings) -> dict[str, Any]:

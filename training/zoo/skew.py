@@ -47,7 +47,7 @@ class SkewedSampler(Sampler[int]):
 
     @override
     def __iter__(self) -> Iterator[int]:
-        parts = [self.part(worker).split(self.batch_size) for worker in range(self.workers)]
+        parts = [torch.split(self.part(worker), self.batch_size) for worker in range(self.workers)]
         for turn in range(max(map(len, parts))):
             for batches in parts:
                 if turn < len(batches):

@@ -34,7 +34,7 @@ def test_every_sample_is_in_a_batch_of_its_own_worker_once(workers: int, alpha: 
 
 
 def test_one_worker_has_the_order_of_data_that_are_not_skewed() -> None:
-    plain = EpochShuffle(LABELS)  # type: ignore[arg-type]  # it wants the length
+    plain = EpochShuffle(LABELS)
     plain.set_epoch(3)
     assert list(sampler(workers=1, epoch=3)) == list(plain)
 

@@ -352,6 +352,8 @@ class RoundPeer(PeerClient):
         ring = self._reduces(graph)
         for receiver in () if ring else self._receivers[which]:
             room.arrivals[worker, receiver, which] = self._clock.travels(worker, receiver, nbytes)
+        if ring:
+            room.arrivals[worker, worker, which] = self._now()
         count = len(self._receivers[which])
         share = 2 * nbytes / (count + 1) if ring else nbytes
         self._count_traffic(round(share * count), round(share * count) if ring else 0, 2 * count if ring else count)
@@ -390,7 +392,9 @@ class RoundPeer(PeerClient):
             count = len(graph.members)
             around = graph.members[(graph.members.index(worker) + 1) % count]
             nbytes = round(2 * (count - 1) / count * self._nbytes)
-            yield from self._clock.arrives(self._clock.travels(worker, around, nbytes, 2 * (count - 1)))
+            began_s = max(room.arrivals.get((other, other, which), 0.0) for other in (worker, *present))
+            done_s = self._clock.travels(worker, around, nbytes, 2 * (count - 1)) - (self._now() - began_s)
+            yield from self._clock.arrives(done_s)  # under way since the last of them has published
         elif present:
             yield from self._clock.arrives(max(room.arrivals.get((other, worker, which), 0.0) for other in present))
             self._count_traffic(0, sum(self.peers.sizes[2 * other + which] for other in present), 0)

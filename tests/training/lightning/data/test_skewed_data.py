@@ -18,14 +18,14 @@ from scalebook.training.lightning.data import shared_loader
 from scalebook.training.lightning.data.data_sharing import SharedData
 from scalebook.training.zoo.shuffle import EpochShuffle
 from scalebook.training.zoo.skew import SkewedSampler, skewed
-from tests.training.lightning.async_ps.small import Diary, data, diaries, held_out, seeded_model, trainer
+from tests.training.lightning.async_ps.small import SAMPLES, Diary, data, diaries, held_out, seeded_model, trainer
 
 pytestmark = pytest.mark.long
 SEED = 11
 LIMITS = Limits(deadline_s=30)
 CLOCK: Any = {"gradient_s": 0.05, "stragglers": {1: 3.0}}
 MADE = data()
-LABELS = torch.stack([MADE[sample][1] for sample in range(len(MADE))])  # type: ignore[arg-type]
+LABELS = torch.stack([MADE[sample][1] for sample in range(SAMPLES)])
 
 
 class Skewed(LightningDataModule):
@@ -92,11 +92,11 @@ def test_virtual_workers_have_batches_of_one_part_each(
     strategy = kind(workers=workers, host="virtual", clock=CLOCK if workers > 1 else {"gradient_s": 0.05})
     trainer(tmp_path, strategy, callbacks=[seen]).fit(seeded_model(), Skewed())
     of = owners(workers)
-    assert sorted(sample for batch in seen.samples for sample in batch) == sorted(2 * [*range(len(MADE))])
+    assert sorted(sample for batch in seen.samples for sample in batch) == sorted(2 * [*range(SAMPLES)])
     assert all(len(set(of[batch].tolist())) == 1 for batch in seen.samples)
     if workers == 1:
         order = EpochShuffle(MADE)  # type: ignore[arg-type]
-        assert [sample for batch in seen.samples for sample in batch][: len(MADE)] == list(order)
+        assert [sample for batch in seen.samples for sample in batch][:SAMPLES] == list(order)
 
 
 def resumed(folder: Path, workers: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[list[int]], list[list[int]]]:
@@ -115,7 +115,7 @@ def resumed(folder: Path, workers: int, monkeypatch: pytest.MonkeyPatch) -> tupl
 def test_a_run_goes_on_within_its_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = resumed(tmp_path, 2, monkeypatch)
     together = [sample for batch in first + second[:9] for sample in batch]
-    assert sorted(together) == list(range(len(MADE)))
+    assert sorted(together) == list(range(SAMPLES))
 
 
 def test_among_others_the_epoch_begins_anew_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +123,7 @@ def test_among_others_the_epoch_begins_anew_and_says_so(tmp_path: Path, monkeypa
     monkeypatch.setattr(shared_loader, "rank_zero_warn", said.write_text)
     _, second = resumed(tmp_path, 4, monkeypatch)
     assert "skew: the checkpoint was written in an epoch divided among 2 workers; now there are 4." in said.read_text()
-    assert sorted(sample for batch in second[:12] for sample in batch) == list(range(len(MADE)))
+    assert sorted(sample for batch in second[:12] for sample in batch) == list(range(SAMPLES))
 
 
 def test_it_is_refused_where_nobody_deals(tmp_path: Path) -> None:
