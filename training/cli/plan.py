@@ -33,8 +33,9 @@ OPTIONS: Final = {
     "--strategies": (
         "NAME,NAME",
         (
-            f"strategies to compare at the config's number of workers (default: {COMPARED}): ddp, fsdp, or a rule of "
-            "the parameter server, whose first argument may follow it: bounded:4, sync:1"
+            f"strategies to compare at the config's number of workers (default: {COMPARED}): ddp, fsdp, a rule of "
+            "the parameter server, whose first argument may follow it (bounded:4, sync:1), or an exchange of peers, "
+            "whose topology may follow it (d_psgd:exponential, ad_psgd:ring)"
         ),
     ),
     "--shards": ("N,N", "numbers of shards to simulate (default: the config's; 1 with --profile)"),

@@ -9,18 +9,30 @@ import pytest
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.engine.rules.clock_settings import Distribution, Link
+from scalebook.training.engine.rules.exchanges import DPsgd, Sgp
+from scalebook.training.engine.rules.peering import Peering
 from scalebook.training.engine.rules.settings import Settings
+from scalebook.training.engine.rules.topologies import Ring, Torus
 from scalebook.training.engine.rules.update_rules import Async, Sync
 from scalebook.training.experiments.description import Description
-from scalebook.training.lightning import AsyncPS
+from scalebook.training.lightning import AsyncPS, Peers
 from scalebook.training.planner import play
 from scalebook.training.planner.all_reduce import AllReduce
 from scalebook.training.planner.answer import Answer
 from scalebook.training.planner.answering import Setting, answer
 from scalebook.training.planner.links import Network
-from scalebook.training.planner.planned_config import FOLLOWED, INDIFFERENT, MEASURED, PlannedConfig, configured
+from scalebook.training.planner.peers import PlannedPeers
+from scalebook.training.planner.planned_config import (
+    FOLLOWED,
+    INDIFFERENT,
+    MEASURED,
+    PEERS_FOLLOWED,
+    PEERS_INDIFFERENT,
+    PlannedConfig,
+    configured,
+)
 from scalebook.training.planner.profile import Profile, SharedNode
-from scalebook.training.planner.question import Question
+from scalebook.training.planner.question import Question, label
 
 PROFILE = Profile(Distribution("gamma", 0.1, 0.3), 32, 1e6, 1e6, 0.03)
 LOCAL = "scalebook.training.engine.rules.local_steps"
@@ -191,3 +203,52 @@ def test_a_virtual_config_s_times_are_its_clock_s(description: Description) -> N
     timing = declared.clock(2, 2)
     assert (timing.server_s, timing.server_link.bandwidth, timing.stragglers) == (0.01, 1e6, {1: 2.0})
     assert found.measuring == {}
+
+
+def peers(**arguments: Any) -> dict[str, Any]:
+    return {"trainer": {"strategy": {"class_path": "scalebook.training.lightning.Peers", "init_args": arguments},
+                        "devices": 4}}  # fmt: skip
+
+
+def test_every_argument_of_peers_is_known_to_a_plan() -> None:
+    assert {*PEERS_FOLLOWED, *PEERS_INDIFFERENT} == {*inspect.signature(Peers.__init__).parameters} - {"self"}
+
+
+def test_peers_are_planned_as_written(description: Description) -> None:
+    plain = configured(peers(), description)
+    assert plain.aggregation == PlannedPeers(Peering(DPsgd(), Ring()))
+    rare = configured(
+        peers(exchange={"class_path": "Sgp", "init_args": {"order": "combine_first"}}, topology="torus", every=3),
+        description,
+    )
+    assert rare.aggregation == PlannedPeers(Peering(Sgp("combine_first"), Torus(), every=3))
+    assert rare.beside == "combine first, every 3"
+    coded = configured(peers(codec="int8"), description)
+    assert (coded.coded, coded.measuring) == (True, {"push_codec": "int8"})
+    question = Question((1, 4), rules=(), shards=()).of(peers(), description)
+    assert [label(rule) for rule in question.rules] == ["d_psgd:ring", "ddp", "fsdp", "sync", "async"]
+
+
+def test_the_clock_of_virtual_peers_has_a_latency_at_both_ends(description: Description) -> None:
+    clock = {"gradient_s": 0.05, "link": {"latency_s": 0.01, "bandwidth": 1e7}}
+    plan = configured(peers(workers=4, host="virtual", clock=clock), description)
+    profile = plan.declared(PROFILE)
+    (strategy,) = [plan.aggregation]
+    assert isinstance(strategy, PlannedPeers)
+    point = strategy.play(profile, 4, profile.network, alone=False)
+    assert 1 / point.updates_per_s == pytest.approx(0.05 + 2 * 0.1 + 2 * 0.01)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ({"exchange": "ad_psgd", "codec": "int8"}, "init_args.codec: int8 carries the difference"),
+        ({"codec": "topk"}, "init_args.mixing: is missing"),
+        ({"momentum": "mixed"}, "init_args.momentum: is not known to a plan. Remove it"),
+        ({"host": "virtual", "clock": {"gradient_s": 0.1, "deaths": [{"worker": 1, "at_s": 3}]}}, "clock.deaths: has deaths"),
+    ],
+)
+def test_peers_that_cannot_be_planned_are_refused(written: Any, said: str, description: Description) -> None:
+    with pytest.raises(ConfigError) as refused:
+        configured(peers(**written), description)
+    assert said in str(refused.value)

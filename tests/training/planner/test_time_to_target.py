@@ -4,11 +4,13 @@ import pytest
 
 from scalebook.training.engine.rules.clock_settings import Distribution, Link, read_clock
 from scalebook.training.engine.rules.update_rules import Bounded
+from scalebook.training.lightning import Peers
 from scalebook.training.planner.answer import Range, Reliability
 from scalebook.training.planner.answering import Setting
 from scalebook.training.planner.chart import target_figure
 from scalebook.training.planner.links import OWN, Network
 from scalebook.training.planner.profile import Profile
+from scalebook.training.planner.question import rules
 from scalebook.training.planner.time_to_target import TargetAnswer, TargetPoint, target_lines, target_words
 from scalebook.training.planner.updates_to_target import simulated_config
 
@@ -59,3 +61,23 @@ def test_virtual_workers_train_on_the_clock_that_is_played() -> None:
     assert read_clock(arguments["clock"], 4) == setting.clock(4)
     with pytest.raises(ValueError, match="stragglers"):
         read_clock(arguments["clock"], 3)
+
+
+def test_a_target_of_peers_is_reached_by_virtual_peers() -> None:
+    """On the clock that a plan has: a latency for each end of a message."""
+    network = Network(Link(0.02, 1e7))
+    profile = Profile(0.1, 32, 1e6, 1e6, network=network)
+    (strategy,) = rules("sgp:torus")
+    setting = Setting(profile, strategy, 1, "own", 0)
+    made = simulated_config({"trainer": {"devices": 2, "strategy": "ddp"}}, 8, setting)["trainer"]
+    assert (made["devices"], made["strategy"]["class_path"]) == (1, "scalebook.training.lightning.Peers")
+    arguments = made["strategy"]["init_args"]
+    assert (arguments["workers"], arguments["host"], arguments["clock"]["link"]["latency_s"]) == (8, "virtual", 0.01)
+    assert [arguments[name]["class_path"].rpartition(".")[2] for name in ("exchange", "topology")] == ["Sgp", "Torus"]
+    Peers(
+        workers=8,
+        exchange=arguments["exchange"],
+        topology=arguments["topology"],
+        host="virtual",
+        clock=arguments["clock"],
+    )
