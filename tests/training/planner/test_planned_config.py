@@ -245,7 +245,10 @@ def test_the_clock_of_virtual_peers_has_a_latency_at_both_ends(description: Desc
         ({"exchange": "ad_psgd", "codec": "int8"}, "init_args.codec: int8 carries the difference"),
         ({"codec": "topk"}, "init_args.mixing: is missing"),
         ({"momentum": "mixed"}, "init_args.momentum: is not known to a plan. Remove it"),
-        ({"host": "virtual", "clock": {"gradient_s": 0.1, "deaths": [{"worker": 1, "at_s": 3}]}}, "clock.deaths: has deaths"),
+        (
+            {"host": "virtual", "clock": {"gradient_s": 0.1, "deaths": [{"worker": 1, "at_s": 3}]}},
+            "clock.deaths: has deaths",
+        ),
     ],
 )
 def test_peers_that_cannot_be_planned_are_refused(written: Any, said: str, description: Description) -> None:
