@@ -17,6 +17,7 @@ from scalebook.training.engine.rules.clock_settings import (
     Link,
     Seconds,
 )
+from scalebook.training.planner.layers import Layer, read_layers, written_layers
 from scalebook.training.planner.links import Network, network, read_link
 from scalebook.training.planner.quantities import quantity
 
@@ -82,6 +83,8 @@ class Profile:
         all_reduce: `ring`, `tree`, or the `fastest` of both for each bucket, as NCCL chooses.
         weights: Bytes of the parameters in a worker's memory; 0: as many as `pull_bytes`.
         state: Bytes of the optimizer's state of all parameters; 0: none, as plain SGD's, or not known.
+        layers: The model's layers, for splits of it; empty: not known.
+        memory: Bytes of memory that a worker has; 0: not known.
         busy: Cores that other processes used while it was measured: where this is not 0, its times are too long.
         title: What it is a profile of.
         source: Where its numbers come from.
@@ -108,6 +111,8 @@ class Profile:
     all_reduce: Algorithm = "fastest"
     weights: Annotated[float, AtLeast(0)] = 0.0
     state: Annotated[float, AtLeast(0)] = 0.0
+    layers: Sequence[Layer] = ()
+    memory: Annotated[float, AtLeast(0)] = 0.0
     busy: Annotated[float, AtLeast(0)] = 0.0
     title: str = "a system"
     source: str = "written by hand"
@@ -228,7 +233,8 @@ def times(value: Seconds, factor: float) -> Seconds:
 KEYS: Final = (
     "title", "source", "gradient", "batch_size", "parameters", "push", "pull", "server", "copy_bandwidth",
     "stragglers", "cores", "slowdown", "network", "link", "server_link", "server_machines", "shard_shares", "sparse",
-    "server_cores", "software", "update", "node", "ready", "overlap", "all_reduce", "weights", "state", "busy",
+    "server_cores", "software", "update", "node", "ready", "overlap", "all_reduce", "weights", "state", "layers",
+    "memory", "busy",
 )  # fmt: skip
 
 
@@ -248,8 +254,9 @@ def read_profile(raw: Mapping[str, Any]) -> Profile:
     if "gradient" not in raw:
         raise ConfigError("profile.gradient", "is missing", "Write the seconds of one gradient, as 180 ms.")
     push, pull = _bytes(raw, "push"), _bytes(raw, "pull")
+    gradient_s = _seconds(raw["gradient"], "profile.gradient")
     made = Profile(
-        gradient_s=_seconds(raw["gradient"], "profile.gradient"),
+        gradient_s=gradient_s,
         batch_size=_whole(raw.get("batch_size", 1), "profile.batch_size"),
         push_bytes=push,
         pull_bytes=pull,
@@ -270,6 +277,8 @@ def read_profile(raw: Mapping[str, Any]) -> Profile:
         all_reduce=_algorithm(raw.get("all_reduce", "fastest")),
         weights=quantity(raw.get("weights", 0.0), "B", "profile.weights"),
         state=quantity(raw.get("state", 0.0), "B", "profile.state"),
+        layers=read_layers(raw.get("layers", []), mean(gradient_s)),
+        memory=quantity(raw.get("memory", 0.0), "B", "profile.memory"),
         busy=_number(raw.get("busy", 0.0), "profile.busy"),
         title=str(raw.get("title", Profile.title)),
         source=str(raw.get("source", Profile.source)),
@@ -319,14 +328,17 @@ def as_mapping(profile: Profile) -> dict[str, Any]:
         written["server_cores"] = profile.server_cores
     if profile.software is not None:
         written["software"] = {"message": profile.software.message_s, "bandwidth": profile.software.bandwidth}
-    if profile.stragglers:
-        written["stragglers"] = {str(worker): factor for worker, factor in profile.stragglers.items()}
-    if profile.shard_shares:
-        written["shard_shares"] = {str(shards): share for shards, share in profile.shard_shares.items()}
+    by_number = {"stragglers": profile.stragglers, "shard_shares": profile.shard_shares, "slowdown": profile.slowdown}
+    for name, values in by_number.items():
+        if values:
+            written[name] = {str(number): value for number, value in values.items()}
     if profile.sparse:
         written["sparse"] = True
-    numbers = {"weights": profile.weights, "state": profile.state, "busy": profile.busy, "update": profile.update_s}
+    numbers = {"weights": profile.weights, "state": profile.state, "memory": profile.memory, "busy": profile.busy,
+               "update": profile.update_s}  # fmt: skip
     written |= {name: value for name, value in numbers.items() if value}
+    if profile.layers:
+        written["layers"] = written_layers(profile.layers)
     if profile.node is not None:
         written["node"] = {"workers": profile.node.workers, "link": _written_link(profile.node.link)}
     if profile.ready:
@@ -337,8 +349,6 @@ def as_mapping(profile: Profile) -> dict[str, Any]:
         written["all_reduce"] = profile.all_reduce
     if profile.cores is not None:
         written["cores"] = profile.cores
-    if profile.slowdown:
-        written["slowdown"] = {str(number): factor for number, factor in profile.slowdown.items()}
     return written
 
 
