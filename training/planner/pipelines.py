@@ -19,7 +19,7 @@ HALVINGS: Final = 60
 
 
 @dataclass(frozen=True)
-class Stage:
+class StageTimes:
     """Seconds of one microbatch on one stage. `sends_s`: in which its output passes the link to the next stage, and the
     gradient of that output the link back; `latency_s`: on the way, beside."""
 
@@ -73,7 +73,7 @@ def order(
 
 
 def play_pipeline(
-    stages: Sequence[Stage], microbatches: int, schedule: Schedule, recomputed: int = 0
+    stages: Sequence[StageTimes], microbatches: int, schedule: Schedule, recomputed: int = 0
 ) -> PlayedPipeline:
     """Each stage does what `order` says, as soon as it is free and what it needs has arrived. What a stage sends passes
     its link in turn, one line each way, while it computes on. A forward pass that is computed again needs nothing of

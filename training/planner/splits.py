@@ -15,7 +15,7 @@ from scalebook.training.engine.rules.clock_settings import Distribution, Link
 from scalebook.training.planner.all_reduce import BUCKET_MB, FIRST_MB, all_reduce_s, largest
 from scalebook.training.planner.layers import Layer, blocks
 from scalebook.training.planner.links import Network
-from scalebook.training.planner.pipelines import Schedule, Stage, into_stages, play_pipeline, under_way
+from scalebook.training.planner.pipelines import Schedule, StageTimes, into_stages, play_pipeline, under_way
 from scalebook.training.planner.profile import Profile, mean
 
 PART: Final = 1e6 * BUCKET_MB
@@ -48,7 +48,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Memory:
+class WorkerMemory:
     """Bytes that a worker holds."""
 
     parameters: float
@@ -86,7 +86,7 @@ class Price:
     exchange: float
     idle_by_stage: tuple[float, ...]
     traffic: tuple[Traffic, ...]
-    memory: tuple[Memory, ...]
+    memory: tuple[WorkerMemory, ...]
 
     @property
     def largest_memory(self) -> float:
@@ -232,16 +232,16 @@ class _Pricing:
         share = again / self._split.microbatches
         return sum((1 + share) * forward_s + backward_s for forward_s, backward_s in both)
 
-    def _stage(self, place: int) -> Stage:
+    def _stage(self, place: int) -> StageTimes:
         layers, each = self._stages[place], self._split.microbatches
         forward_s, backward_s = (
             sum(self._computes_s(layer)[way] + self._sums_s(layer)[way] for layer in layers) / each for way in (0, 1)
         )
         if place == self._split.stages - 1:
-            return Stage(forward_s, backward_s)
+            return StageTimes(forward_s, backward_s)
         link = self._link_after(place)
         sends_s = 0.0 if link.bandwidth is None else layers[-1].output_bytes / each / _number(link.bandwidth)
-        return Stage(forward_s, backward_s, sends_s, mean(link.latency_s))
+        return StageTimes(forward_s, backward_s, sends_s, mean(link.latency_s))
 
     def _link_after(self, place: int) -> Link:
         """The slowest link between a stage's workers and those of the next."""
@@ -356,17 +356,17 @@ class _Pricing:
             _ring(split.data) * held / split.shard,
         )
 
-    def _memory(self, place: int) -> Memory:
+    def _memory(self, place: int) -> WorkerMemory:
         """In a pipeline a stage keeps its parameters gathered, and sums up its gradients whole, from microbatch to
         microbatch: there shards divide the optimizer's state alone."""
         split, layers, held = self._split, self._stages[place], self._held(place)
-        kept = split.shard if split.stages == 1 else 1
+        divided = split.shard if split.stages == 1 else 1
         gathered = 0.0
-        if kept > 1:
+        if divided > 1:
             largest_parts = sorted((nbytes for *_, nbytes in self._in_parts(layers)), reverse=True)[:2]
             gathered = min(sum(largest_parts), held)
         state = self._profile.state * held / self._whole / split.shard
-        return Memory(held / kept + gathered, held / kept, state, self._activations(place))
+        return WorkerMemory(held / divided + gathered, held / divided, state, self._activations(place))
 
     def _activations(self, place: int) -> float:
         """A layer that is computed again keeps what it receives; of those the largest is whole for a while."""

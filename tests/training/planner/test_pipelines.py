@@ -9,7 +9,7 @@ import pytest
 from scalebook.training.planner.layers import Layer, blocks
 from scalebook.training.planner.pipelines import (
     Schedule,
-    Stage,
+    StageTimes,
     bubble,
     into_stages,
     order,
@@ -24,12 +24,12 @@ SCHEDULES: tuple[Schedule, ...] = ("gpipe", "1f1b")
 def test_equal_stages_are_idle_for_the_bubble_alone(schedule: Schedule) -> None:
     for stages in (1, 2, 3, 8):
         for microbatches in (1, 2, 5, 32):
-            played = play_pipeline([Stage(1.0, 2.0)] * stages, microbatches, schedule)
+            played = play_pipeline([StageTimes(1.0, 2.0)] * stages, microbatches, schedule)
             assert played.seconds == pytest.approx(3 * (microbatches + stages - 1))
             assert played.idle == pytest.approx([bubble(stages, microbatches)] * stages)
 
 
-def longest_path(stages: list[Stage], microbatches: int, schedule: Schedule, recomputed: int) -> float:
+def longest_path(stages: list[StageTimes], microbatches: int, schedule: Schedule, recomputed: int) -> float:
     """The same by recursion over what comes before: the stage's own operation, and what arrives, each message behind
     the one that the same line carried before."""
     count = len(stages)
@@ -64,7 +64,9 @@ def longest_path(stages: list[Stage], microbatches: int, schedule: Schedule, rec
 def test_unequal_stages_take_the_longest_path(schedule: Schedule) -> None:
     draw = random.Random(1)
     for _ in range(60):
-        stages = [Stage(*(draw.choice((0.0, 0.3, draw.random())) for _ in range(4))) for _ in range(draw.randint(1, 5))]
+        stages = [
+            StageTimes(*(draw.choice((0.0, 0.3, draw.random())) for _ in range(4))) for _ in range(draw.randint(1, 5))
+        ]
         microbatches = draw.randint(1, 6)
         recomputed = draw.randint(0, microbatches)
         played = play_pipeline(stages, microbatches, schedule, recomputed)
@@ -76,7 +78,7 @@ def test_unequal_stages_take_the_longest_path(schedule: Schedule) -> None:
 def test_one_slow_stage_sets_the_pace() -> None:
     """The slowest stage makes all microbatches, 16 x 6, and waits while the others fill and drain: for 3 x 3 s, or for
     5 if it goes forward while it waits for gradients."""
-    stages = [Stage(1.0, 2.0), Stage(2.0, 4.0), Stage(1.0, 2.0), Stage(1.0, 2.0)]
+    stages = [StageTimes(1.0, 2.0), StageTimes(2.0, 4.0), StageTimes(1.0, 2.0), StageTimes(1.0, 2.0)]
     assert play_pipeline(stages, 16, "gpipe").seconds == pytest.approx(16 * 6 + 3 * 3)
     assert play_pipeline(stages, 16, "1f1b").seconds == pytest.approx(16 * 6 + 5)
     assert play_pipeline(stages, 16, "1f1b").idle[1] == pytest.approx(5 / 101)
@@ -84,8 +86,8 @@ def test_one_slow_stage_sets_the_pace() -> None:
 
 def test_forward_passes_that_are_repeated_hide_in_the_bubble() -> None:
     """With one microbatch all stages but the last compute again while they wait for gradients: 8 + 2 x 8 + 1."""
-    assert play_pipeline([Stage(1.0, 2.0)] * 8, 1, "gpipe", 1).seconds == pytest.approx(8 + 16 + 1)
-    assert play_pipeline([Stage(1.0, 2.0)], 4, "gpipe", 3).seconds == pytest.approx(4 * 3 + 3)
+    assert play_pipeline([StageTimes(1.0, 2.0)] * 8, 1, "gpipe", 1).seconds == pytest.approx(8 + 16 + 1)
+    assert play_pipeline([StageTimes(1.0, 2.0)], 4, "gpipe", 3).seconds == pytest.approx(4 * 3 + 3)
 
 
 def test_1f1b_keeps_as_many_microbatches_as_stages_follow() -> None:

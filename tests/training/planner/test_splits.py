@@ -11,11 +11,11 @@ from scalebook.training.planner.links import Network
 from scalebook.training.planner.pipelines import bubble
 from scalebook.training.planner.profile import Profile, SharedNode
 from scalebook.training.planner.splits import (
-    Memory,
     Price,
     Split,
     TooFewLayersError,
     Traffic,
+    WorkerMemory,
     data_ratio,
     factorizations,
     microbatch_counts,
@@ -115,12 +115,12 @@ def test_memory_of_each_split() -> None:
     layers = pairs(256, 8, 4)
     whole, nbytes = 4 * layers[0].parameter_bytes, layers[0].output_bytes
     kept = 24 * nbytes
-    assert priced(layers, Split(data=4)).memory == (Memory(whole, whole, 2 * whole, kept),)
-    assert priced(layers, Split(shard=4)).memory == (Memory(whole / 4 + whole, whole / 4, whole / 2, kept),)
+    assert priced(layers, Split(data=4)).memory == (WorkerMemory(whole, whole, 2 * whole, kept),)
+    assert priced(layers, Split(shard=4)).memory == (WorkerMemory(whole / 4 + whole, whole / 4, whole / 2, kept),)
     divided = 3 * (5 / 2 + 1) * nbytes + 3 * nbytes  # nothing of the first is received from a layer
-    assert priced(layers, Split(tensor=2)).memory == (Memory(whole / 2, whole / 2, whole, divided),)
+    assert priced(layers, Split(tensor=2)).memory == (WorkerMemory(whole / 2, whole / 2, whole, divided),)
     first, *_, last = priced(layers, Split(stages=4, microbatches=8)).memory
-    assert first == Memory(whole / 4, whole / 4, whole / 2, 4 / 8 * kept / 4)
+    assert first == WorkerMemory(whole / 4, whole / 4, whole / 2, 4 / 8 * kept / 4)
     assert last.activations == 1 / 8 * kept / 4
     gpipe = priced(layers, Split(stages=4, microbatches=8, schedule="gpipe")).memory
     assert [memory.activations for memory in gpipe] == [kept / 4] * 4
