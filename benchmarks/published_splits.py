@@ -245,8 +245,8 @@ def distbelief() -> str:
     small, large = implied_ratio(2.2, 8), implied_ratio(12, 81)
     return (
         f"DistBelief: all that is sent took {small:.2f} of one machine's computing where 42 M fully connected "
-        f"parameters were 2.2 times as fast on 8, so that no number of machines makes more than {1 / small:.1f}; less than "
-        f"{large:.2f} for 1.7 G locally connected ones, more than 12 times as fast on 81."
+        f"parameters were 2.2 times as fast on 8, so that no number of machines makes more than {1 / small:.1f}; less "
+        f"than {large:.2f} for 1.7 G locally connected ones, more than 12 times as fast on 81."
     )
 
 

@@ -240,7 +240,8 @@ class _Pricing:
         if place == self._split.stages - 1:
             return StageTimes(forward_s, backward_s)
         link = self._link_after(place)
-        sends_s = 0.0 if link.bandwidth is None else layers[-1].output_bytes / each / _number(link.bandwidth)
+        speed = bytes_a_second(link)
+        sends_s = 0.0 if speed is None else layers[-1].output_bytes / each / speed
         return StageTimes(forward_s, backward_s, sends_s, mean(link.latency_s))
 
     def _link_after(self, place: int) -> Link:
@@ -394,12 +395,14 @@ def _ring(members: int) -> float:
 
 def _divided(link: Link, many: int) -> Link:
     """A link that so many use at the same time."""
-    return link if link.bandwidth is None else replace(link, bandwidth=_number(link.bandwidth) / many)
+    speed = bytes_a_second(link)
+    return link if speed is None else replace(link, bandwidth=speed / many)
 
 
-def _number(bandwidth: float | Distribution) -> float:
-    assert not isinstance(bandwidth, Distribution), "a profile's are numbers"
-    return bandwidth
+def bytes_a_second(link: Link) -> float | None:
+    """Of a link of a profile; None: no limit."""
+    assert not isinstance(link.bandwidth, Distribution), "a profile's are numbers"
+    return link.bandwidth
 
 
 def factorizations(number: int, factors: int) -> Iterator[tuple[int, ...]]:
@@ -414,7 +417,6 @@ def factorizations(number: int, factors: int) -> Iterator[tuple[int, ...]]:
 
 
 def microbatch_counts(batch: int, stages: int) -> list[int]:
-    """Divisors of a batch, up to the one at which the bubble hardly matters any more."""
+    """Numbers of microbatches that divide a batch evenly, near one, two, four and eight times the stages."""
     divisors = [count for count in range(1, batch + 1) if batch % count == 0]
-    enough = next((place for place, count in enumerate(divisors) if count >= 8 * stages), len(divisors) - 1)
-    return divisors[: enough + 1]
+    return sorted({max(count for count in divisors if count <= factor * stages) for factor in (1, 2, 4, 8)})
