@@ -156,6 +156,7 @@ class SplitPoint:
     data: int
     microbatches: int
     schedule: str
+    samples: int
     seconds: float
     samples_per_s: float
     faster: float
@@ -170,10 +171,13 @@ class SplitPoint:
 
 @dataclass(frozen=True)
 class StruckSplit:
-    """A split that cannot be trained, and why."""
+    """A split that cannot be trained, and why. `memory`: where that is the cause, bytes of the worker that holds most;
+    `recomputed`: the same if activations are computed again in the backward pass."""
 
     words: str
     cause: str
+    memory: float = 0.0
+    recomputed: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from scalebook.training.base.errors import ConfigError
@@ -25,6 +26,7 @@ from scalebook.training.planner.splits import (
 
 OPTION: Final = "--split"
 BEST: Final = 3
+LARGE: Final = "more than the memory of a worker"
 TELLING: Final = 0.01
 """Share of a worker's time from which a loss is named."""
 AS_FAST: Final = 0.99
@@ -33,6 +35,9 @@ AS_FAST: Final = 0.99
 
 def check_split(profile: Profile, workers: int, network: str) -> None:
     """ConfigError, naming key and remedy, for what has no price."""
+    if profile.sparse:
+        why = "asks to split a model with sparse tables, whose rows are divided by a parameter server's shards"
+        raise ConfigError(OPTION, why, "Remove it, and plan with --shards.")
     if not profile.layers:
         remedy = (
             "Write them as [{name: a, forward: 3 ms, output: 1 MB, parameters: 4 MB}, ...] (docs/concepts/planner.md)."
@@ -55,18 +60,19 @@ def price_splits(profile: Profile, joined: Network, workers: int, network: str) 
     for degrees in factorizations(workers, 4):
         split = Split(*degrees)
         if cause := _impossible(split, profile):
-            struck.append(StruckSplit(split.words, cause))
+            struck.append(StruckSplit(_degrees(split), cause))
             continue
         try:
             prices = [priced(each) for each in _scheduled(split, profile.batch_size)]
         except TooFewLayersError as error:
-            struck.append(StruckSplit(_degrees(split), f"the layers can be cut into {error.most} stages at most"))
+            most = f"{error.most} stage{'s' * (error.most > 1)}"
+            struck.append(StruckSplit(_degrees(split), f"the layers can be cut into {most} at most"))
             continue
         fitting = [each for each in prices if not profile.memory or each.largest_memory <= profile.memory]
         if not fitting:
-            struck.append(StruckSplit(_degrees(split), _too_large(prices, profile.memory, priced)))
+            struck.append(_too_large(prices, priced))
             continue
-        points.append(_point(_best(fitting), one))
+        points.append(_point(_best(fitting), one, profile.batch_size))
     points.sort(key=lambda point: -point.samples_per_s)
     return SplitAnswer(
         workers,
@@ -107,20 +113,14 @@ def _best(prices: Sequence[Price]) -> Price:
     return min((each for each in prices if each.samples_per_s >= AS_FAST * most), key=lambda each: each.largest_memory)
 
 
-def _too_large(prices: Sequence[Price], limit: float, priced: Callable[[Split], Price]) -> str:
+def _too_large(prices: Sequence[Price], priced: Callable[[Split], Price]) -> StruckSplit:
+    """A split of which each schedule holds more than a worker can."""
     least = min(prices, key=lambda each: each.largest_memory)
-    split = least.split
-    again = Split(
-        split.tensor, split.shard, split.stages, split.data, split.microbatches, split.schedule, split.microbatches
-    )
-    recomputed = priced(again).largest_memory
-    words = f"{format_quantity(least.largest_memory, 'B')} a worker, of {format_quantity(limit, 'B')}"
-    if recomputed < least.largest_memory:
-        words += f"; {format_quantity(recomputed, 'B')} if activations are computed again"
-    return words
+    again = priced(replace(least.split, recomputed=least.split.microbatches)).largest_memory
+    return StruckSplit(_degrees(least.split), LARGE, least.largest_memory, min(again, least.largest_memory))
 
 
-def _point(best: Price, one: Price) -> SplitPoint:
+def _point(best: Price, one: Price, batch: int) -> SplitPoint:
     split = best.split
     sent = max(each.tensor + each.shard + each.stages + each.data for each in best.traffic)
     return SplitPoint(
@@ -131,6 +131,7 @@ def _point(best: Price, one: Price) -> SplitPoint:
         split.data,
         split.microbatches,
         split.schedule,
+        batch * split.shard * split.data,
         best.seconds,
         best.samples_per_s,
         best.samples_per_s / one.samples_per_s,
@@ -162,8 +163,8 @@ def _rules(profile: Profile, joined: Network, workers: int) -> Iterator[str]:
     if (speed := bytes_a_second(between)) is not None:
         least, there = profile.batch_size * data_ratio(profile.layers, speed), workers * profile.batch_size
         yield (
-            f"Data parallel training pays from {_three(least)} samples an update on this link (4 F / 3 B, if nothing is "
-            f"hidden): {workers_words(workers)} with {profile.batch_size:,} each have {there:,}, so it "
+            f"Data parallel training pays from {_three(least)} samples an update on this link (4 F / 3 B, if nothing "
+            f"is hidden): {workers_words(workers)} with {profile.batch_size:,} each have {there:,}, so it "
             f"{_pays(there > least)}."
         )
 
@@ -217,11 +218,25 @@ def split_lines(answer: SplitAnswer) -> list[str]:
         lines.append("No split can be trained.")
     causes = defaultdict(list)
     for each in answer.struck:
-        causes[each.cause].append(each.words)
-    lines += [f"Struck out, {'; '.join(words)}: {cause}." for cause, words in causes.items()]
+        causes[each.cause].append(each)
+    lines += [_struck(cause, splits, answer.limit) for cause, splits in causes.items()]
     if not answer.limit:
         lines.append("What a worker can hold is not known (profile.memory), so no split is struck out for its memory.")
     return [*lines, COMPARED]
+
+
+def _struck(cause: str, splits: Sequence[StruckSplit], limit: float) -> str:
+    """How many, and some of them: where memory is the cause, that which needs least of it."""
+    count = f"{len(splits)} split{'s' * (len(splits) > 1)}"
+    if cause != LARGE:
+        some = ", ".join(each.words for each in splits[:BEST]) + (", ..." if len(splits) > BEST else "")
+        return f"Struck out, {count} ({some}): {cause}."
+    least = min(splits, key=lambda each: each.memory)
+    again = f", {format_quantity(least.recomputed, 'B')} if activations are computed again"
+    return (
+        f"Struck out, {count}: {cause}, {format_quantity(limit, 'B')}. The least is {least.words} with "
+        f"{format_quantity(least.memory, 'B')}{again if least.recomputed < least.memory else ''}."
+    )
 
 
 COMPARED: Final = (
@@ -237,11 +252,13 @@ def _compared(point: SplitPoint) -> str:
         waits: point.idle,
         "waits for parameters and gradients": point.exchange,
     }
-    told = [
-        f"{share:.0%} {words}" for words, share in sorted(losses.items(), key=lambda pair: -pair[1]) if share >= TELLING
+    lost = [
+        f", {share:.0%} {words}"
+        for words, share in sorted(losses.items(), key=lambda pair: -pair[1])
+        if share >= TELLING
     ]
     return (
-        f"{point.words}: {_three(point.samples_per_s)} samples/s, {point.faster:.2f} times one worker. A worker computes "
-        f"{point.compute:.0%} of the time{''.join(f', {each}' for each in told)}; it holds "
-        f"{format_quantity(point.memory, 'B')} and sends {format_quantity(point.sent, 'B')} an update."
+        f"{point.words}: {_three(point.samples_per_s)} samples/s, {point.faster:.2f} times one worker, with "
+        f"{point.samples:,} samples an update. A worker computes {point.compute:.0%} of the time{''.join(lost)}. It "
+        f"holds {format_quantity(point.memory, 'B')}, and sends {format_quantity(point.sent, 'B')} an update."
     )

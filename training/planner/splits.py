@@ -9,6 +9,7 @@ send most. Groups that share a node's link share its bandwidth; different collec
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import add
 from typing import Final
 
 from scalebook.training.engine.rules.clock_settings import Distribution, Link
@@ -74,7 +75,7 @@ class Traffic:
 @dataclass(frozen=True)
 class Price:
     """A split's update. `compute`, `tensor`, `idle`, `exchange`: shares of its seconds, as the mean over all workers: a
-    worker computes, sums a tensor split's outputs, waits for other stages, or for parameters and gradients that travel.
+    worker computes and updates, sums a tensor split's outputs, waits for other stages, or for parameters and gradients.
     `idle_by_stage`: of the pipeline alone. `traffic`, `memory`: of a worker of each stage."""
 
     split: Split
@@ -157,7 +158,9 @@ class _Pricing:
         self._whole = sum(layer.parameter_bytes for layer in layers) or 1.0
         layers = [replace(layer) for layer in layers]  # layers alike are told apart by identity
         self._before = {id(layer): before for layer, before in zip(layers, [None, *layers], strict=False)}
-        seconds = [sum(self._computes_s(layer)) + sum(self._sums_s(layer)) for layer in layers]
+        seconds = [
+            sum(self._computes_s(layer)) + sum(self._sums_s(layer)) + self._layer_updates_s(layer) for layer in layers
+        ]
         self._stages = into_stages(layers, seconds, split.stages)
         if not self._stages:
             raise TooFewLayersError(len(blocks(layers)))
@@ -170,27 +173,29 @@ class _Pricing:
         again = split.recomputed
         compute_s = [self._repeated_s(layers, self._computes_s, again) for layers in self._stages]
         sums_s = [self._repeated_s(layers, self._sums_s, again) for layers in self._stages]
-        ends, gathered_s = [], 0.0
-        if split.shard > 1 and count == 1:
-            played_s = self._sharded_s(self._stages[0])
-            ends.append(played_s + self._updates_s(0))
+        if count == 1 and split.shard > 1:
+            done_s = [self._sharded_s(self._stages[0])]
         else:
             gathered_s = max(map(self._gather_s, self._stages)) if split.shard > 1 else 0.0
-            for place, last in enumerate(played.last_s):
-                done_s = self._reduced_s(self._stages[place], *last)
-                ends.append(gathered_s + max(done_s, last[1]) + self._updates_s(place))
-        whole_s = max(ends)
-        computes = sum(compute_s) / count + sum(map(self._updates_s, range(count))) / count
-        sums = sum(sums_s) / count
-        idle = sum(played.seconds - busy_s for busy_s in played.busy_s) / count
+            done_s = [
+                gathered_s + max(last[1], self._reduced_s(layers, *last))
+                for layers, last in zip(self._stages, played.last_s, strict=True)
+            ]
+        updates_s = list(map(self._updates_s, range(count)))
+        whole_s = max(map(add, done_s, updates_s))
+        own_s = [sum(parts) for parts in zip(compute_s, sums_s, updates_s, strict=True)]
+        exchange_s = [whole_s - own_s[0]]
+        if count > 1:
+            exchange_s = [done - last[1] for done, last in zip(done_s, played.last_s, strict=True)]
+        exchange, sums = (sum(each) / count / whole_s for each in (exchange_s, sums_s))
         return Price(
             split,
             whole_s,
             split.data * split.shard * self._profile.batch_size / whole_s,
-            computes / whole_s,
-            sums / whole_s,
-            idle / whole_s,
-            max(0.0, whole_s - computes - sums - idle) / whole_s,
+            sum(own_s) / count / whole_s - sums,
+            sums,
+            max(0.0, 1 - exchange - sum(own_s) / count / whole_s),
+            exchange,
             played.idle,
             tuple(map(self._traffic, range(count))),
             tuple(map(self._memory, range(count))),
@@ -330,7 +335,11 @@ class _Pricing:
 
     def _updates_s(self, place: int) -> float:
         """The optimizer's seconds for the parameters that a worker of a stage holds."""
-        return self._update_s * self._held(place) / self._whole / self._split.shard
+        return sum(map(self._layer_updates_s, self._stages[place]))
+
+    def _layer_updates_s(self, layer: Layer) -> float:
+        share = layer.parameter_bytes / self._parts(layer) / self._split.shard
+        return self._update_s * share / self._whole
 
     # bytes
 

@@ -1,0 +1,231 @@
+"""Measures the layers of a model in a few steps of training: seconds, bytes, and which a tensor split divides."""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from scalebook.training.planner.layers import Kind, Layer
+
+STEPS: Final = range(4, 9)
+"""The steps of worker 0, alone, in which layers are measured; the median counts."""
+OUTSIDE: Final = "outside the layers"
+"""Name of what is no layer's: fetching, the loss, parameters that no layer has."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A module that is measured as one. `block`: that of the modules between which no stage may begin: a child of
+    Sequential or ModuleList, or else the module that has it."""
+
+    name: str
+    module: nn.Module
+    block: str
+
+
+@dataclass
+class _Step:
+    """One step. `begun`: when forward passes of units began; `ready`: when gradients of their outputs were there. Bytes
+    of outputs, and of what is kept for the backward pass, by name. `storages`: those that are counted, or parameters'.
+    """
+
+    begun: list[tuple[float, str]] = field(default_factory=list)
+    ready: list[tuple[float, str]] = field(default_factory=list)
+    output: dict[str, float] = field(default_factory=dict)
+    saved: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    storages: set[int] = field(default_factory=set)
+    forward_end_s: float = 0.0
+    backward_end_s: float = 0.0
+
+    @property
+    def names(self) -> list[str]:
+        """Of the units, in turn of their first calls."""
+        return list(dict.fromkeys(name for _, name in self.begun))
+
+    def seconds(self, name: str) -> tuple[float, float]:
+        """Of a unit, forward and backward: from its beginning, or the gradient of its output, to the next one's."""
+        forward_s = _until_next(self.begun, self.forward_end_s)
+        return forward_s.get(name, 0.0), _until_next(sorted(self.ready), self.backward_end_s).get(name, 0.0)
+
+
+def _until_next(events: list[tuple[float, str]], end_s: float) -> dict[str, float]:
+    seconds: dict[str, float] = defaultdict(float)
+    for (begun_s, name), (next_s, _) in zip(events, [*events[1:], (end_s, "")], strict=False):
+        seconds[name] += next_s - begun_s
+    return seconds
+
+
+class LayerTimes:
+    """Hooks on a model's units, from `begin_step` to `end_step`."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.units = list(units(model))
+        self._model = model
+        self._steps: list[_Step] = []
+        self._hooks: list[Any] = []
+
+    def begin_step(self) -> None:
+        """Before the forward pass of a step."""
+        self._steps.append(_Step())
+        for unit in self.units:
+            self._hooks += self._watch(unit, self._steps[-1])
+
+    def end_step(self) -> None:
+        """After its backward pass."""
+        if not self._hooks:
+            return
+        self._steps[-1].backward_end_s = _now(self.units)
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    def layers(self, gradient_s: float, weights: float) -> list[Layer]:
+        """By their medians, in turn of their calls, pairs of matrices joined. What is left of a gradient's seconds, and
+        of all parameters' bytes, is one more. Empty if nothing was measured."""
+        if not self._steps:
+            return []
+        by_name = {unit.name: unit for unit in self.units}
+        measured = [self._layer(by_name[name]) for name in self._steps[-1].names]
+        left_s = gradient_s - sum(layer.seconds for layer in measured)
+        if left_s < 0:  # hooks take time themselves
+            scale = gradient_s / (gradient_s - left_s)
+            measured = [
+                replace(layer, forward_s=layer.forward_s * scale, backward_s=layer.backward_s * scale)
+                for layer in measured
+            ]
+        joined = list(_joined(measured, by_name))
+        bytes_left = weights - sum(layer.parameter_bytes for layer in measured)
+        output_bytes = measured[-1].output_bytes if measured else 0.0
+        return [*joined, Layer(OUTSIDE, max(0.0, left_s), 0.0, output_bytes, max(0.0, bytes_left), cut=False)]
+
+    def _layer(self, unit: Unit) -> Layer:
+        names, both = self._steps[-1].names, [step.seconds(unit.name) for step in self._steps]
+        place, parameters = names.index(unit.name), list(unit.module.parameters())
+        before = next(each for each in self.units if each.name == names[place - 1]) if place else None
+        kind: Kind = "column" if isinstance(unit.module, nn.Linear) else "whole"
+        return Layer(
+            unit.name,
+            statistics.median(forward_s for forward_s, _ in both),
+            statistics.median(backward_s for _, backward_s in both),
+            self._steps[-1].output.get(unit.name, 0.0),
+            float(sum(parameter.nbytes for parameter in parameters)),
+            self._steps[-1].saved[unit.name],
+            kind,
+            cut=before is None or before.block != unit.block,
+        )
+
+    def _watch(self, unit: Unit, step: _Step) -> Iterator[Any]:
+        """Hooks on one unit. A forward pass within the backward pass, where activations are computed again, is part of
+        that."""
+        keeps = torch.autograd.graph.saved_tensors_hooks(lambda tensor: self._keep(unit, step, tensor), _same)
+
+        def before(module: nn.Module, args: Any) -> None:
+            if not step.ready:
+                step.begun.append((_now([unit]), unit.name))
+                keeps.__enter__()
+
+        def after(module: nn.Module, args: Any, output: Any) -> None:
+            if step.ready:
+                return
+            keeps.__exit__()
+            step.forward_end_s = _now([unit])
+            tensors = [tensor for tensor in _tensors(output) if tensor.is_floating_point()]
+            step.output[unit.name] = float(sum(tensor.nbytes for tensor in tensors))
+            for tensor in tensors[:1]:
+                if tensor.requires_grad:
+                    self._hooks.append(tensor.register_hook(lambda _: step.ready.append((_now([unit]), unit.name))))
+
+        yield unit.module.register_forward_pre_hook(before)
+        yield unit.module.register_forward_hook(after)
+
+    def _keep(self, unit: Unit, step: _Step, tensor: Tensor) -> Tensor:
+        """Count each storage once, and no parameter."""
+        where = tensor.untyped_storage().data_ptr()
+        if not step.storages:
+            step.storages |= {parameter.untyped_storage().data_ptr() for parameter in self._model.parameters()}
+        if where not in step.storages:
+            step.storages.add(where)
+            step.saved[unit.name] += tensor.untyped_storage().nbytes()
+        return tensor
+
+
+def units(model: nn.Module, name: str = "", block: str = "") -> Iterator[Unit]:
+    """The modules of a model that are measured as one: without children, or with parameters of their own."""
+    children = list(model.named_children())
+    if name and (not children or any(True for _ in model.parameters(recurse=False))):
+        yield Unit(name, model, block or name.rpartition(".")[0])
+        return
+    listed = isinstance(model, nn.Sequential | nn.ModuleList)
+    for child_name, child in children:
+        full = f"{name}.{child_name}" if name else child_name
+        nested = isinstance(child, nn.Sequential | nn.ModuleList)
+        yield from units(child, full, block or (full if listed and not nested else ""))
+
+
+def _joined(layers: list[Layer], units_by_name: Mapping[str, Unit]) -> Iterator[Layer]:
+    """Two matrices one after the other, with nothing but modules without parameters between, become a pair."""
+    place = 0
+    while place < len(layers):
+        end = _pair_end(layers, place, units_by_name)
+        run = layers[place : end + 1]
+        if end > place:
+            first = units_by_name[run[0].name].module
+            assert isinstance(first, nn.Linear), "a pair begins with a matrix"
+            yield Layer(
+                f"{run[0].name} to {run[-1].name}",
+                sum(layer.forward_s for layer in run),
+                sum(layer.backward_s for layer in run),
+                run[-1].output_bytes,
+                sum(layer.parameter_bytes for layer in run),
+                sum(layer.saved_bytes for layer in run),
+                "pair",
+                first.in_features,
+                run[0].cut,
+            )
+        else:
+            yield run[0]
+        place = end + 1
+
+
+def _pair_end(layers: list[Layer], place: int, units_by_name: Mapping[str, Unit]) -> int:
+    """The place of the matrix that makes a pair with that at `place`; `place` if there is none."""
+    first = units_by_name[layers[place].name].module
+    if not isinstance(first, nn.Linear):
+        return place
+    for end in range(place + 1, len(layers)):
+        module = units_by_name[layers[end].name].module
+        if isinstance(module, nn.Linear):
+            return end if module.in_features == first.out_features else place
+        if any(True for _ in module.parameters()):
+            break
+    return place
+
+
+def _tensors(output: Any) -> Iterator[Tensor]:
+    if isinstance(output, Tensor):
+        yield output
+    elif isinstance(output, Mapping):
+        for value in output.values():
+            yield from _tensors(value)
+    elif isinstance(output, list | tuple):
+        for value in output:
+            yield from _tensors(value)
+
+
+def _now(watched: list[Unit]) -> float:
+    """Once the GPU is done, if there is one."""
+    parameter = next((each for unit in watched for each in unit.module.parameters()), None)
+    if parameter is None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    elif parameter is not None and parameter.is_cuda:
+        torch.cuda.synchronize(parameter.device)
+    return perf_counter()
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor
