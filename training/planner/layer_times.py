@@ -14,14 +14,14 @@ from scalebook.training.planner.layers import Kind, Layer
 
 STEPS: Final = range(4, 9)
 """The steps of worker 0, alone, in which layers are measured; the median counts."""
+LISTS: Final = (nn.Sequential, nn.ModuleList)
 OUTSIDE: Final = "outside the layers"
 """Name of what is no layer's: fetching, the loss, parameters that no layer has."""
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A module that is measured as one. `block`: that of the modules between which no stage may begin: a child of
-    Sequential or ModuleList, or else the module that has it."""
+    """A module that is measured as one. `block`: that of the modules between which no stage may begin."""
 
     name: str
     module: nn.Module
@@ -71,6 +71,7 @@ class LayerTimes:
 
     def begin_step(self) -> None:
         """Before the forward pass of a step."""
+        self.end_step()  # where a step had no backward pass
         self._steps.append(_Step())
         for unit in self.units:
             self._hooks += self._watch(unit, self._steps[-1])
@@ -79,7 +80,7 @@ class LayerTimes:
         """After its backward pass."""
         if not self._hooks:
             return
-        self._steps[-1].backward_end_s = _now(self.units)
+        self._steps[-1].backward_end_s = self._now()
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
@@ -90,7 +91,8 @@ class LayerTimes:
         if not self._steps:
             return []
         by_name = {unit.name: unit for unit in self.units}
-        measured = [self._layer(by_name[name]) for name in self._steps[-1].names]
+        counted, cuts = set[int](), self._cuts(by_name)
+        measured = [self._layer(by_name[name], name in cuts, counted) for name in self._steps[-1].names]
         left_s = gradient_s - sum(layer.seconds for layer in measured)
         if left_s < 0:  # hooks take time themselves
             scale = gradient_s / (gradient_s - left_s)
@@ -103,20 +105,34 @@ class LayerTimes:
         output_bytes = measured[-1].output_bytes if measured else 0.0
         return [*joined, Layer(OUTSIDE, max(0.0, left_s), 0.0, output_bytes, max(0.0, bytes_left), cut=False)]
 
-    def _layer(self, unit: Unit) -> Layer:
-        names, both = self._steps[-1].names, [step.seconds(unit.name) for step in self._steps]
-        place, parameters = names.index(unit.name), list(unit.module.parameters())
-        before = next(each for each in self.units if each.name == names[place - 1]) if place else None
+    def _cuts(self, by_name: Mapping[str, Unit]) -> set[str]:
+        """The units with whose first calls a block begins, while no other is under way: none was called before that is
+        called again."""
+        called = [(by_name[name].block, name) for _, name in self._steps[-1].begun]
+        first = {block: len(called) - place for place, (block, _) in enumerate(reversed(called), 1)}
+        last = {block: place for place, (block, _) in enumerate(called)}
+        return {
+            name
+            for place, (block, name) in enumerate(called)
+            if first[block] == place and not any(first[other] < place <= last[other] for other in first)
+        }
+
+    def _layer(self, unit: Unit, cut: bool, counted: set[int]) -> Layer:
+        """`counted`: ids of parameters that layers before it have, and that count there."""
+        both = [step.seconds(unit.name) for step in self._steps]
+        parameters = {id(each): each for each in unit.module.parameters()}
+        parameter_bytes = float(sum(each.nbytes for key, each in parameters.items() if key not in counted))
+        counted |= parameters.keys()
         kind: Kind = "column" if isinstance(unit.module, nn.Linear) else "whole"
         return Layer(
             unit.name,
             statistics.median(forward_s for forward_s, _ in both),
             statistics.median(backward_s for _, backward_s in both),
             self._steps[-1].output.get(unit.name, 0.0),
-            float(sum(parameter.nbytes for parameter in parameters)),
+            parameter_bytes,
             self._steps[-1].saved[unit.name],
             kind,
-            cut=before is None or before.block != unit.block,
+            cut=cut,
         )
 
     def _watch(self, unit: Unit, step: _Step) -> Iterator[Any]:
@@ -126,22 +142,32 @@ class LayerTimes:
 
         def before(module: nn.Module, args: Any) -> None:
             if not step.ready:
-                step.begun.append((_now([unit]), unit.name))
+                step.begun.append((self._now(), unit.name))
                 keeps.__enter__()
 
         def after(module: nn.Module, args: Any, output: Any) -> None:
             if step.ready:
                 return
             keeps.__exit__()
-            step.forward_end_s = _now([unit])
+            step.forward_end_s = self._now()
             tensors = [tensor for tensor in _tensors(output) if tensor.is_floating_point()]
             step.output[unit.name] = float(sum(tensor.nbytes for tensor in tensors))
-            for tensor in tensors[:1]:
-                if tensor.requires_grad:
-                    self._hooks.append(tensor.register_hook(lambda _: step.ready.append((_now([unit]), unit.name))))
+            is_new = not any(tensor is tensors[0] for tensor in _tensors(args)) if tensors else False
+            if is_new and tensors[0].requires_grad:  # what a unit hands on as it is, is its maker's
+                self._hooks.append(tensors[0].register_hook(there))  # type: ignore[no-untyped-call]  # torch's
+
+        def there(gradient: Tensor) -> None:
+            step.ready.append((self._now(), unit.name))
 
         yield unit.module.register_forward_pre_hook(before)
         yield unit.module.register_forward_hook(after)
+
+    def _now(self) -> float:
+        """Once the GPU is done, if the model is on one."""
+        device = next((parameter.device for parameter in self._model.parameters()), torch.device("cpu"))
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return perf_counter()
 
     def _keep(self, unit: Unit, step: _Step, tensor: Tensor) -> Tensor:
         """Count each storage once, and no parameter."""
@@ -155,16 +181,26 @@ class LayerTimes:
 
 
 def units(model: nn.Module, name: str = "", block: str = "") -> Iterator[Unit]:
-    """The modules of a model that are measured as one: without children, or with parameters of their own."""
+    """The modules of a model that are measured as one: without children, or with parameters of their own. A child of a
+    list is a block, and so is what stands beside lists; modules without any list around them are one block."""
     children = list(model.named_children())
     if name and (not children or any(True for _ in model.parameters(recurse=False))):
-        yield Unit(name, model, block or name.rpartition(".")[0])
+        yield Unit(name, model, block)
         return
-    listed = isinstance(model, nn.Sequential | nn.ModuleList)
     for child_name, child in children:
         full = f"{name}.{child_name}" if name else child_name
-        nested = isinstance(child, nn.Sequential | nn.ModuleList)
-        yield from units(child, full, block or (full if listed and not nested else ""))
+        yield from units(child, full, block or _block(model, name, child, full))
+
+
+def _block(model: nn.Module, name: str, child: nn.Module, full: str) -> str:
+    """Of a module's child; "" where blocks are further inside."""
+    if _has_lists(child) and (isinstance(child, LISTS) or not isinstance(model, LISTS)):
+        return ""
+    return full if _has_lists(model) else name or "the model"
+
+
+def _has_lists(module: nn.Module) -> bool:
+    return any(isinstance(each, LISTS) for each in module.modules())
 
 
 def _joined(layers: list[Layer], units_by_name: Mapping[str, Unit]) -> Iterator[Layer]:
@@ -215,16 +251,6 @@ def _tensors(output: Any) -> Iterator[Tensor]:
     elif isinstance(output, list | tuple):
         for value in output:
             yield from _tensors(value)
-
-
-def _now(watched: list[Unit]) -> float:
-    """Once the GPU is done, if there is one."""
-    parameter = next((each for unit in watched for each in unit.module.parameters()), None)
-    if parameter is None and torch.cuda.is_available() and torch.cuda.is_initialized():
-        torch.cuda.synchronize()
-    elif parameter is not None and parameter.is_cuda:
-        torch.cuda.synchronize(parameter.device)
-    return perf_counter()
 
 
 def _same(tensor: Tensor) -> Tensor:

@@ -57,8 +57,8 @@ def price_splits(profile: Profile, joined: Network, workers: int, network: str) 
         return price(profile.layers, split, profile, joined, alone)
 
     one, points, struck = priced(Split()), [], []
-    for degrees in factorizations(workers, 4):
-        split = Split(*degrees)
+    for tensor, shard, stages, data in factorizations(workers, 4):
+        split = Split(tensor, shard, stages, data)
         if cause := _impossible(split, profile):
             struck.append(StruckSplit(_degrees(split), cause))
             continue

@@ -110,6 +110,41 @@ def test_a_stage_begins_only_with_a_child_of_a_list() -> None:
     assert [unit.block for unit in units(nn.Sequential(nn.Linear(1, 1), nn.Sequential(nn.ReLU(), nn.Tanh())))] == [
         "0", "1.0", "1.1",
     ]  # fmt: skip
+    plain = nn.TransformerEncoderLayer(16, 2, 32)
+    assert {unit.block for unit in units(plain)} == {"the model"}
+
+
+def test_what_is_called_again_later_keeps_its_layers_together() -> None:
+    """A table that encoder and decoder have in common, and two passes over the same list, as PixelCNN's."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Linear(4, 4)
+            self.encoder, self.decoder = (nn.Sequential(nn.Tanh(), nn.LayerNorm(4)) for _ in range(2))
+            self.both = nn.ModuleList(nn.ModuleDict({"a": nn.LayerNorm(4), "b": nn.LayerNorm(4)}) for _ in range(2))
+            self.head = nn.Sequential(nn.Linear(4, 2))
+
+        @override
+        def forward(self, batch: Tensor) -> Tensor:
+            batch = self.decoder(self.table(self.encoder(self.table(batch))))
+            for name in ("a", "b"):
+                for each in self.both:
+                    assert isinstance(each, nn.ModuleDict)
+                    batch = each[name](batch)
+            result: Tensor = self.head(batch)
+            return result
+
+    layers = measured(Model(), torch.randn(3, 4))
+    assert [layer.name for layer in layers if layer.cut] == ["table", "decoder.0", "decoder.1", "both.0.a", "head.0"]
+    assert sum(layer.parameter_bytes for layer in layers) == 4 * (20 + 2 * 8 + 4 * 8 + 10), "the table counts once"
+
+
+def test_what_hands_on_its_input_has_no_backward_pass_of_its_own() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), Sleeping(0.01), nn.Dropout(0.0))
+    *_, slow, dropout, _ = measured(model, torch.randn(2, 4))
+    assert slow.backward_s >= 0.01
+    assert dropout.backward_s == 0
 
 
 @pytest.mark.alone
