@@ -15,6 +15,10 @@ from scalebook.training.planner.layers import Kind, Layer
 STEPS: Final = range(4, 9)
 """The steps of worker 0, alone, in which layers are measured; the median counts."""
 LISTS: Final = (nn.Sequential, nn.ModuleList)
+COUNTS: Final = (2, 4, 8, 16)
+"""Microbatches whose seconds are measured."""
+REPEATS: Final = 3
+"""Times that each is measured; the fastest counts."""
 OUTSIDE: Final = "outside the layers"
 """Name of what is no layer's: fetching, the loss, parameters that no layer has."""
 
@@ -39,6 +43,8 @@ class _Step:
     output: dict[str, float] = field(default_factory=dict)
     saved: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     storages: set[int] = field(default_factory=set)
+    inputs: dict[str, Tensor] = field(default_factory=dict)
+    """Of units that take one tensor."""
     forward_end_s: float = 0.0
     backward_end_s: float = 0.0
 
@@ -84,6 +90,36 @@ class LayerTimes:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
+        for earlier in self._steps[:-1]:
+            earlier.inputs.clear()
+
+    def microbatch_factors(self) -> dict[str, float]:
+        """By how much longer a batch takes in so many microbatches: units of the last step that take one tensor are
+        computed once more, forward and backward, with a part of it. Empty if no part divides the batch."""
+        inputs = self._steps[-1].inputs if self._steps else {}
+        modules = [(unit.module, inputs[unit.name]) for unit in self.units if unit.name in inputs]
+        samples = min((len(batch) for _, batch in modules if batch.dim()), default=0)
+        counts = [count for count in COUNTS if samples and samples % count == 0]
+        modules = [(module, batch) for module, batch in modules if batch.dim() and len(batch) == samples]
+        sums: list[list[Tensor]] = [[] for _ in modules]
+        seconds = {
+            count: min(self._computed_s(modules, samples // count, sums) for _ in range(REPEATS))
+            for count in (1, *counts)
+        }
+        return {str(count): max(1.0, count * seconds[count] / seconds[1]) for count in counts if seconds[1]}
+
+    def _computed_s(self, modules: list[tuple[nn.Module, Tensor]], samples: int, sums: list[list[Tensor]]) -> float:
+        """Seconds of so many samples, module after module as in a step. Where they are a part of a batch, gradients are
+        added to `sums`."""
+        began_s = self._now()
+        for place, (module, batch) in enumerate(modules):
+            gradients = _gradients(module, batch[:samples].contiguous())
+            if samples == len(batch):
+                sums[place] = gradients
+            else:
+                for whole, gradient in zip(sums[place], gradients, strict=True):
+                    whole += gradient
+        return self._now() - began_s
 
     def layers(self, gradient_s: float, weights: float) -> list[Layer]:
         """By their medians, in turn of their calls, pairs of matrices joined. What is left of a gradient's seconds, and
@@ -140,8 +176,10 @@ class LayerTimes:
         that."""
         keeps = torch.autograd.graph.saved_tensors_hooks(lambda tensor: self._keep(unit, step, tensor), _same)
 
-        def before(module: nn.Module, args: Any) -> None:
+        def before(module: nn.Module, args: Any, kwargs: Any) -> None:
             if not step.ready:
+                if len(args) == 1 and not kwargs and isinstance(args[0], Tensor):
+                    step.inputs[unit.name] = args[0].detach()
                 step.begun.append((self._now(), unit.name))
                 keeps.__enter__()
 
@@ -159,7 +197,7 @@ class LayerTimes:
         def there(gradient: Tensor) -> None:
             step.ready.append((self._now(), unit.name))
 
-        yield unit.module.register_forward_pre_hook(before)
+        yield unit.module.register_forward_pre_hook(before, with_kwargs=True)
         yield unit.module.register_forward_hook(after)
 
     def _now(self) -> float:
@@ -178,6 +216,18 @@ class LayerTimes:
             step.storages.add(where)
             step.saved[unit.name] += tensor.untyped_storage().nbytes()
         return tensor
+
+
+def _gradients(module: nn.Module, batch: Tensor) -> list[Tensor]:
+    """Of a module's parameters, after a forward and a backward pass by itself; the module keeps none."""
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    inputs = [*parameters, batch.requires_grad_()] if batch.is_floating_point() else parameters
+    with torch.enable_grad():
+        outputs = [output for output in _tensors(module(batch)) if output.requires_grad]
+    if not outputs or not inputs:
+        return []
+    made = torch.autograd.grad(outputs[0], inputs, torch.ones_like(outputs[0]), allow_unused=True)
+    return [gradient for gradient in made[: len(parameters)] if gradient is not None]
 
 
 def units(model: nn.Module, name: str = "", block: str = "") -> Iterator[Unit]:

@@ -147,6 +147,7 @@ def profile_of(measures: StepMeasures, title: str, cores: int | None, accumulate
         all_reduce="fastest" if link is None else "ring",
         layers=layers_of(measures, accumulate),
         memory=measures.memory,
+        microbatches={int(count): factor for count, factor in measures.microbatches.items()},
         title=title,
         source=f"measured in {measures.steps:,} steps on {machine_words(len(machine.cores), machine.gpus)}",
     )

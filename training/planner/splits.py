@@ -153,7 +153,7 @@ class _Pricing:
         self._split, self._profile, self._network = split, profile, network
         slow = profile.shared_by(split.workers) if alone else profile
         last_s = largest(slow.gradient_s, split.workers, list(slow.stragglers.values()))
-        self._slower = last_s / profile.gradient_mean_s
+        self._slower = last_s / profile.gradient_mean_s * profile.in_microbatches(split.microbatches)
         self._update_s = slow.update_s
         self._whole = sum(layer.parameter_bytes for layer in layers) or 1.0
         layers = [replace(layer) for layer in layers]  # layers alike are told apart by identity

@@ -76,6 +76,8 @@ class StepMeasures:
     """Frames of the engine's channel, one way over this machine's loopback: bytes, seconds."""
     layers: list[Layer] = field(default_factory=list)
     """By one batch; empty for a model with sparse tables."""
+    microbatches: dict[str, float] = field(default_factory=dict)
+    """By how much longer a batch takes in so many microbatches."""
     memory: float = 0.0
     """Bytes of memory of the worker's GPU, or its share of this machine's."""
 
@@ -112,6 +114,7 @@ class StepTimes(Callback):
         self._ready: list[tuple[float, float]] = []
         self._hooks: list[Any] = []
         self._layers: LayerTimes | None = None
+        self._microbatches: dict[str, float] = {}
 
     @override
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -132,10 +135,12 @@ class StepTimes(Callback):
         self._phases.append(_Phase(self._at))
 
     def _measure_layers(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """In some steps of worker 0, alone."""
-        if trainer.is_global_zero and len(self._phases) == 1 and self._phases[0].done in STEPS:
-            if self._layers is None:
-                self._layers = LayerTimes(pl_module)
+        """In some steps of worker 0, alone; not of a model with sparse tables."""
+        if not trainer.is_global_zero or len(self._phases) > 1 or self._phases[0].done not in STEPS:
+            return
+        if self._layers is None and not any(map(is_table, pl_module.parameters())):
+            self._layers = LayerTimes(pl_module)
+        if self._layers is not None:
             self._layers.begin_step()
 
     @override
@@ -160,6 +165,8 @@ class StepTimes(Callback):
     def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._layers is not None:
             self._layers.end_step()
+            if self._phases[0].done == STEPS[-1] and not self._microbatches:
+                self._microbatches = _microbatches(self._layers, trainer)
         if self._hooks:
             now = perf_counter()
             self._ready = [(now - ready_at, nbytes) for ready_at, nbytes in self._ready]
@@ -215,7 +222,6 @@ class StepTimes(Callback):
         server_s = phase.served_s / phase.served if phase.served else 0.0
         gradient_s = max(0.0, mean - phase.served_s / max(1, phase.done))
         weights = float(sum(parameter.nbytes for parameter in pl_module.parameters()))
-        sparse = any(map(is_table, pl_module.parameters()))
         measures = StepMeasures(
             steps=len(alone),
             batch_size=self._size,
@@ -227,13 +233,14 @@ class StepTimes(Callback):
             shard_shares=shard_shares([(name, p.detach()) for name, p in pl_module.named_parameters()]),
             at_once=trainer.world_size if beside else 1,
             slowdown=statistics.fmean(beside) / mean if beside and mean else 1.0,
-            sparse=sparse,
+            sparse=any(map(is_table, pl_module.parameters())),
             weights=weights,
             state=state_bytes(trainer),
             ready=[list(pair) for pair in self._ready],
             reduce_s=reduce_s,
             message_s=frames(REDUCED),
-            layers=[] if sparse or self._layers is None else self._layers.layers(gradient_s, weights),
+            layers=[] if self._layers is None else self._layers.layers(gradient_s, weights),
+            microbatches=self._microbatches,
             memory=memory_bytes(trainer.strategy.root_device, trainer.world_size),
         )
         path = Path(trainer.default_root_dir) / FILE
@@ -320,6 +327,16 @@ def _receive(wire: Wire, into: memoryview) -> None:
     head = wire.head(0)
     wire.text(head)
     wire.body(head, [into])
+
+
+def _microbatches(layers: LayerTimes, trainer: Trainer) -> dict[str, float]:
+    """Of the model's layers; empty, with a warning, if one cannot be computed by itself."""
+    try:
+        with trainer.precision_plugin.train_step_context():
+            return layers.microbatch_factors()
+    except (RuntimeError, TypeError, ValueError) as error:
+        rank_zero_warn(f"microbatches were not measured: {error}")
+        return {}
 
 
 def memory_bytes(device: torch.device, workers: int) -> float:

@@ -163,6 +163,43 @@ def test_activations_that_are_computed_again_count_once() -> None:
     assert 0.04 < layers["second.0"].forward_s < 0.09
 
 
+class _PerSample(nn.Module):
+    """Takes so long for each sample."""
+
+    @override
+    def forward(self, batch: Tensor) -> Tensor:
+        sleep(0.005 * len(batch))
+        return batch * 1.0
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize(("module", "factors"), [(Sleeping(0.02), (2, 4, 8)), (_PerSample(), (1, 1, 1))])
+def test_what_a_part_of_a_batch_takes_is_measured(module: nn.Module, factors: tuple[float, ...]) -> None:
+    """A pass that reads all parameters takes as long for few samples; eight samples make no sixteen microbatches."""
+    model = nn.Sequential(module, nn.Linear(4, 4))
+    times = LayerTimes(model)
+    times.begin_step()
+    model(torch.randn(8, 4)).sum().backward()
+    times.end_step()
+    before = [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+    found = times.microbatch_factors()
+    assert list(found) == ["2", "4", "8"]
+    assert list(found.values()) == pytest.approx(factors, rel=0.4)
+    after = [parameter.grad for parameter in model.parameters()]
+    assert all(torch.equal(old, new) for old, new in zip(before, after, strict=True) if new is not None), (
+        "none is added"
+    )
+
+
+def test_a_batch_that_no_number_divides_is_not_cut() -> None:
+    times = LayerTimes(model := nn.Sequential(nn.Linear(4, 4)))
+    assert times.microbatch_factors() == {}
+    times.begin_step()
+    model(torch.randn(7, 4)).sum().backward()
+    times.end_step()
+    assert times.microbatch_factors() == {}
+
+
 def test_nothing_measured_has_no_layers() -> None:
     times = LayerTimes(nn.Linear(2, 2))
     times.end_step()

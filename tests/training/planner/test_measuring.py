@@ -135,6 +135,8 @@ def test_a_config_is_measured_and_planned_for(
     assert sum(layer.parameter_bytes for layer in profile.layers) == 4 * parameters
     assert sum(layer.seconds for layer in profile.layers) == pytest.approx(profile.gradient_mean_s, rel=1e-6)
     assert profile.memory > 1e8
+    assert set(profile.microbatches) == {2, 4, 8, 16}
+    assert all(factor >= 1 for factor in profile.microbatches.values())
     if profile.cores > 1:
         assert profile.node is not None
         assert isinstance(profile.node.link.bandwidth, float)

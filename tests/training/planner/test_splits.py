@@ -172,6 +172,18 @@ def test_groups_that_share_a_node_s_link_divide_it() -> None:
     assert two.seconds == pytest.approx(4 * compute_s + 2 * sends_s + 1.5 * whole / 2 / 1e11)
 
 
+def test_microbatches_that_read_all_parameters_take_longer() -> None:
+    """4 of them 1.6 times as long as the batch, 16 by the same line."""
+    layers = pairs(256, 16, 4)
+    profile = replace(system(layers, 16), microbatches={2: 1.2, 4: 1.6})
+    free = Network()
+    for count, factor in ((1, 1.0), (4, 1.6), (16, 4.0)):
+        plain = price(layers, Split(stages=2, microbatches=count), replace(profile, microbatches={}), free).seconds
+        slower = price(layers, Split(stages=2, microbatches=count), profile, free).seconds
+        assert slower == pytest.approx(factor * plain)
+    assert price(layers, Split(tensor=2), profile, free).seconds == pytest.approx(sum(x.seconds for x in layers) / 2)
+
+
 def test_the_optimizer_updates_what_a_worker_holds() -> None:
     layers = pairs(256, 8, 4)
     profile = replace(system(layers, 8), update_s=0.4)
