@@ -142,7 +142,8 @@ def tensor_ratio(layer: Layer, bandwidth: float) -> float:
 
 def price(layers: Sequence[Layer], split: Split, profile: Profile, network: Network, alone: bool = False) -> Price:
     """Of one split in steady state. Each data-parallel and sharded group of workers takes a batch of the profile's.
-    `alone`: on one machine, where workers slow each other down. TooFewLayersError if the stages are more."""
+    `alone`: on one machine, where workers slow each other down as if all computed at once. TooFewLayersError if the
+    stages are more than the layers make."""
     return _Pricing(layers, split, profile, network, alone).price()
 
 
