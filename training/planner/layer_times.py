@@ -3,14 +3,14 @@
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
-from scalebook.training.planner.layers import Kind, Layer
+from scalebook.training.planner.layers import Kind, Layer, scaled
 
 STEPS: Final = range(4, 9)
 """The steps of worker 0, alone, in which layers are measured; the median counts."""
@@ -131,11 +131,7 @@ class LayerTimes:
         measured = [self._layer(by_name[name], name in cuts, counted) for name in self._steps[-1].names]
         left_s = gradient_s - sum(layer.seconds for layer in measured)
         if left_s < 0:  # hooks take time themselves
-            scale = gradient_s / (gradient_s - left_s)
-            measured = [
-                replace(layer, forward_s=layer.forward_s * scale, backward_s=layer.backward_s * scale)
-                for layer in measured
-            ]
+            measured = list(scaled(measured, gradient_s / (gradient_s - left_s)))
         joined = list(_joined(measured, by_name))
         bytes_left = weights - sum(layer.parameter_bytes for layer in measured)
         output_bytes = measured[-1].output_bytes if measured else 0.0

@@ -1,7 +1,8 @@
 """The layers of a model: what each takes of a gradient, and how a split over several workers treats it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import isclose
 from typing import Any, Final, Literal, get_args
 
 from scalebook.training.base.errors import ConfigError
@@ -12,6 +13,8 @@ BACKWARD: Final = 2.0
 """A backward pass over the forward pass before it, if not measured: twice the multiply-adds."""
 KEYS: Final = ("name", "kind", "forward", "flops", "backward", "output", "parameters", "saved", "width", "cut", "count")
 KEY: Final = "profile.layers"
+OFF: Final = 0.1
+"""By how much the seconds of all layers may differ from those of a gradient."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,8 @@ class Layer:
 def read_layers(written: object, gradient_s: float) -> tuple[Layer, ...]:
     """The layers that a person has written, or `written_layers`. ConfigError, naming key and remedy, if they are none.
 
-    Layers have either seconds (`forward`), or floating point operations (`flops`), by which they share `gradient_s`.
+    Layers have either seconds (`forward`), which make up `gradient_s`, or floating point operations (`flops`), by which
+    they share it.
     `count: 12` stands for twelve alike.
     """
     if not isinstance(written, list | tuple) or not all(isinstance(entry, Mapping) for entry in written):
@@ -65,7 +69,12 @@ def read_layers(written: object, gradient_s: float) -> tuple[Layer, ...]:
         if not whole:
             raise ConfigError(f"{KEY}.flops", "are 0 in all layers", "Write the operations of a forward pass.")
         second = gradient_s / whole
-    return tuple(_layer(entry, second) for entry in entries)
+    layers = tuple(_layer(entry, second) for entry in entries)
+    layers_s = sum(layer.seconds for layer in layers)
+    if layers and not isclose(layers_s, gradient_s, rel_tol=OFF):
+        why = f"take {layers_s:.3g} s together, and a gradient {gradient_s:.3g} s"
+        raise ConfigError(KEY, why, "Write the seconds of one gradient, and a layer for what is left.")
+    return layers
 
 
 def _checked(entry: Mapping[str, Any], place: int) -> Mapping[str, Any]:
@@ -133,6 +142,13 @@ def written_layers(layers: Iterable[Layer]) -> list[dict[str, Any]]:
         }
         for layer in layers
     ]
+
+
+def scaled(layers: Iterable[Layer], factor: float) -> tuple[Layer, ...]:
+    """The layers, each of them `factor` times as long."""
+    return tuple(
+        replace(layer, forward_s=factor * layer.forward_s, backward_s=factor * layer.backward_s) for layer in layers
+    )
 
 
 def blocks(layers: Sequence[Layer]) -> list[Sequence[Layer]]:

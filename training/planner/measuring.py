@@ -17,7 +17,7 @@ from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.devices import machine_words, this_machine
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.supervisor_owners import hold_supervisor
-from scalebook.training.planner.layers import Layer
+from scalebook.training.planner.layers import Layer, scaled
 from scalebook.training.planner.planned_config import STRATEGY, PlannedConfig, configured
 from scalebook.training.planner.profile import Profile, SharedNode, Software
 from scalebook.training.planner.question import MOST_WORKERS
@@ -171,15 +171,8 @@ def ready_of(measures: StepMeasures, accumulate: int = 1) -> tuple[tuple[float, 
 
 def layers_of(measures: StepMeasures, accumulate: int = 1) -> tuple[Layer, ...]:
     """Of batches that make one gradient, whose seconds and outputs add up; what is kept is of one of them."""
-    return tuple(
-        replace(
-            layer,
-            forward_s=accumulate * layer.forward_s,
-            backward_s=accumulate * layer.backward_s,
-            output_bytes=accumulate * layer.output_bytes,
-        )
-        for layer in measures.layers
-    )
+    longer = scaled(measures.layers, accumulate)
+    return tuple(replace(layer, output_bytes=accumulate * layer.output_bytes) for layer in longer)
 
 
 def reduce_link(measures: StepMeasures) -> Link | None:

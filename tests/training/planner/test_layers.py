@@ -17,12 +17,12 @@ WRITTEN: list[dict[str, Any]] = [
 
 
 def test_layers_are_read_and_written() -> None:
-    embed, first, second, head = layers = read_layers(WRITTEN, 1.0)
+    embed, first, second, head = layers = read_layers(WRITTEN, 0.032)
     assert embed == Layer("embed", 0.001, 0.002, 2e6, 8e7, 2e6), "backward takes twice as long, outputs are kept"
     assert first == second == Layer("block", 0.004, 0.009, 2e6, 2.5e7, 1.2e7, "pair", 512)
     assert first.seconds == pytest.approx(0.013)
     assert not head.cut
-    assert read_layers(written_layers(layers), 1.0) == layers
+    assert read_layers(written_layers(layers), 0.032) == layers
     assert [len(block) for block in blocks(layers)] == [1, 1, 2]
 
 
@@ -56,12 +56,14 @@ def test_a_mistake_is_named(written: object, message: str) -> None:
 
 
 def test_a_profile_has_layers_and_a_worker_s_memory() -> None:
-    raw = {"gradient": "40 ms", "parameters": "130 MB", "memory": "16 GB", "layers": WRITTEN}
+    raw = {"gradient": "32 ms", "parameters": "130 MB", "memory": "16 GB", "layers": WRITTEN}
     profile = read_profile(raw)
-    assert profile.layers == read_layers(WRITTEN, 0.04)
+    assert profile.layers == read_layers(WRITTEN, 0.032)
     assert profile.memory == 16e9
     assert read_profile(as_mapping(profile)) == profile
     assert read_profile({"gradient": 1, "parameters": 1}).layers == ()
+    with pytest.raises(ConfigError, match=r"profile\.layers: take 0\.032 s together, and a gradient 0\.05 s\. Write"):
+        read_profile({**raw, "gradient": "50 ms"})
 
 
 def test_a_profile_says_how_much_longer_microbatches_take() -> None:
