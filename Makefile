@@ -130,6 +130,7 @@ bench: $(VENV)/.dev ## every figure in the documentation, in turn
 	$(BIN)/python -m benchmarks.published
 	$(BIN)/python -m benchmarks.published_systems
 	$(BIN)/python -m benchmarks.published_peers
+	$(BIN)/python -m benchmarks.published_splits
 	$(BIN)/python -m benchmarks.learning_rates
 	$(BIN)/python -m benchmarks.search
 	$(BIN)/python -m benchmarks.search_drills

@@ -113,6 +113,20 @@ def published_systems() -> str:
     return _made("python -m benchmarks.published_systems", content) + note + table(head, rows)
 
 
+def published_splits() -> str:
+    """Pipelines and tensor parallelism, published and predicted."""
+    content = _read(FIGURES / "published-splits.json")
+    rows = [
+        (
+            one["name"], f"{one['published']:.2f}", f"{one['predicted']:.2f}", f"{one['ratio']:.2f}",
+            "yes" if one["met"] else f"no: {one['cause']}", one["source"],
+        )
+        for one in content["rows"]
+    ]  # fmt: skip
+    head = ("system", "published", "predicted", "ratio", "within 0.8 to 1.25", "source")
+    return _made("python -m benchmarks.published_splits", content) + table(head, rows)
+
+
 def reliability() -> str:
     """The plans that were compared with a run, measured or published."""
     parts = []
@@ -151,6 +165,7 @@ TABLES: Final[dict[str, Callable[[], str]]] = {
     "scaling-rule": scaling_rule,
     "published": published,
     "published-systems": published_systems,
+    "published-splits": published_splits,
     "reliability": reliability,
 }
 """By the name of its file."""

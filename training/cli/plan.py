@@ -47,6 +47,13 @@ OPTIONS: Final = {
             "machine of its own"
         ),
     ),
+    "--split": (
+        "N",
+        (
+            "also split the model itself over N workers, in every way (tensor, shard, stages of a pipeline, data), and "
+            "name the best three; reads the profile's layers and memory"
+        ),
+    ),
     "--seed": ("N", "seed of the simulation (default: 0)"),
     "--price": ("HOUR", "price of one worker's hour, in any currency; adds the cost of a million samples"),
     "--target": (
@@ -200,6 +207,7 @@ def _question(options: Mapping[str, str | None], of_config: bool = False) -> Que
         question = replace(question, shards=numbers(text, "--shards"))
     if (text := options.get("--links")) is not None:
         question = replace(question, networks=tuple(text.split(",")))
+    whole_number(options, "--split", 0, least=2)
     question = replace(question, seed=whole_number(options, "--seed", 0, least=0) or 0)
     if not of_config:
         question.check()

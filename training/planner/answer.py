@@ -140,6 +140,63 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class SplitPoint:
+    """The model split over several workers. `tensor`, `shard`, `stages`, `data`: how many workers divide layers, share
+    the state, make a pipeline, compute batches of their own. `faster`: samples a second over those of one worker.
+
+    `compute`, `sums`, `idle`, `exchange`: shares of a worker's time. It computes; sums outputs of layers that are
+    divided; waits for other stages; waits for parameters and gradients that travel. `memory`: bytes of the worker that
+    holds most, activations included; `sent`: bytes that a worker sends in an update, of the one that sends most.
+    """
+
+    words: str
+    tensor: int
+    shard: int
+    stages: int
+    data: int
+    microbatches: int
+    schedule: str
+    samples: int
+    seconds: float
+    samples_per_s: float
+    faster: float
+    compute: float
+    sums: float
+    idle: float
+    exchange: float
+    bubble: float
+    memory: float
+    sent: float
+
+
+@dataclass(frozen=True)
+class StruckSplit:
+    """A split that cannot be trained, and why. `memory`: where that is the cause, bytes of the worker that holds most;
+    `recomputed`: the same if activations are computed again in the backward pass."""
+
+    words: str
+    cause: str
+    memory: float = 0.0
+    recomputed: float = 0.0
+
+
+@dataclass(frozen=True)
+class SplitAnswer:
+    """All splits of the model over so many workers, on one network. `one_per_s`, `one_memory`: of one worker. `limit`:
+    bytes of memory of a worker; 0: not known. `rules`: from where on a split pays, by bandwidth alone. `points`: the
+    fastest first."""
+
+    workers: int
+    network: str
+    one_per_s: float
+    one_memory: float
+    limit: float
+    rules: list[str]
+    points: list[SplitPoint]
+    struck: list[StruckSplit]
+
+
+@dataclass(frozen=True)
 class Answer:
     """A profile (as `profile.as_mapping`), what was asked of it (`seed`), and a curve for each combination."""
 
@@ -155,3 +212,5 @@ class Answer:
     """The number of workers for which strategies are compared."""
     alone_per_s: float = 0.0
     """Samples a second of one process, without pushes and pulls."""
+    splits: list[SplitAnswer] = field(default_factory=list)
+    """The model split over several workers, if that was asked for: by network."""

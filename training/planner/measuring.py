@@ -17,6 +17,7 @@ from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.devices import machine_words, this_machine
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.supervisor_owners import hold_supervisor
+from scalebook.training.planner.layers import Layer, scaled
 from scalebook.training.planner.planned_config import STRATEGY, PlannedConfig, configured
 from scalebook.training.planner.profile import Profile, SharedNode, Software
 from scalebook.training.planner.question import MOST_WORKERS
@@ -144,6 +145,9 @@ def profile_of(measures: StepMeasures, title: str, cores: int | None, accumulate
         ready=ready_of(measures, accumulate),
         overlap=link is None,
         all_reduce="fastest" if link is None else "ring",
+        layers=layers_of(measures, accumulate),
+        memory=measures.memory,
+        microbatches={int(count): factor for count, factor in measures.microbatches.items()},
         title=title,
         source=f"measured in {measures.steps:,} steps on {machine_words(len(machine.cores), machine.gpus)}",
     )
@@ -163,6 +167,12 @@ def ready_of(measures: StepMeasures, accumulate: int = 1) -> tuple[tuple[float, 
     whole = measures.gradient_s * accumulate
     shares = [max(0.0, 1 - before / whole) if whole else 1.0 for before, _ in measures.ready]
     return tuple((min(1.0, share), nbytes) for share, (_, nbytes) in zip(shares, measures.ready, strict=True))
+
+
+def layers_of(measures: StepMeasures, accumulate: int = 1) -> tuple[Layer, ...]:
+    """Of batches that make one gradient, whose seconds and outputs add up; what is kept is of one of them."""
+    longer = scaled(measures.layers, accumulate)
+    return tuple(replace(layer, output_bytes=accumulate * layer.output_bytes) for layer in longer)
 
 
 def reduce_link(measures: StepMeasures) -> Link | None:

@@ -22,6 +22,7 @@ from scalebook.training.experiments.classes import in_words, mapping, read_class
 from scalebook.training.experiments.description import ClassInfo, Description
 from scalebook.training.experiments.workload import Workload, choice, workload
 from scalebook.training.planner.all_reduce import BUCKET_MB, AllReduce, Serverless
+from scalebook.training.planner.layers import scaled
 from scalebook.training.planner.links import OWN, Network
 from scalebook.training.planner.peers import PlannedPeers
 from scalebook.training.planner.profile import Profile, mean, times
@@ -79,6 +80,7 @@ class PlannedConfig:
             shard_shares={},
             server_cores=None,
             software=None,
+            layers=scaled(profile.layers, mean(clock.gradient_s) / profile.gradient_mean_s),
             source=f"times as the config's clock says; bytes {profile.source}",
         )
 

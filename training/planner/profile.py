@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args
 
@@ -17,6 +18,7 @@ from scalebook.training.engine.rules.clock_settings import (
     Link,
     Seconds,
 )
+from scalebook.training.planner.layers import Layer, read_layers, written_layers
 from scalebook.training.planner.links import Network, network, read_link
 from scalebook.training.planner.quantities import quantity
 
@@ -82,6 +84,10 @@ class Profile:
         all_reduce: `ring`, `tree`, or the `fastest` of both for each bucket, as NCCL chooses.
         weights: Bytes of the parameters in a worker's memory; 0: as many as `pull_bytes`.
         state: Bytes of the optimizer's state of all parameters; 0: none, as plain SGD's, or not known.
+        layers: The model's layers, for splits of it; empty: not known.
+        memory: Bytes of memory that a worker has; 0: not known.
+        microbatches: Factor by which a batch takes longer in so many microbatches, each of which reads all parameters.
+            Linear between these numbers, from 1 on, and beyond the last two.
         busy: Cores that other processes used while it was measured: where this is not 0, its times are too long.
         title: What it is a profile of.
         source: Where its numbers come from.
@@ -108,6 +114,9 @@ class Profile:
     all_reduce: Algorithm = "fastest"
     weights: Annotated[float, AtLeast(0)] = 0.0
     state: Annotated[float, AtLeast(0)] = 0.0
+    layers: Sequence[Layer] = ()
+    memory: Annotated[float, AtLeast(0)] = 0.0
+    microbatches: Mapping[int, float] = field(default_factory=dict)
     busy: Annotated[float, AtLeast(0)] = 0.0
     title: str = "a system"
     source: str = "written by hand"
@@ -131,14 +140,12 @@ class Profile:
         """Share of the largest of `shards` shards, whose server, and whose link if it has one, is the limit."""
         return self.shard_shares.get(shards, 1 / shards)
 
+    def in_microbatches(self, count: int) -> float:
+        """The factor by which a batch takes longer in so many microbatches."""
+        return _on_line(self.microbatches, count)
+
     def _slowed(self, at_once: int) -> float:
-        before, factor = 1, 1.0
-        for number in sorted(self.slowdown):
-            if at_once <= number:
-                share = (at_once - before) / (number - before)
-                return factor + share * (self.slowdown[number] - factor)
-            before, factor = number, self.slowdown[number]
-        return factor
+        return _on_line(self.slowdown, min(at_once, max(self.slowdown, default=1)))
 
     def clock(self, workers: int, shards: int = 1, through: Network | None = None) -> ClockSettings:
         """The declared times of a run; ValueError, naming key and remedy, if they are invalid."""
@@ -211,6 +218,15 @@ def _slower(one: Bandwidth, other: float | None) -> Bandwidth:
     return other if one is None else min(one, other)
 
 
+def _on_line(factors: Mapping[int, float], number: int) -> float:
+    """The factor at a number: 1 at 1, linear between those that are given, and beyond the last two."""
+    pairs = [(1, 1.0), *sorted(factors.items())]
+    for (before, factor), (after, next_factor) in pairwise(pairs):
+        if number <= after or after == pairs[-1][0]:
+            return factor + (number - before) / (after - before) * (next_factor - factor)
+    return 1.0
+
+
 def mean(value: Seconds) -> float:
     """The mean of a distribution; a number itself."""
     return value.mean if isinstance(value, Distribution) else value
@@ -228,7 +244,8 @@ def times(value: Seconds, factor: float) -> Seconds:
 KEYS: Final = (
     "title", "source", "gradient", "batch_size", "parameters", "push", "pull", "server", "copy_bandwidth",
     "stragglers", "cores", "slowdown", "network", "link", "server_link", "server_machines", "shard_shares", "sparse",
-    "server_cores", "software", "update", "node", "ready", "overlap", "all_reduce", "weights", "state", "busy",
+    "server_cores", "software", "update", "node", "ready", "overlap", "all_reduce", "weights", "state", "layers",
+    "memory", "microbatches", "busy",
 )  # fmt: skip
 
 
@@ -248,8 +265,9 @@ def read_profile(raw: Mapping[str, Any]) -> Profile:
     if "gradient" not in raw:
         raise ConfigError("profile.gradient", "is missing", "Write the seconds of one gradient, as 180 ms.")
     push, pull = _bytes(raw, "push"), _bytes(raw, "pull")
+    gradient_s = _seconds(raw["gradient"], "profile.gradient")
     made = Profile(
-        gradient_s=_seconds(raw["gradient"], "profile.gradient"),
+        gradient_s=gradient_s,
         batch_size=_whole(raw.get("batch_size", 1), "profile.batch_size"),
         push_bytes=push,
         pull_bytes=pull,
@@ -270,6 +288,9 @@ def read_profile(raw: Mapping[str, Any]) -> Profile:
         all_reduce=_algorithm(raw.get("all_reduce", "fastest")),
         weights=quantity(raw.get("weights", 0.0), "B", "profile.weights"),
         state=quantity(raw.get("state", 0.0), "B", "profile.state"),
+        layers=read_layers(raw.get("layers", []), mean(gradient_s)),
+        memory=quantity(raw.get("memory", 0.0), "B", "profile.memory"),
+        microbatches=_by_number(raw.get("microbatches", {}), "profile.microbatches"),
         busy=_number(raw.get("busy", 0.0), "profile.busy"),
         title=str(raw.get("title", Profile.title)),
         source=str(raw.get("source", Profile.source)),
@@ -288,13 +309,16 @@ def _refuse_wrong(made: Profile) -> None:
     for shards, share in made.shard_shares.items():
         if not 0 < share <= 1:
             raise ConfigError(f"profile.shard_shares.{shards}", f"is {share:g}", "Write a share, from 0 to 1.")
-    for number in made.slowdown:
-        if number < 2:
-            raise ConfigError(f"profile.slowdown.{number}", "is less than 2 workers", "Write it as {2: 1.3}.")
+    for name, numbers in (("slowdown", made.slowdown), ("microbatches", made.microbatches)):
+        for number in numbers:
+            if number < 2:
+                raise ConfigError(f"profile.{name}.{number}", "is for less than 2", "Write it as {2: 1.3}.")
     try:
         check(Profile, vars(made), "profile")
         for number, factor in made.slowdown.items():
             Above(0).refuse(f"profile.slowdown.{number}", factor)
+        for number, factor in made.microbatches.items():
+            AtLeast(1).refuse(f"profile.microbatches.{number}", factor)
         for worker, factor in made.stragglers.items():
             Above(0).refuse(f"profile.stragglers.{worker}", factor)
     except ValueError as error:
@@ -319,14 +343,18 @@ def as_mapping(profile: Profile) -> dict[str, Any]:
         written["server_cores"] = profile.server_cores
     if profile.software is not None:
         written["software"] = {"message": profile.software.message_s, "bandwidth": profile.software.bandwidth}
-    if profile.stragglers:
-        written["stragglers"] = {str(worker): factor for worker, factor in profile.stragglers.items()}
-    if profile.shard_shares:
-        written["shard_shares"] = {str(shards): share for shards, share in profile.shard_shares.items()}
+    by_number = {"stragglers": profile.stragglers, "shard_shares": profile.shard_shares, "slowdown": profile.slowdown,
+                 "microbatches": profile.microbatches}  # fmt: skip
+    for name, values in by_number.items():
+        if values:
+            written[name] = {str(number): value for number, value in values.items()}
     if profile.sparse:
         written["sparse"] = True
-    numbers = {"weights": profile.weights, "state": profile.state, "busy": profile.busy, "update": profile.update_s}
+    numbers = {"weights": profile.weights, "state": profile.state, "memory": profile.memory, "busy": profile.busy,
+               "update": profile.update_s}  # fmt: skip
     written |= {name: value for name, value in numbers.items() if value}
+    if profile.layers:
+        written["layers"] = written_layers(profile.layers)
     if profile.node is not None:
         written["node"] = {"workers": profile.node.workers, "link": _written_link(profile.node.link)}
     if profile.ready:
@@ -337,8 +365,6 @@ def as_mapping(profile: Profile) -> dict[str, Any]:
         written["all_reduce"] = profile.all_reduce
     if profile.cores is not None:
         written["cores"] = profile.cores
-    if profile.slowdown:
-        written["slowdown"] = {str(number): factor for number, factor in profile.slowdown.items()}
     return written
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from time import perf_counter, sleep
 from typing import Any, Final
 
+import psutil
 import torch
 import torch.distributed as dist
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -27,6 +28,8 @@ from scalebook.training.lightning.callbacks.batches import batch_size
 from scalebook.training.lightning.callbacks.divergence import DivergenceGuard
 from scalebook.training.lightning.callbacks.sample_pictures import Pictures
 from scalebook.training.lightning.run_figures import RunFigures, figures_of
+from scalebook.training.planner.layer_times import STEPS, LayerTimes
+from scalebook.training.planner.layers import Layer
 from scalebook.training.tracking.logger import upload
 
 FILE: Final = "plan-profile.json"
@@ -71,6 +74,12 @@ class StepMeasures:
     """All-reduces by all `at_once` workers over this machine's loopback: bytes, seconds."""
     message_s: list[list[float]] = field(default_factory=list)
     """Frames of the engine's channel, one way over this machine's loopback: bytes, seconds."""
+    layers: list[Layer] = field(default_factory=list)
+    """By one batch; empty for a model with sparse tables."""
+    microbatches: dict[str, float] = field(default_factory=dict)
+    """By how much longer a batch takes in so many microbatches."""
+    memory: float = 0.0
+    """Bytes of memory of the worker's GPU, or its share of this machine's."""
 
 
 @dataclass
@@ -104,6 +113,8 @@ class StepTimes(Callback):
         self._size: int | None = None
         self._ready: list[tuple[float, float]] = []
         self._hooks: list[Any] = []
+        self._layers: LayerTimes | None = None
+        self._microbatches: dict[str, float] = {}
 
     @override
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -115,12 +126,22 @@ class StepTimes(Callback):
     @override
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         if self._phases:
+            self._measure_layers(trainer, pl_module)
             return
         until = perf_counter() + self.seconds
         while not trainer.is_global_zero and not _alone(trainer).exists() and perf_counter() < until:
             sleep(POLL_S)
         self._at = perf_counter()
         self._phases.append(_Phase(self._at))
+
+    def _measure_layers(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """In some steps of worker 0, alone; not of a model with sparse tables."""
+        if not trainer.is_global_zero or len(self._phases) > 1 or self._phases[0].done not in STEPS:
+            return
+        if self._layers is None and not any(map(is_table, pl_module.parameters())):
+            self._layers = LayerTimes(pl_module)
+        if self._layers is not None:
+            self._layers.begin_step()
 
     @override
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
@@ -142,6 +163,10 @@ class StepTimes(Callback):
 
     @override
     def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._layers is not None:
+            self._layers.end_step()
+            if self._phases[0].done == STEPS[-1] and not self._microbatches:
+                self._microbatches = _microbatches(self._layers, trainer)
         if self._hooks:
             now = perf_counter()
             self._ready = [(now - ready_at, nbytes) for ready_at, nbytes in self._ready]
@@ -195,10 +220,12 @@ class StepTimes(Callback):
             return
         phase, mean = self._phases[0], statistics.fmean(alone)
         server_s = phase.served_s / phase.served if phase.served else 0.0
+        gradient_s = max(0.0, mean - phase.served_s / max(1, phase.done))
+        weights = float(sum(parameter.nbytes for parameter in pl_module.parameters()))
         measures = StepMeasures(
             steps=len(alone),
             batch_size=self._size,
-            gradient_s=max(0.0, mean - phase.served_s / max(1, phase.done)),
+            gradient_s=gradient_s,
             cv=statistics.stdev(alone) / mean if len(alone) > 1 and mean else 0.0,
             server_s=server_s,
             push_bytes=self._bytes[0],
@@ -207,11 +234,14 @@ class StepTimes(Callback):
             at_once=trainer.world_size if beside else 1,
             slowdown=statistics.fmean(beside) / mean if beside and mean else 1.0,
             sparse=any(map(is_table, pl_module.parameters())),
-            weights=float(sum(parameter.nbytes for parameter in pl_module.parameters())),
+            weights=weights,
             state=state_bytes(trainer),
             ready=[list(pair) for pair in self._ready],
             reduce_s=reduce_s,
             message_s=frames(REDUCED),
+            layers=[] if self._layers is None else self._layers.layers(gradient_s, weights),
+            microbatches=self._microbatches,
+            memory=memory_bytes(trainer.strategy.root_device, trainer.world_size),
         )
         path = Path(trainer.default_root_dir) / FILE
         records.save(path, asdict(measures))
@@ -297,6 +327,23 @@ def _receive(wire: Wire, into: memoryview) -> None:
     head = wire.head(0)
     wire.text(head)
     wire.body(head, [into])
+
+
+def _microbatches(layers: LayerTimes, trainer: Trainer) -> dict[str, float]:
+    """Of the model's layers; empty, with a warning, if one cannot be computed by itself."""
+    try:
+        with trainer.precision_plugin.train_step_context():
+            return layers.microbatch_factors()
+    except (RuntimeError, TypeError, ValueError) as error:
+        rank_zero_warn(f"microbatches were not measured: {error}")
+        return {}
+
+
+def memory_bytes(device: torch.device, workers: int) -> float:
+    """Of a GPU, or of one of so many workers of this machine."""
+    if device.type == "cuda":
+        return float(torch.cuda.get_device_properties(device).total_memory)
+    return float(psutil.virtual_memory().total) / workers
 
 
 def state_bytes(trainer: Trainer) -> float:

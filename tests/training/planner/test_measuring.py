@@ -21,6 +21,8 @@ from scalebook.training.experiments.catalogue import describe
 from scalebook.training.jobs.job_requests import all_jobs
 from scalebook.training.jobs.supervisor_owners import hold_supervisor
 from scalebook.training.planner import measuring, play
+from scalebook.training.planner.layer_times import OUTSIDE
+from scalebook.training.planner.layers import Layer
 from scalebook.training.planner.measuring import (
     NotMeasured,
     plan_config,
@@ -129,6 +131,12 @@ def test_a_config_is_measured_and_planned_for(
     assert 0.5 <= profile.shard_shares[2] < 1
     assert sum(nbytes for _, nbytes in profile.ready) == 4 * parameters
     assert 0 < profile.ready[0][0] <= profile.ready[-1][0] <= 1
+    assert [layer.name for layer in profile.layers] == [f"net.{number}" for number in range(8)] + [OUTSIDE]
+    assert sum(layer.parameter_bytes for layer in profile.layers) == 4 * parameters
+    assert sum(layer.seconds for layer in profile.layers) == pytest.approx(profile.gradient_mean_s, rel=1e-6)
+    assert profile.memory > 1e8
+    assert set(profile.microbatches) == {2, 4, 8, 16}
+    assert all(factor >= 1 for factor in profile.microbatches.values())
     if profile.cores > 1:
         assert profile.node is not None
         assert isinstance(profile.node.link.bandwidth, float)
@@ -252,6 +260,13 @@ def test_gradients_that_hardly_differ_are_all_the_same() -> None:
     assert profile_of(told, "a", 2).shard_shares == {2: 0.6}
     assert profile_of(told, "a", 2).slowdown == {}
     assert profile_of(replace(told, at_once=2, slowdown=1.3), "a", 2).slowdown == {2: 1.3}
+
+
+def test_batches_that_make_one_gradient_are_kept_one_at_a_time() -> None:
+    told = StepMeasures(100, 16, 0.01, 0.0, 0.001, 4, 4, layers=[Layer("a", 0.004, 0.006, 8.0, 4.0, 20.0)], memory=1e9)
+    assert profile_of(told, "a", 2).layers == (Layer("a", 0.004, 0.006, 8.0, 4.0, 20.0),)
+    assert profile_of(told, "a", 2, 4).layers == (Layer("a", 0.016, 0.024, 32.0, 4.0, 20.0),)
+    assert profile_of(told, "a", 2).memory == 1e9
 
 
 def test_the_largest_shard() -> None:

@@ -20,6 +20,7 @@ from scalebook.training.planner import play
 from scalebook.training.planner.all_reduce import AllReduce
 from scalebook.training.planner.answer import Answer
 from scalebook.training.planner.answering import Setting, answer
+from scalebook.training.planner.layers import Layer
 from scalebook.training.planner.links import Network
 from scalebook.training.planner.peers import PlannedPeers
 from scalebook.training.planner.planned_config import (
@@ -198,7 +199,9 @@ def test_a_rule_that_does_not_go_with_the_rest_is_refused_by_key(description: De
 def test_a_virtual_config_s_times_are_its_clock_s(description: Description) -> None:
     clock = {**CLOCK, "stragglers": {1: 2.0}, "server_link": {"bandwidth": 1e6}}
     found = configured(config({"host": "virtual", "clock": clock, "shards": 2}), description)
-    declared = found.declared(Profile(1.0, 32, 1e6, 1e6, 1.0, cores=2, slowdown={2: 1.5}, shard_shares={2: 0.7}))
+    declared = found.declared(Profile(1.0, 32, 1e6, 1e6, 1.0, cores=2, slowdown={2: 1.5}, shard_shares={2: 0.7},
+                                      layers=[Layer("a", 0.5, 0.5, 1e6, 1e6)]))  # fmt: skip
+    assert declared.layers == (Layer("a", 0.025, 0.025, 1e6, 1e6),), "as the gradient that they make up"
     assert (declared.gradient_s, declared.cores, dict(declared.slowdown)) == (0.05, None, {})
     timing = declared.clock(2, 2)
     assert (timing.server_s, timing.server_link.bandwidth, timing.stragglers) == (0.01, 1e6, {1: 2.0})

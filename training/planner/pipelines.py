@@ -1,0 +1,160 @@
+"""Pipelines: an update of several stages, each on a worker of its own, played microbatch by microbatch.
+
+`gpipe`: all microbatches forward, then all backward, the last first (Huang et al. 2019). `1f1b`: a stage begins with
+the backward pass of a microbatch as soon as it can, so that few of them are under way (Narayanan et al. 2019, 2021).
+Both are idle for (K - 1) / (m + K - 1) of the time with K equal stages and m microbatches.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from scalebook.training.planner.layers import Layer, blocks
+
+Schedule = Literal["gpipe", "1f1b"]
+Operation = Literal["forward", "recompute", "backward"]
+HALVINGS: Final = 60
+"""Halvings of the interval in which the largest stage's seconds lie: as exact as the numbers are."""
+
+
+@dataclass(frozen=True)
+class StageTimes:
+    """Seconds of one microbatch on one stage. `sends_s`: in which its output passes the link to the next stage, and the
+    gradient of that output the link back; `latency_s`: on the way, beside."""
+
+    forward_s: float
+    backward_s: float
+    sends_s: float = 0.0
+    latency_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class PlayedPipeline:
+    """An update. `seconds`: until the last stage is done; of each stage `busy_s`, and when its last backward pass began
+    and ended."""
+
+    seconds: float
+    busy_s: tuple[float, ...]
+    last_s: tuple[tuple[float, float], ...]
+
+    @property
+    def idle(self) -> tuple[float, ...]:
+        """Share of the time in which each stage waits."""
+        return tuple(1 - busy_s / self.seconds if self.seconds else 0.0 for busy_s in self.busy_s)
+
+
+def bubble(stages: int, microbatches: int) -> float:
+    """The idle share of equal stages, whose outputs take no time to send."""
+    return (stages - 1) / (microbatches + stages - 1)
+
+
+def under_way(schedule: Schedule, stage: int, stages: int, microbatches: int) -> int:
+    """Most microbatches whose activations a stage (from 0) keeps at the same time."""
+    return microbatches if schedule == "gpipe" else min(microbatches, stages - stage)
+
+
+def order(
+    schedule: Schedule, stage: int, stages: int, microbatches: int, recomputed: int = 0
+) -> list[tuple[Operation, int]]:
+    """What a stage (from 0) does, in turn. `recomputed`: the first so many microbatches are computed again before their
+    backward pass."""
+    ahead = under_way(schedule, stage, stages, microbatches)
+    forward = list(range(microbatches))
+    backward = forward[::-1] if schedule == "gpipe" else forward
+    done: list[tuple[Operation, int]] = [("forward", number) for number in forward[:ahead]]
+    for place, number in enumerate(backward):
+        if number < recomputed:
+            done.append(("recompute", number))
+        done.append(("backward", number))
+        if ahead + place < microbatches:
+            done.append(("forward", ahead + place))
+    return done
+
+
+def play_pipeline(
+    stages: Sequence[StageTimes], microbatches: int, schedule: Schedule, recomputed: int = 0
+) -> PlayedPipeline:
+    """Each stage does what `order` says, as soon as it is free and what it needs has arrived. What a stage sends passes
+    its link in turn, one line each way, while it computes on. A forward pass that is computed again needs nothing of
+    other stages."""
+    count = len(stages)
+    waiting = [deque(order(schedule, stage, count, microbatches, recomputed)) for stage in range(count)]
+    arrives: dict[tuple[Operation, int, int], float] = {}
+    """When what is needed for an operation on a stage is there, by operation, stage and microbatch."""
+    for number in range(microbatches):
+        arrives["forward", 0, number] = 0.0
+        for stage in range(count):
+            arrives["recompute", stage, number] = 0.0
+    free_s, busy_s = [0.0] * count, [0.0] * count
+    last_s = [(0.0, 0.0)] * count
+    line_s = {"forward": [0.0] * count, "backward": [0.0] * count}
+    while any(waiting):
+        went_on = False
+        for stage, doing in enumerate(waiting):
+            while doing and (doing[0][0], stage, doing[0][1]) in arrives:
+                what, number = doing.popleft()
+                went_on = True
+                own = stages[stage]
+                took_s = own.backward_s if what == "backward" else own.forward_s
+                begun_s = max(free_s[stage], arrives[what, stage, number])
+                free_s[stage] = end_s = begun_s + took_s
+                busy_s[stage] += took_s
+                if what == "recompute":
+                    continue
+                if what == "backward":
+                    last_s[stage] = begun_s, end_s
+                    if stage:
+                        before = stages[stage - 1]
+                        line_s[what][stage] = max(line_s[what][stage], end_s) + before.sends_s
+                        arrives[what, stage - 1, number] = line_s[what][stage] + before.latency_s
+                elif stage == count - 1:
+                    arrives["backward", stage, number] = end_s
+                else:
+                    line_s[what][stage] = max(line_s[what][stage], end_s) + own.sends_s
+                    arrives[what, stage + 1, number] = line_s[what][stage] + own.latency_s
+        assert went_on, "each schedule can be carried out"
+    return PlayedPipeline(max(free_s), tuple(busy_s), tuple(last_s))
+
+
+def into_stages(layers: Sequence[Layer], seconds: Sequence[float], count: int) -> list[Sequence[Layer]]:
+    """The layers as `count` stages of consecutive ones, so that the largest takes as few `seconds` (by layer) as
+    possible, and the others are as even as that allows; empty if there are fewer places to cut."""
+    whole = blocks(layers)
+    if len(whole) < count:
+        return []
+    starts = [sum(map(len, whole[:place])) for place in range(len(whole) + 1)]
+    costs = [sum(seconds[starts[place] : starts[place + 1]]) for place in range(len(whole))]
+    low, high = max(*costs, sum(costs) / count), sum(costs)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if _fewest(costs, middle) <= count else (middle, high)
+    begins = _even(costs, high * (1 + 1e-12), count)
+    ends = [*begins[1:], len(costs)]
+    return [layers[starts[begin] : starts[end]] for begin, end in zip(begins, ends, strict=True)]
+
+
+def _fewest(costs: Sequence[float], most: float) -> int:
+    """Stages that are needed if none costs more than `most`."""
+    count, filled = 0, most
+    for cost in costs:
+        if filled + cost > most:
+            count, filled = count + 1, 0.0
+        filled += cost
+    return count
+
+
+def _even(costs: Sequence[float], most: float, count: int) -> list[int]:
+    """The first block of each of `count` stages of at most `most`: each takes blocks up to its share of what is left,
+    or as many as those behind it need it to take."""
+    begins, filled = [0], costs[0]
+    for place in range(1, len(costs)):
+        behind = count - len(begins)
+        share = (filled + sum(costs[place:])) / (behind + 1)
+        needs = len(costs) - place <= behind  # one for each stage
+        fits = behind > 0 and _fewest(costs[place:], most) <= behind
+        if needs or (fits and filled + costs[place] / 2 > share) or filled + costs[place] > most:
+            begins.append(place)
+            filled = 0.0
+        filled += costs[place]
+    return begins

@@ -1,0 +1,264 @@
+"""Every split of a model over N workers, priced: which can be trained, which are fastest, and what limits them."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.planner.answer import SplitAnswer, SplitPoint, StruckSplit
+from scalebook.training.planner.layers import Layer
+from scalebook.training.planner.links import OWN, WORDS, Network
+from scalebook.training.planner.pipelines import bubble
+from scalebook.training.planner.profile import Profile
+from scalebook.training.planner.quantities import format_quantity, workers_words
+from scalebook.training.planner.splits import (
+    Price,
+    Split,
+    TooFewLayersError,
+    bytes_a_second,
+    data_ratio,
+    factorizations,
+    microbatch_counts,
+    price,
+    tensor_ratio,
+)
+
+OPTION: Final = "--split"
+BEST: Final = 3
+LARGE: Final = "more than the memory of a worker"
+TELLING: Final = 0.01
+"""Share of a worker's time from which a loss is named."""
+AS_FAST: Final = 0.99
+"""Of two splits that differ by less, the one with less memory is named first."""
+
+
+def check_split(profile: Profile, workers: int, network: str) -> None:
+    """ConfigError, naming key and remedy, for what has no price."""
+    if profile.sparse:
+        why = "asks to split a model with sparse tables, whose rows are divided by a parameter server's shards"
+        raise ConfigError(OPTION, why, "Remove it, and plan with --shards.")
+    if not profile.layers:
+        remedy = (
+            "Write them as [{name: a, forward: 3 ms, output: 1 MB, parameters: 4 MB}, ...] (docs/concepts/planner.md)."
+        )
+        raise ConfigError("profile.layers", "are missing, and without them a split has no price", remedy)
+    if network == OWN and profile.cores is not None and workers > profile.cores:
+        why = f"is {workers}, but {profile.cores} gradients at most are computed at the same time on this machine"
+        raise ConfigError(OPTION, why, f"Write {OPTION} {profile.cores}, or name a network, as --links 10gbe.")
+
+
+def price_splits(profile: Profile, joined: Network, workers: int, network: str) -> SplitAnswer:
+    """All of them, on one network. ConfigError for what has no price."""
+    check_split(profile, workers, network)
+    alone = network == OWN
+
+    def priced(split: Split) -> Price:
+        return price(profile.layers, split, profile, joined, alone)
+
+    one, points, struck = priced(Split()), [], []
+    for tensor, shard, stages, data in factorizations(workers, 4):
+        split = Split(tensor, shard, stages, data)
+        if cause := _impossible(split, profile):
+            struck.append(StruckSplit(_degrees(split), cause))
+            continue
+        try:
+            prices = [priced(each) for each in _scheduled(split, profile.batch_size)]
+        except TooFewLayersError as error:
+            most = f"{error.most} stage{'s' * (error.most > 1)}"
+            struck.append(StruckSplit(_degrees(split), f"the layers can be cut into {most} at most"))
+            continue
+        fitting = [each for each in prices if not profile.memory or each.largest_memory <= profile.memory]
+        if not fitting:
+            struck.append(_too_large(prices, priced))
+            continue
+        points.append(_point(_best(fitting), one, profile.batch_size))
+    points.sort(key=lambda point: -point.samples_per_s)
+    return SplitAnswer(
+        workers,
+        network,
+        one.samples_per_s,
+        one.largest_memory,
+        profile.memory,
+        list(_rules(profile, joined, workers)),
+        points,
+        struck,
+    )
+
+
+def _impossible(split: Split, profile: Profile) -> str:
+    """Why a split cannot be trained, but for its memory; else ""."""
+    if all(degree > 1 for degree in (split.tensor, split.shard, split.stages)):
+        return "tensor, shard and stages are not trained together"
+    if split.tensor > 1 and all(layer.kind == "whole" for layer in profile.layers):
+        return "no layer is a pair or a column that a tensor split divides"
+    return ""
+
+
+def _scheduled(split: Split, batch: int) -> Iterator[Split]:
+    """With each number of microbatches and each schedule; `1f1b` needs as many microbatches as stages."""
+    if split.stages == 1:
+        yield split
+        return
+    degrees = split.tensor, split.shard, split.stages, split.data
+    for count in microbatch_counts(batch, split.stages):
+        yield Split(*degrees, count, "gpipe")
+        if count >= split.stages:
+            yield Split(*degrees, count, "1f1b")
+
+
+def _best(prices: Sequence[Price]) -> Price:
+    """The fastest; of those as fast, the one whose workers hold least."""
+    most = max(each.samples_per_s for each in prices)
+    return min((each for each in prices if each.samples_per_s >= AS_FAST * most), key=lambda each: each.largest_memory)
+
+
+def _too_large(prices: Sequence[Price], priced: Callable[[Split], Price]) -> StruckSplit:
+    """A split of which each schedule holds more than a worker can."""
+    least = min(prices, key=lambda each: each.largest_memory)
+    again = priced(replace(least.split, recomputed=least.split.microbatches)).largest_memory
+    return StruckSplit(_degrees(least.split), LARGE, least.largest_memory, min(again, least.largest_memory))
+
+
+def _point(best: Price, one: Price, batch: int) -> SplitPoint:
+    split = best.split
+    sent = max(each.tensor + each.shard + each.stages + each.data for each in best.traffic)
+    return SplitPoint(
+        split.words,
+        split.tensor,
+        split.shard,
+        split.stages,
+        split.data,
+        split.microbatches,
+        split.schedule,
+        batch * split.shard * split.data,
+        best.seconds,
+        best.samples_per_s,
+        best.samples_per_s / one.samples_per_s,
+        best.compute,
+        best.tensor,
+        best.idle,
+        best.exchange,
+        bubble(split.stages, split.microbatches),
+        best.largest_memory,
+        sent,
+    )
+
+
+def _degrees(split: Split) -> str:
+    """Without microbatches and schedule."""
+    return split.words.partition(",")[0]
+
+
+# --- from where on a split pays --------------------------------------------------------------------------------------
+
+
+def _rules(profile: Profile, joined: Network, workers: int) -> Iterator[str]:
+    """The two numbers of the machine: by what is measured, for the model's own layers."""
+    node = profile.node if profile.node is not None and profile.node.workers > 1 else None
+    within = node.link if node is not None else joined.link
+    between = within if node is not None and workers <= node.workers else joined.link
+    if (speed := bytes_a_second(within)) is not None:
+        yield from _tensor_rule([layer for layer in profile.layers if layer.kind == "pair" and layer.seconds], speed)
+    if (speed := bytes_a_second(between)) is not None:
+        least, there = profile.batch_size * data_ratio(profile.layers, speed), workers * profile.batch_size
+        yield (
+            f"Data parallel training pays from {_three(least)} samples an update on this link (4 F / 3 B, if nothing "
+            f"is hidden): {workers_words(workers)} with {profile.batch_size:,} each have {there:,}, so it "
+            f"{_pays(there > least)}."
+        )
+
+
+def _tensor_rule(pairs: Sequence[Layer], speed: float) -> Iterator[str]:
+    if not pairs:
+        return
+    best = min(pairs, key=lambda layer: tensor_ratio(layer, speed))
+    ratio = tensor_ratio(best, speed)
+    if best.width:
+        yield (
+            f"A tensor split pays from a width of {_three(best.width * ratio)} on this link (F / 3 B): {best.name} has "
+            f"{best.width:,}, so it {_pays(ratio < 1)}."
+        )
+    else:
+        yield (
+            f"A tensor split pays where the all-reduces of a layer take less than one worker computes: those of "
+            f"{best.name} take {_three(ratio)} of it, so it {_pays(ratio < 1)}."
+        )
+
+
+def _pays(is_so: bool) -> str:
+    return "does" if is_so else "does not"
+
+
+def _three(value: float) -> str:
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}"
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+
+def split_lines(answer: SplitAnswer) -> list[str]:
+    """The answer as a person reads it: one worker first where that is faster, then the best three, then what cannot be
+    trained, by cause."""
+    where = "" if answer.network == OWN else f", {WORDS[answer.network]}"
+    lines = [f"The model over {workers_words(answer.workers)}{where}", *answer.rules]
+    fits = not answer.limit or answer.one_memory <= answer.limit
+    if not fits:
+        lines.append(
+            f"One worker does not hold it: {format_quantity(answer.one_memory, 'B')} of "
+            f"{format_quantity(answer.limit, 'B')}."
+        )
+    elif not answer.points or answer.points[0].faster <= 1:
+        lines.append(f"One worker is faster: {_three(answer.one_per_s)} samples/s.")
+    lines += [
+        f"{place} of {len(answer.points)}: {_compared(point)}"
+        for place, point in zip(("Best", "2nd", "3rd"), answer.points[:BEST], strict=False)
+    ]
+    if not answer.points:
+        lines.append("No split can be trained.")
+    causes = defaultdict(list)
+    for each in answer.struck:
+        causes[each.cause].append(each)
+    lines += [_struck(cause, splits, answer.limit) for cause, splits in causes.items()]
+    if not answer.limit:
+        lines.append("What a worker can hold is not known (profile.memory), so no split is struck out for its memory.")
+    return [*lines, COMPARED]
+
+
+def _struck(cause: str, splits: Sequence[StruckSplit], limit: float) -> str:
+    """How many, and some of them: where memory is the cause, that which needs least of it."""
+    count = f"{len(splits)} split{'s' * (len(splits) > 1)}"
+    if cause != LARGE:
+        some = ", ".join(each.words for each in splits[:BEST]) + (", ..." if len(splits) > BEST else "")
+        return f"Struck out, {count} ({some}): {cause}."
+    least = min(splits, key=lambda each: each.memory)
+    again = f", {format_quantity(least.recomputed, 'B')} if activations are computed again"
+    return (
+        f"Struck out, {count}: {cause}, {format_quantity(limit, 'B')}. The least is {least.words} with "
+        f"{format_quantity(least.memory, 'B')}{again if least.recomputed < least.memory else ''}."
+    )
+
+
+COMPARED: Final = (
+    "Prices of splits take each worker to compute its part as fast as the whole, and were compared with published "
+    "numbers alone (python -m benchmarks.published_splits)."
+)
+
+
+def _compared(point: SplitPoint) -> str:
+    waits = f"waits for other stages (the bubble is {point.bubble:.0%} of the pipeline)"
+    losses = {
+        "sums the outputs of divided layers": point.sums,
+        waits: point.idle,
+        "waits for parameters and gradients": point.exchange,
+    }
+    lost = [
+        f", {share:.0%} {words}"
+        for words, share in sorted(losses.items(), key=lambda pair: -pair[1])
+        if share >= TELLING
+    ]
+    return (
+        f"{point.words}: {_three(point.samples_per_s)} samples/s, {point.faster:.2f} times one worker, with "
+        f"{point.samples:,} samples an update. A worker computes {point.compute:.0%} of the time{''.join(lost)}. It "
+        f"holds {format_quantity(point.memory, 'B')}, and sends {format_quantity(point.sent, 'B')} an update."
+    )
