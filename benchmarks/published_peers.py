@@ -22,7 +22,7 @@ from scalebook.training.engine.rules.peering import Peering
 from scalebook.training.engine.rules.topologies import Complete, OnePeerExponential
 from scalebook.training.planner.all_reduce import AllReduce, Serverless
 from scalebook.training.planner.links import PAYLOAD, Network
-from scalebook.training.planner.peers import PlannedPeers
+from scalebook.training.planner.planned_peers import PlannedPeers
 from scalebook.training.planner.profile import Profile
 from scalebook.training.planner.reliability import ComparedPlan, PlansCompared, write
 

@@ -41,7 +41,7 @@ LAYERS = {
         "package", "steps", "worker_role", "portable_checkpoint", "buffer_rows", "buffers", "arguments", "run_figures",
         "processes", "tuners", "data", "async_ps", "ddp", "callbacks",
     ],
-    "training/zoo": ["shuffle", "data", "optimizers", "models"],
+    "training/zoo": ["shuffle", "skew", "data", "optimizers", "models"],
     "training/search": ["study", "search_folder", "search_requests", "map", "driver"],
     "app": [
         "navigation", "state", "serving", "shared", "help", "runs", "one_run", "compose", "search", "search_setup",

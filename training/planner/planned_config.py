@@ -24,7 +24,7 @@ from scalebook.training.experiments.workload import Workload, choice, workload
 from scalebook.training.planner.all_reduce import BUCKET_MB, AllReduce, Serverless
 from scalebook.training.planner.layers import scaled
 from scalebook.training.planner.links import OWN, Network
-from scalebook.training.planner.peers import PlannedPeers
+from scalebook.training.planner.planned_peers import PlannedPeers
 from scalebook.training.planner.profile import Profile, mean, times
 
 STRATEGY: Final = "scalebook.training.lightning.AsyncPS"

@@ -13,8 +13,8 @@ from scalebook.training.experiments.classes import suggestion
 from scalebook.training.experiments.description import Description
 from scalebook.training.planner.all_reduce import AllReduce, Serverless
 from scalebook.training.planner.links import NETWORKS, OWN
-from scalebook.training.planner.peers import peers_named
 from scalebook.training.planner.planned_config import configured, refuse_machines
+from scalebook.training.planner.planned_peers import peers_named
 
 MOST_WORKERS: Final = 512
 MOST_TRAINED: Final = 16
@@ -167,8 +167,8 @@ def _rule(text: str) -> Rule | Serverless:
             raise ConfigError(STRATEGIES, f"there is no topology {value!r}", suggestion(value, list(TOPOLOGIES)))
         return peers
     if name not in RULES:
-        known = [*COLLECTIVES, *RULES, *EXCHANGES]
-        raise ConfigError(STRATEGIES, f"there is no rule {name!r}", suggestion(name, known))
+        names = [*COLLECTIVES, *RULES, *EXCHANGES]
+        raise ConfigError(STRATEGIES, f"there is no rule {name!r}", suggestion(name, names))
     kind = RULES[name]
     arguments: dict[str, Any] = {}
     if value:

@@ -22,8 +22,8 @@ from scalebook.training.planner.all_reduce import Serverless
 from scalebook.training.planner.answering import Setting
 from scalebook.training.planner.links import OWN
 from scalebook.training.planner.measuring import TEST, NotMeasured
-from scalebook.training.planner.peers import PlannedPeers
 from scalebook.training.planner.planned_config import PEERS, STRATEGY
+from scalebook.training.planner.planned_peers import PlannedPeers
 from scalebook.training.planner.quantities import workers_words
 from scalebook.training.planner.question import label
 from scalebook.training.planner.time_to_target import TargetAnswer, TargetPoint

@@ -22,7 +22,6 @@ from scalebook.training.planner.answer import Answer
 from scalebook.training.planner.answering import Setting, answer
 from scalebook.training.planner.layers import Layer
 from scalebook.training.planner.links import Network
-from scalebook.training.planner.peers import PlannedPeers
 from scalebook.training.planner.planned_config import (
     FOLLOWED,
     INDIFFERENT,
@@ -32,6 +31,7 @@ from scalebook.training.planner.planned_config import (
     PlannedConfig,
     configured,
 )
+from scalebook.training.planner.planned_peers import PlannedPeers
 from scalebook.training.planner.profile import Profile, SharedNode
 from scalebook.training.planner.question import Question, label
 

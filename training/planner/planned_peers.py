@@ -176,8 +176,8 @@ class PlannedPeers(Serverless):
         """Bytes of a worker's parameters, gradients, optimizer state and of what is shared with others: a copy of what
         it computes with, or where pairs average the same, two more, mailboxes, and with a codec what others know."""
         own = 1 if self.peering.exchange.pairs else 2
-        known = 2 if self.peering.codec.codes else 0
-        return (own + self.peering.buffers + known) * weights + state
+        estimates = 2 if self.peering.codec.codes else 0
+        return (own + self.peering.buffers + estimates) * weights + state
 
     @override
     def changes(self, profile: Profile) -> list[tuple[str, Serverless]]:
