@@ -21,7 +21,7 @@ from scalebook.training.engine.rules.bounds import PositiveFloat
 from scalebook.training.engine.rules.codecs import Bf16, Codec, CodecName, Fp16, in_halves, make_codec
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.lightning.arguments import read_object
-from scalebook.training.lightning.package import DDPStrategy, rank_zero_warn
+from scalebook.training.lightning.package import DDPStrategy, Trainer, rank_zero_warn, reset_seed
 from scalebook.training.lightning.process_group.forked_group import DEADLINE_S, ForkedGroup
 
 KEY: Final = f"{ARGUMENTS}.codec"
@@ -224,8 +224,15 @@ class DDP(ForkedGroup, DDPStrategy):
 
     @override
     def setup_distributed(self) -> None:
-        if not self.meet():
+        if self.meet():
+            reset_seed()  # as Lightning's does
+        else:
             super().setup_distributed()
+
+    @override
+    def setup(self, trainer: Trainer) -> None:
+        super().setup(trainer)
+        self.share_evaluation(trainer)
 
     @override
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from typing_extensions import override
 from scalebook.training.base.node_rank import NodeRank, node_rank
 from scalebook.training.engine.rules.bounds import PositiveFloat, check
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
-from scalebook.training.lightning.package import ClusterEnvironment, ParallelStrategy, Trainer, reset_seed
+from scalebook.training.lightning.package import ClusterEnvironment, ParallelStrategy, Trainer
 from scalebook.training.lightning.process_group.evaluation import WorkersMetrics, exchange, share_of
 from scalebook.training.lightning.process_group.group_nodes import agents_store, node_monitor
 from scalebook.training.lightning.processes.addresses import interface_to, listening_at
@@ -147,9 +147,8 @@ class ForkedGroup(AroundFork, ParallelStrategy):
         trainer = self.lightning_module.trainer
         return bool(trainer.evaluating or trainer.sanity_checking)
 
-    @override
-    def setup(self, trainer: Trainer) -> None:
-        super().setup(trainer)
+    def share_evaluation(self, trainer: Trainer) -> None:
+        """To be called in `setup`: metrics become those of all workers."""
         if self.data_size > 1:
             WorkersMetrics(trainer, self, self.own_metrics).install()
 
@@ -243,7 +242,6 @@ class ForkedGroup(AroundFork, ParallelStrategy):
         if self._meeting is None and self._monitor is None:
             return False
         self._come()
-        reset_seed()
         self.set_world_ranks()
         self._process_group_backend = self._get_process_group_backend()
         assert self._timeout is not None
@@ -274,3 +272,9 @@ class ForkedGroup(AroundFork, ParallelStrategy):
             timeout=timeout,
             master_listen_fd=self._meeting.detach() if is_host and self._meeting is not None else None,
         )
+
+
+def batches_at_once(trainer: Trainer) -> int:
+    """How many different batches the workers of a synchronous strategy compute at a time."""
+    strategy = trainer.strategy
+    return strategy.data_size if isinstance(strategy, ForkedGroup) else trainer.world_size
