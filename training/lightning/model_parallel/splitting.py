@@ -12,6 +12,7 @@ from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 from torch.nn import Embedding, EmbeddingBag, Linear, Module, ModuleList, MultiheadAttention, Sequential
+from torch.utils._pytree import tree_map_only
 
 Plan = Mapping[str, ParallelStyle]
 Units = Mapping[str, Sequence[str]]
@@ -152,19 +153,19 @@ def _shard(module: Module, mesh: DeviceMesh) -> None:
     methods = units.pop("", ())
     parts = dict(module.named_modules())
     for name in sorted(units, key=lambda name: -name.count(".")):
-        if any(isinstance(parameter, DTensor) for parameter in parts[name].parameters(recurse=False)):
-            parts[name].register_forward_hook(_own_output)
+        parts[name].register_forward_hook(_without_views)
         fully_shard(parts[name], mesh=mesh)
         for method in units[name]:
             register_fsdp_forward_method(parts[name], method)
+    module.register_forward_hook(_without_views)
     fully_shard(module, mesh=mesh)
     for method in (*(step for step in STEPS if hasattr(module, step)), *methods):
         register_fsdp_forward_method(module, method)
 
 
-def _own_output(_layer: Module, _inputs: Any, output: Tensor) -> Tensor:
-    """A copy of the view that a layer split by tensor returns: FSDP2 loses sight of a view that is written into."""
-    return output.clone()
+def _without_views(_part: Module, _inputs: Any, output: Any) -> Any:
+    """Copies in place of views: where one is written into, FSDP2 would not gather for the backward pass."""
+    return tree_map_only(Tensor, lambda each: each.clone() if each.requires_grad and each._is_view() else each, output)
 
 
 def _refuse_left_out(module: Module) -> None:

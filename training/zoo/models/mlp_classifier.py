@@ -53,7 +53,7 @@ class MLPClassifier(Classifier):
         """Layers by columns and rows in turn, for `ModelParallel`. The normalisation between them needs whole rows, so
         activations are gathered after columns too; an output layer whose turn is columns, of few classes, stays whole.
         """
-        layers = [f"net.{place}" for place, part in enumerate(self.net) if isinstance(part, nn.Linear)]
+        layers = [f"net.{place}" for place, part in self.net.named_children() if isinstance(part, nn.Linear)]
         layers = layers[: len(layers) // 2 * 2]
         plan: dict[str, ParallelStyle] = {name: ColwiseParallel(output_layouts=Replicate()) for name in layers[::2]}
         return plan | {name: RowwiseParallel(input_layouts=Replicate()) for name in layers[1::2]}

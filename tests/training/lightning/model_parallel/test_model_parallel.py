@@ -163,10 +163,9 @@ class SplitsItself(Pair):
     """As Lightning's documentation of ModelParallelStrategy has it."""
 
     def configure_model(self) -> None:
-        if self._device_mesh is not None:
-            plan = {"3": ColwiseParallel(), "5": RowwiseParallel()}
-            parallelize_module(self.net, self.device_mesh["tensor_parallel"], plan)
-            fully_shard(self.net, mesh=self.device_mesh["data_parallel"])
+        if (mesh := self._device_mesh) is not None:
+            parallelize_module(self.net, mesh["tensor_parallel"], {"3": ColwiseParallel(), "5": RowwiseParallel()})
+            fully_shard(self.net, mesh=mesh["data_parallel"])
 
     def parallel_plan(self) -> Any:
         raise AssertionError("it has split itself")
@@ -180,9 +179,10 @@ def test_a_module_that_splits_itself_stays_as_it_is(tmp_path: Path) -> None:
 
 class HalfSplit(Pair):
     def configure_model(self) -> None:
+        assert self.device_mesh is not None
         parallelize_module(
             self.net, self.device_mesh["tensor_parallel"], {"3": ColwiseParallel(), "5": RowwiseParallel()}
-        )  # type: ignore[index]
+        )
 
 
 def test_parameters_that_drift_apart_are_refused(tmp_path: Path) -> None:
