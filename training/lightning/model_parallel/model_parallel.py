@@ -15,7 +15,7 @@ from torchmetrics import Metric
 from typing_extensions import override
 
 from scalebook.training.engine.rules.bounds import PositiveFloat
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
+from scalebook.training.experiments.split_degrees import refuse_degrees
 from scalebook.training.lightning.model_parallel.clipping import clip_by_norm, clip_by_value
 from scalebook.training.lightning.model_parallel.splitting import DATA, TENSOR, split
 from scalebook.training.lightning.model_parallel.whole_state import load_optimizer, weights_in_parts, whole
@@ -37,12 +37,11 @@ UNLIKE: Final = (
 
 
 class ModelParallel(ForkedGroup, ModelParallelStrategy):
-    """One model over several workers: each has a part of the parameters and of the optimizer's state.
+    """For a model too large for one worker, or with very wide layers: each worker has a part of the parameters.
 
-    For a model that does not fit into one worker, or whose layers are so wide that computing a part of them is worth
-    exchanging activations. `trainer.devices` are the workers: tensor x shard. The numbers are those of one process, up
-    to rounding. A model says how it splits by `parallel_plan()` and `shard_units()`, or splits itself in
-    `configure_model` by `self.device_mesh`, as Lightning's ModelParallelStrategy has it. Checkpoints are whole.
+    `trainer.devices` are the workers: tensor x shard. The numbers are those of one process, up to rounding. A model
+    says how it splits by `parallel_plan()` and `shard_units()`, or splits itself in `configure_model` by
+    `self.device_mesh`, as Lightning's ModelParallelStrategy has it. Checkpoints are whole.
 
     Args:
         tensor: Workers that compute one batch together, each a part of every layer in the model's `parallel_plan()`
@@ -65,13 +64,7 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
     @override
     def _configure_launcher(self) -> None:
         workers = self.num_nodes * self.num_processes
-        if workers % self.tensor or self.shard not in (None, workers // self.tensor):
-            written = f"tensor: {self.tensor}" + ("" if self.shard is None else f" x shard: {self.shard}")
-            raise ValueError(
-                f"{ARGUMENTS}: {written} does not make {workers} workers (trainer.devices x trainer.num_nodes). Write "
-                f"trainer.devices: {self.tensor * (self.shard or 1)}, or leave out shard and choose a tensor that "
-                f"divides {workers}."
-            )
+        refuse_degrees(self.tensor, self.shard, workers)
         self._data_parallel_size, self._tensor_parallel_size = workers // self.tensor, self.tensor
         super()._configure_launcher()
 

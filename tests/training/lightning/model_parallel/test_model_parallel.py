@@ -207,13 +207,13 @@ def test_a_tensor_group_with_two_batches_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "devices", "message"),
     [
-        ({"tensor": 2}, 3, r"tensor: 2 does not make 3 workers .*trainer.devices: 2"),
-        ({"tensor": 2, "shard": 2}, 2, r"tensor: 2 x shard: 2 does not make 2 workers .*trainer.devices: 4"),
-        ({"shard": 2}, 4, r"shard: 2 does not make 4 workers"),
+        ({"tensor": 2}, 3, r"tensor 2 is not the 3 workers .*trainer.devices: 2"),
+        ({"tensor": 2, "shard": 2}, 2, r"tensor 2 x shard 2 is not the 2 workers .*trainer.devices: 4"),
+        ({"shard": 2}, 4, r"shard 2 is not the 4 workers"),
     ],
 )
 def test_degrees_make_the_workers(arguments: Any, devices: int, message: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=rf"trainer.strategy.init_args: .*{message}"):
+    with pytest.raises(ValueError, match=rf"trainer.strategy.init_args.tensor: .*{message}"):
         trainer(tmp_path, ModelParallel(**arguments), devices)
 
 
