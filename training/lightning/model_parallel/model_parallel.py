@@ -17,7 +17,7 @@ from typing_extensions import override
 from scalebook.training.engine.rules.bounds import PositiveFloat
 from scalebook.training.experiments.split_degrees import refuse_degrees
 from scalebook.training.lightning.model_parallel.clipping import clip_by_norm, clip_by_value
-from scalebook.training.lightning.model_parallel.splitting import DATA, TENSOR, split
+from scalebook.training.lightning.model_parallel.splitting import DATA, TENSOR, refuse_optimizers, split
 from scalebook.training.lightning.model_parallel.whole_state import load_optimizer, weights_in_parts, whole
 from scalebook.training.lightning.package import (
     ModelParallelStrategy,
@@ -108,6 +108,7 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
         split(module, self.device_mesh)
         _materialize_distributed_module(self.model, self.root_device)
         super(ModelParallelStrategy, self).setup(trainer)  # whose own demands configure_model
+        refuse_optimizers(self.optimizers)
         plugin: Any = self.precision_plugin
         plugin.clip_grad_by_norm = lambda optimizer, largest: clip_by_norm(plugin.main_params(optimizer), largest)
         plugin.clip_grad_by_value = lambda optimizer, largest: clip_by_value(plugin.main_params(optimizer), largest)

@@ -1,6 +1,6 @@
 """Splits a module over workers, as it says itself: by `parallel_plan()` and `shard_units()`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import chain
 from typing import Any, Final
@@ -12,6 +12,7 @@ from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 from torch.nn import Embedding, EmbeddingBag, Linear, Module, ModuleList, MultiheadAttention, Sequential
+from torch.optim import LBFGS, Adafactor, Optimizer, Rprop
 from torch.utils._pytree import tree_map_only
 
 Plan = Mapping[str, ParallelStyle]
@@ -23,6 +24,8 @@ STEPS: Final = ("training_step", "validation_step", "test_step", "predict_step")
 """What Lightning calls of a module; each may read any parameter."""
 SMALLEST_UNIT: Final = 0.01
 """Share of the model's parameters from which a part is worth collectives of its own."""
+WHOLE: Final = (Adafactor, LBFGS, Rprop)
+"""Optimizers of torch that need whole parameters."""
 HOW: Final = (
     'Write parallel_plan(self), which returns torch\'s styles by the names of layers, such as {"net.0": '
     'ColwiseParallel(), "net.2": RowwiseParallel()}, or split the model in configure_model by self.device_mesh'
@@ -161,6 +164,24 @@ def _shard(module: Module, mesh: DeviceMesh) -> None:
     fully_shard(module, mesh=mesh)
     for method in (*(step for step in STEPS if hasattr(module, step)), *methods):
         register_fsdp_forward_method(module, method)
+
+
+def refuse_optimizers(optimizers: Iterable[Optimizer]) -> None:
+    """ValueError, with remedy, for optimizers that cannot step parameters of which a worker has a part."""
+    for optimizer in optimizers:
+        kind = type(optimizer).__name__
+        if isinstance(optimizer, WHOLE):
+            raise ValueError(
+                f"optimizer: {kind} computes with all parameters as one, or with rows and columns of whole ones, and "
+                "workers have parts. Use another, such as torch.optim.SGD or torch.optim.Adam, or strategy ddp."
+            )
+        for group in optimizer.param_groups:
+            at_once = next((name for name in ("fused", "foreach") if group.get(name)), None)
+            if at_once and len({isinstance(parameter, DTensor) for parameter in group["params"]}) > 1:
+                raise ValueError(
+                    f"optimizer: {kind} with {at_once} steps parameters at once, of which some are split and some are "
+                    f"whole. Write {at_once}: false, or shard the model too."
+                )
 
 
 def _without_views(_part: Module, _inputs: Any, output: Any) -> Any:

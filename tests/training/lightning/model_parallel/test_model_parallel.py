@@ -217,6 +217,18 @@ def test_degrees_make_the_workers(arguments: Any, devices: int, message: str, tm
         trainer(tmp_path, ModelParallel(**arguments), devices)
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "message"),
+    [
+        (lambda model: torch.optim.LBFGS(model.parameters()), "optimizer: LBFGS computes with all .* Use another"),
+        (lambda model: torch.optim.Adam(model.parameters(), foreach=True), "Adam with foreach .* Write foreach: false"),
+    ],
+)
+def test_optimizers_that_need_whole_parameters_are_refused(optimizer: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        train(tmp_path, 2, 1, pair(optimizer))
+
+
 def test_statistics_of_batches_are_not_shared(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"trainer.sync_batchnorm: .*Write false"):
         train(tmp_path, 1, 2, sync_batchnorm=True)
