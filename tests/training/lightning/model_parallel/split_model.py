@@ -77,10 +77,10 @@ def train(
     folder: Path, tensor: int = 1, shard: int = 1, model: LightningModule | None = None, **settings: Any
 ) -> tuple[Tensor, dict[str, float]]:
     """Fit with all samples in each update, so that their order does not matter; all weights, flat, and the metrics."""
-    ckpt_path = settings.pop("ckpt_path", None)
+    ckpt_path, nodes = settings.pop("ckpt_path", None), settings.get("num_nodes", 1)
     settings = {"max_epochs": STEPS, "check_val_every_n_epoch": STEPS, "num_sanity_val_steps": 0, **settings}
     model = pair() if model is None else model
-    made = trainer(folder, strategy(tensor, shard), tensor * shard, **settings)
+    made = trainer(folder, strategy(tensor, shard), tensor * shard // nodes, **settings)
     made.fit(model, DataLoader(data(), SAMPLES // shard, shuffle=True), held_out(), ckpt_path=ckpt_path)
     return weights(model), {name: float(value) for name, value in made.callback_metrics.items()}
 
