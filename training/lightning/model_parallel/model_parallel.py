@@ -2,7 +2,6 @@
 
 import zlib
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Final
 
 import torch
@@ -25,6 +24,7 @@ from scalebook.training.lightning.package import (
     TrainerFn,
     TrainerState,
     TrainerStatus,
+    _auto_add_worker_init_fn,
     _materialize_distributed_module,
 )
 from scalebook.training.lightning.process_group.forked_group import DEADLINE_S, ForkedGroup
@@ -139,9 +139,7 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
 
     @override
     def process_dataloader(self, dataloader: object) -> object:
-        seeded: Any = getattr(dataloader, "worker_init_fn", None)
-        if isinstance(seeded, partial) and "rank" in seeded.keywords:  # Lightning's, for seeds of loading processes
-            dataloader.worker_init_fn = partial(seeded.func, rank=self.data_rank)  # type: ignore[attr-defined]
+        _auto_add_worker_init_fn(dataloader, self.data_rank)  # before Lightning does, by the rank
         return super().process_dataloader(dataloader)
 
     @override
@@ -242,7 +240,7 @@ def _fingerprint(batch: Any) -> int:
     """Of a batch's tensors, and of the state of torch's random numbers."""
     checked = zlib.crc32(torch.get_rng_state().numpy().data)
     for leaf in tree_leaves(batch):
-        if isinstance(leaf, Tensor):
+        if isinstance(leaf, Tensor) and leaf.layout is torch.strided:
             flat = leaf.detach().cpu().contiguous().reshape(-1)
             checked = zlib.crc32(flat.view(torch.uint8).numpy().data, checked)
     return checked

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer, seed_everything
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 from scalebook.training.base.failures import WorkerLost
 from scalebook.training.lightning import DDP, ModelParallel
@@ -88,15 +88,31 @@ def test_a_tensor_group_sees_one_process_s_batches(tmp_path: Path) -> None:
     assert seen(2, ModelParallel(tensor=2)) == seen(1, "auto") * 2
 
 
-def test_shards_train_as_ddp_does(tmp_path: Path) -> None:
-    found = []
+class Normalised(Pair):
+    """With running statistics, which differ between workers that have other samples."""
+
+    def __init__(self, optimizer: Any) -> None:
+        super().__init__(optimizer)
+        self.net.insert(1, nn.BatchNorm1d(17))
+
+    def parallel_plan(self) -> Any:
+        return {f"net.{place + 1}": style for place, style in ((3, ColwiseParallel()), (5, RowwiseParallel()))}
+
+
+def test_shards_train_as_ddp_does_and_validate_with_one_model(tmp_path: Path) -> None:
+    found, logged = [], 0.0
     for made in (DDP(), ModelParallel()):
-        model = pair()
-        trainer(tmp_path, made, 2).fit(model, loader(shuffle=True), held_out())
-        found.append(weights(model))
+        model = pair(kind=Normalised)
+        done = trainer(tmp_path, made, 2)
+        done.fit(model, loader(shuffle=True), held_out())
+        found.append(torch.cat([value.flatten().double() for value in model.state_dict().values()]))
+        logged = float(done.callback_metrics["val/loss"])
     torch.testing.assert_close(*found, rtol=0, atol=1e-6)
+    alone = trainer(tmp_path, "auto").validate(model, held_out(), verbose=False)[0]
+    assert logged == pytest.approx(alone["val/loss"], abs=1e-6)
 
 
+@pytest.mark.thorough
 def test_gradients_are_accumulated_as_in_one_process(tmp_path: Path) -> None:
     def accumulated(devices: int, made: Any) -> Tensor:
         model = pair()
@@ -106,6 +122,25 @@ def test_gradients_are_accumulated_as_in_one_process(tmp_path: Path) -> None:
 
     one = accumulated(1, "auto")
     torch.testing.assert_close(accumulated(2, ModelParallel(tensor=2)), one, rtol=0, atol=1e-6)
+
+
+class Noisy(TensorDataset):
+    def __getitem__(self, index: Any) -> Any:
+        inputs, *rest = super().__getitem__(index)
+        return (inputs + torch.randn(5), *rest)
+
+
+@pytest.mark.thorough
+def test_loading_processes_of_a_tensor_group_draw_the_same(tmp_path: Path) -> None:
+    """Lightning seeds them by the rank."""
+    made = trainer(tmp_path, ModelParallel(tensor=2), 2, max_epochs=1)
+    seed_everything(11, workers=True, verbose=False)
+    try:
+        samples: Any = data()
+        made.fit(pair(), DataLoader(Noisy(*samples.tensors), 8, num_workers=1), held_out())
+    finally:
+        del os.environ["PL_SEED_WORKERS"]
+    assert made.global_step == 12
 
 
 @pytest.mark.parametrize("then", [(1, 1), (2, 1), (1, 2), (2, 2)])
@@ -138,6 +173,9 @@ def test_after_a_fit_the_module_is_plain(tmp_path: Path) -> None:
     made.fit(model, loader(), held_out())
     assert type(model) is Pair
     assert not any(isinstance(one, DTensor) for one in model.parameters())
+    made.save_checkpoint(tmp_path / "after.ckpt")
+    saved = torch.load(tmp_path / "after.ckpt", weights_only=True)["state_dict"]
+    assert all(torch.equal(saved[name], value) for name, value in model.state_dict().items())
     again = made.validate(model, held_out(), verbose=False)[0]
     assert again["val/loss"] == pytest.approx(
         trainer(tmp_path, "auto").validate(model, held_out(), verbose=False)[0]["val/loss"], abs=1e-6
