@@ -10,7 +10,7 @@ EQUAL = (f"{TESTS}/test_model_parallel.py::test_losses_and_weights_are_one_proce
 
 MUTANTS_OF_SPLITS = (
     Mutant(
-        "splits",
+        "strategies",
         f"{HERE}/clipping.py",
         "            dist.all_reduce(of_these, group=group)\n",
         "            pass\n",
@@ -18,7 +18,7 @@ MUTANTS_OF_SPLITS = (
         EQUAL,
     ),
     Mutant(
-        "splits",
+        "strategies",
         f"{HERE}/whole_state.py",
         "if not any(place and placement.is_replicate()",
         "if not any(False and placement.is_replicate()",
@@ -26,7 +26,7 @@ MUTANTS_OF_SPLITS = (
         TRAINER,
     ),
     Mutant(
-        "splits",
+        "strategies",
         f"{HERE}/model_parallel.py",
         "_accelerator_connector.use_distributed_sampler = False",
         "_accelerator_connector.use_distributed_sampler = True",
@@ -34,7 +34,7 @@ MUTANTS_OF_SPLITS = (
         TRAINER,
     ),
     Mutant(
-        "splits",
+        "strategies",
         f"{HERE}/model_parallel.py",
         "self.data_group if group is None else group, reduce_op",
         "group, reduce_op",
@@ -42,7 +42,7 @@ MUTANTS_OF_SPLITS = (
         TRAINER,
     ),
     Mutant(
-        "splits",
+        "strategies",
         f"{HERE}/model_parallel.py",
         "dist.broadcast(buffer, self.tensor_rank, self.data_group)",
         "pass",
@@ -50,7 +50,7 @@ MUTANTS_OF_SPLITS = (
         TRAINER,
     ),
     Mutant(
-        "splits",
+        "strategies",
         f"{HERE}/model_parallel.py",
         "_auto_add_worker_init_fn(dataloader, self.data_rank)",
         "_auto_add_worker_init_fn(dataloader, self.global_rank)",
@@ -58,7 +58,7 @@ MUTANTS_OF_SPLITS = (
         TRAINER,
     ),
     Mutant(
-        "splits",
+        "strategies",
         f"{HERE}/model_parallel.py",
         "if self.lightning_module.trainer.predicting:",
         "if False:",
@@ -66,7 +66,7 @@ MUTANTS_OF_SPLITS = (
         TRAINER,
     ),
     Mutant(
-        "splits",
+        "strategies",
         f"{HERE}/splitting.py",
         "(*(step for step in STEPS if hasattr(module, step)), *methods)",
         "methods",
@@ -74,7 +74,7 @@ MUTANTS_OF_SPLITS = (
         TRAINER,
     ),
     Mutant(
-        "splits",
+        "strategies",
         "training/zoo/models/split_dropout.py",
         "units * parts[rank]",
         "units * parts[0]",
@@ -82,7 +82,7 @@ MUTANTS_OF_SPLITS = (
         ZOO,
     ),
     Mutant(
-        "splits",
+        "strategies",
         "training/lightning/callbacks/sample_pictures.py",
         "together = isinstance(trainer.strategy, ModelParallel)",
         "together = False",

@@ -126,7 +126,7 @@ def test_gradients_are_accumulated_as_in_one_process(tmp_path: Path) -> None:
 
 class Noisy(TensorDataset):
     def __getitem__(self, index: Any) -> Any:
-        inputs, *rest = super().__getitem__(index)
+        inputs, *rest = (tensor[index] for tensor in self.tensors)
         return (inputs + torch.randn(5), *rest)
 
 
