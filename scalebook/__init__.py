@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scalebook.training.lightning import DDP, AsyncPS, Peers
+    from scalebook.training.lightning import DDP, AsyncPS, ModelParallel, Peers
 
-__all__ = ["DDP", "AsyncPS", "Peers"]
+__all__ = ["DDP", "AsyncPS", "ModelParallel", "Peers"]
 __version__ = "0.2.0"
 
 _HERE = Path(__file__).parent

@@ -27,6 +27,7 @@ from tests.mutants_of_copies import MUTANTS_OF_COPIES
 from tests.mutants_of_figures import MUTANTS_OF_FIGURES
 from tests.mutants_of_machines import MUTANTS_OF_MACHINES
 from tests.mutants_of_peers import MUTANTS_OF_PEERS
+from tests.mutants_of_splits import MUTANTS_OF_SPLITS
 from tests.mutants_of_strategies import MUTANTS_OF_STRATEGIES
 
 ALL = (
@@ -36,6 +37,7 @@ ALL = (
     *MUTANTS_OF_FIGURES,
     *MUTANTS_OF_MACHINES,
     *MUTANTS_OF_PEERS,
+    *MUTANTS_OF_SPLITS,
     *MUTANTS_OF_STRATEGIES,
 )
 ROOT = Path(__file__).resolve().parents[1]

@@ -50,22 +50,22 @@ MUTANTS_OF_STRATEGIES = (
         "a sampler that draws from NumPy differs in each worker", ORDER,
     ),
     Mutant(
-        "strategies", "training/lightning/ddp/evaluation.py",
+        "strategies", "training/lightning/process_group/evaluation.py",
         "return min(place, full - 1), place < full", "return min(place, full - 1), place <= full",
         "a batch that is repeated for want of another counts twice", SHARE,
     ),
     Mutant(
-        "strategies", "training/lightning/ddp/evaluation.py",
+        "strategies", "training/lightning/process_group/evaluation.py",
         "self._worker == full % self._workers", "self._worker == 0",
         "whose the smaller last batch is differs from one process's order", SHARE,
     ),
     Mutant(
-        "strategies", "training/lightning/ddp/evaluation.py",
+        "strategies", "training/lightning/process_group/evaluation.py",
         "int(rest > 0 and not source.drop_last and", "int(rest > 0 and",
         "a last batch that was dropped is waited for", SHARE,
     ),
     Mutant(
-        "strategies", "training/lightning/ddp/evaluation.py",
+        "strategies", "training/lightning/process_group/evaluation.py",
         "while int(length * self._limit) < self.rounds:", "while int(length * self._limit) + 1 < self.rounds:",
         "a fraction of the validation loses a round", SHARE,
     ),

@@ -475,6 +475,9 @@ def batch_sentence(load: Workload) -> str:
         if load.gradients == load.workers:
             return f"In each update all {load.workers} workers make a step and average with their neighbours{gathered}."
         return f"In each update one of the {load.workers} workers makes a step and averages with another{gathered}."
+    if load.batches < load.workers:
+        one = "Each update is of one batch" if load.batches == 1 else f"Each update averages {load.batches} batches"
+        return f"{one}{gathered}; {load.workers // load.batches} workers compute each together."
     if load.gradients == load.workers:
         return f"Each update averages the gradients of all {load.workers} workers{gathered}."
     if load.computed > load.gradients:

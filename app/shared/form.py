@@ -25,7 +25,7 @@ SHOWN_THOUGH_DEFAULT = (
 )  # fmt: skip
 HANDLED_TRAINER_KEYS = ("strategy", "devices", "num_nodes", "max_epochs", "max_steps", "max_time")
 HANDLED_STRATEGY_ARGS = ("workers",)
-SHOWN_STRATEGY_ARGS = ("rule", "damping", "exchange", "topology", "codec")
+SHOWN_STRATEGY_ARGS = ("rule", "damping", "exchange", "topology", "codec", "tensor", "shard")
 _STRATEGY: Final = "trainer.strategy.init_args"
 WORKERS: Final = f"{_STRATEGY}.workers"
 CLOCK: Final = f"{_STRATEGY}.clock"

@@ -5,17 +5,21 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor
+from torch.utils.data import DataLoader
 
-from scalebook.training.lightning import DDP, AsyncPS
+from scalebook.training.lightning import DDP, AsyncPS, ModelParallel
 from scalebook.training.lightning.processes.process_watch import descendants
 from tests.gpu.costs import typed
 from tests.gpu.kills import Greedy, KillOnce, await_free, free_share
 from tests.gpu.models import Dyadic, exact_weights, flat, make_trainer, numbers
 from tests.gpu.running import Check, Machine
+from tests.training.lightning.async_ps.small import SAMPLES, data
+from tests.training.lightning.model_parallel.split_model import momentum, pair
 
 STILL_S: Final = 3.0
 
@@ -108,7 +112,23 @@ def a_stopped_rank_goes_on(machine: Machine, folder: Path) -> str:
     return f"{took:.1f} s, to the last bit"
 
 
+def one_model_over_two(machine: Machine, folder: Path) -> str:
+    """ModelParallel by tensor, then by shard: the weights of one process after ten updates of all samples."""
+
+    def after(strategy: Any, devices: int, samples: int) -> Tensor:
+        model = pair(momentum)
+        made = make_trainer(machine, folder, strategy, devices, 10, gradient_clip_val=0.1)
+        made.fit(model, DataLoader(data(), samples), DataLoader(data(), samples))
+        return flat(model)
+
+    one = after("auto", 1, SAMPLES)
+    apart = [float((after(ModelParallel(tensor), 2, SAMPLES * tensor // 2) - one).abs().max()) for tensor in (2, 1)]
+    assert max(apart) < 1e-4, f"apart from one process by {apart}"
+    return f"tensor x 2 and shard x 2 are {max(apart):.0e} apart from one process"
+
+
 CHECKS: Final = [
+    Check("two GPUs: ModelParallel", one_model_over_two, point=11, gpus=2),
     Check("two GPUs: no context on another's", one_context_each, point=11, gpus=2, cuda="contexts are CUDA's"),
     Check("two GPUs: AsyncPS 2 x 2", workers_share_devices, point=11, gpus=2),
     Check("two GPUs: DDP, one out of memory", out_of_memory_in_one_rank, point=11, gpus=2),

@@ -32,7 +32,7 @@ from scalebook.training.experiments.introspect import Source, describe_class, fi
 from scalebook.training.experiments.logged import logged
 from scalebook.training.experiments.logged_metrics import LoggedMetrics
 from scalebook.training.experiments.model_parameters import ModelParameters
-from scalebook.training.lightning import DDP, AsyncPS, Peers
+from scalebook.training.lightning import DDP, AsyncPS, ModelParallel, Peers
 from scalebook.training.tracking.names import VAL_LOSS
 
 DEFAULT_OPTIMIZER: Final[dict[str, Any]] = {"class_path": "torch.optim.Adam", "init_args": {"lr": 0.002}}
@@ -272,7 +272,8 @@ def _strategies(packages: Sequence[str]) -> list[ClassInfo]:
     peers = describe_class(
         Peers, "scalebook.training.lightning.Peers", "scalebook", skip=STRATEGY_PLUMBING, packages=packages
     )
-    return [single, ddp, ours, peers]
+    split = describe_class(ModelParallel, "scalebook.training.lightning.ModelParallel", "scalebook", packages=packages)
+    return [single, ddp, ours, peers, split]
 
 
 def _optimizers() -> list[ClassInfo]:

@@ -34,12 +34,12 @@ from scalebook.training.experiments.lr_scaling import KEY, RateScaling
 from scalebook.training.experiments.sparse_tables import TORCHS, unfit
 from scalebook.training.experiments.validate import GPU_SHARE, MATMUL, NOISE_SCALE, THREADS
 from scalebook.training.jobs.job_folder import JobFolder
-from scalebook.training.lightning import DDP
 from scalebook.training.lightning.async_ps.engine_strategy import EngineStrategy
 from scalebook.training.lightning.callbacks.data_wait import DataClock
 from scalebook.training.lightning.callbacks.defaults import default_callbacks
 from scalebook.training.lightning.callbacks.rate_scaling import scaled_rates
 from scalebook.training.lightning.callbacks.resource_limits import GpuShare, Threads
+from scalebook.training.lightning.process_group.forked_group import ForkedGroup
 from scalebook.training.lightning.processes.cuda_fork import count_gpus_apart
 from scalebook.training.tracking import names
 from scalebook.training.tracking.logger import RunLogger
@@ -277,7 +277,7 @@ class TrainingCLI(LightningCLI):
         compares them between nodes.
         """
         if self.run:
-            if isinstance(self.trainer.strategy, DDP | EngineStrategy):
+            if isinstance(self.trainer.strategy, ForkedGroup | EngineStrategy):
                 self.trainer.strategy.started_with.update(alike_digests(self.config[self.command].as_dict()))
             hparams = self.model.hparams
             for name, value in hparams.items():

@@ -15,11 +15,14 @@ GROUP_OF_KEY: Final[dict[str, Group]] = {
 }
 """Top keys of a config whose value names a class, with the group to find it in."""
 ALIASES: Final = {
-    "async_ps": "AsyncPS", "peers": "Peers", "DDP": "ddp", "lightning.pytorch.strategies.DDPStrategy": "ddp",
+    "async_ps": "AsyncPS", "peers": "Peers", "model_parallel": "ModelParallel", "DDP": "ddp",
+    "lightning.pytorch.strategies.DDPStrategy": "ddp",
 }  # fmt: skip
 """Other names of our strategies: Lightning's, and that of the class which ours replaces."""
 ENGINE_STRATEGIES: Final = ("AsyncPS", "Peers")
 """Strategies with `workers`, `host` and `clock`, whose workers the engine starts and connects."""
+MODEL_PARALLEL: Final = "ModelParallel"
+"""The strategy whose workers have a part of the model each."""
 MOST_STRANGERS: Final = 20
 LONGEST_NAME: Final = 100
 """Characters of the longest name that is compared; a longer one is far from any."""

@@ -16,7 +16,15 @@ from scalebook.training.engine.rules.run_limits import misfit, read_limits, read
 from scalebook.training.engine.rules.topologies import TOPOLOGIES, Complete, OnePeerExponential
 from scalebook.training.engine.rules.update_rules import Async
 from scalebook.training.experiments import codec_problems, logged_metrics, sparse_tables, validations
-from scalebook.training.experiments.classes import GROUP_OF_KEY, few_strangers, mapping, read_class, suggestion, within
+from scalebook.training.experiments.classes import (
+    GROUP_OF_KEY,
+    MODEL_PARALLEL,
+    few_strangers,
+    mapping,
+    read_class,
+    suggestion,
+    within,
+)
 from scalebook.training.experiments.codec_problems import codec_of
 from scalebook.training.experiments.confinement import checkpoint_problems, class_problems, path_problems
 from scalebook.training.experiments.data_paths import data_path_problems
@@ -24,6 +32,7 @@ from scalebook.training.experiments.description import ClassInfo, Description, F
 from scalebook.training.experiments.fields import check_args, check_value, quoted_value
 from scalebook.training.experiments.lr_scaling import FIELDS, KEY, NO_BATCH, rate_scaling
 from scalebook.training.experiments.num_nodes import nodes_of, queue_problems
+from scalebook.training.experiments.split_degrees import PRECISIONS, refuse_degrees
 from scalebook.training.experiments.workload import choice, simulates, workload
 
 WORDS: Final = {"model": "model", "data": "data set", "optimizer": "optimizer", "lr_scheduler": "scheduler"}
@@ -83,6 +92,7 @@ def validate(
             problems.append(Problem(key, "is missing", f"Name a {WORDS[key]}: {', '.join(names)}."))
     problems += checkpoint_problems(config)
     problems += async_problems(config, description) + peer_problems(config, description)
+    problems += split_problems(config, description)
     problems += codec_problems.problems(config, description)
     problems += sparse_tables.problems(config, description) + rate_problems(config, description)
     problems += validations.problems(config, description)
@@ -338,6 +348,27 @@ def peer_problems(config: Mapping[str, Any], description: Description) -> list[P
             why = f"{workers} workers are no power of 2, so that they are never all equal after a few rounds"
             remedy = "Write such a number of workers, or exponential, to average exactly."
             findings.append(Problem(f"{ARGUMENTS}.topology", why, remedy, "warning"))
+    return findings
+
+
+def split_problems(config: Mapping[str, Any], description: Description) -> list[Problem]:
+    """Errors of a config whose strategy is ModelParallel, as it says them when it starts; none for others."""
+    trainer, load = mapping(config.get("trainer")), workload(config, description)
+    if load.strategy != MODEL_PARALLEL:
+        return []
+    args = mapping(read_class(trainer.get("strategy")).args)
+    tensor, shard = (args.get(name) for name in ("tensor", "shard"))
+    findings = []
+    if isinstance(tensor, int | None) and isinstance(shard, int | None):
+        findings += _said_by(lambda: refuse_degrees(tensor or 1, shard, load.workers))
+    if trainer.get("sync_batchnorm"):
+        why = "is not shared within a forward pass by the workers of a split model"
+        findings.append(Problem("trainer.sync_batchnorm", why, "Write false, or use ddp."))
+    if trainer.get("precision") not in (None, *PRECISIONS):
+        why = f"{quoted_value(trainer['precision'])} does not go with a split model"
+        findings.append(Problem("trainer.precision", why, "Write 32-true, bf16-mixed, bf16-true or 16-true."))
+    if config.get(NOISE_SCALE.name):
+        findings.append(Problem(NOISE_SCALE.name, "needs a whole copy of the model, and it is split", "Write false."))
     return findings
 
 

@@ -56,7 +56,7 @@ def _most_batches(config: Mapping[str, Any], load: Workload, description: Descri
     samples, limit = most_samples(done, description), done["trainer"].get("limit_train_batches")
     if samples is None or load.batch_per_worker is None:
         return None
-    most = -(-samples // (load.batch_per_worker * load.workers))
+    most = -(-samples // (load.batch_per_worker * load.batches))
     return min(most, limit) if _is_count(limit) else most
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 from scalebook.training.engine.rules.exchanges import EXCHANGES, PeerExchange
 from scalebook.training.experiments.classes import (
     ENGINE_STRATEGIES,
+    MODEL_PARALLEL,
     ChosenClass,
     choose_class,
     in_words,
@@ -19,9 +20,15 @@ from scalebook.training.experiments.lr_scaling import rate_scaling
 from scalebook.training.experiments.num_nodes import nodes_of
 from scalebook.training.tracking import names
 
-STRATEGY_NAMES: Final = {"single": "one process", "ddp": "DDP", "AsyncPS": "parameter server", "Peers": "peers"}
+STRATEGY_NAMES: Final = {
+    "single": "one process",
+    "ddp": "DDP",
+    "AsyncPS": "parameter server",
+    "Peers": "peers",
+    "ModelParallel": "model parallel",
+}
 """Names of strategies for people; a config names a strategy by its class."""
-SYNCHRONOUS: Final = ("single", "ddp")
+SYNCHRONOUS: Final = ("single", "ddp", MODEL_PARALLEL)
 VIRTUAL: Final = "virtual"
 """The host with which one process simulates all workers."""
 
@@ -42,11 +49,14 @@ class Workload:
     """
 
     strategy: str
-    """`single`, `ddp`, `AsyncPS`, `Peers`, or the name of another class."""
+    """`single`, `ddp`, `AsyncPS`, `Peers`, `ModelParallel`, or the name of another class."""
     rule: str | None
     """Rule and modifiers in words: `bounded, bound 3`; `async, inverse damping, warm-up 100`. Of DDP how gradients
-    travel, where not as they are: `gradients topk 0.01`. Of peers the exchange and the topology: `D-PSGD on ring`."""
+    travel, where not as they are: `gradients topk 0.01`. Of peers the exchange and the topology: `D-PSGD on ring`.
+    Of a split model its degrees: `tensor 2, shard 2`."""
     workers: int
+    batches: int
+    """Different batches that they compute at a time: one each, but one for all of a tensor group."""
     nodes: int
     """Nodes, each with as many of the workers."""
     least: int | None
@@ -62,7 +72,7 @@ class Workload:
     accumulate: int
     """Batches of one worker that make one gradient."""
     batch_global: int | None
-    """Samples that all workers together compute at a time: per worker x workers."""
+    """Samples that all workers together compute at a time: per worker x batches."""
     batch_effective: int | None
     """Samples whose gradients make one update: those of `gradients` workers."""
     batch_averaged: int | None
@@ -127,7 +137,9 @@ def workload(config: Mapping[str, Any], description: Description) -> Workload:
     workers = 1 if name == "single" else (_count(args.get("workers")) or devices) * nodes
     simulated = name in ENGINE_STRATEGIES and simulates(args)
     rule = choice("rule", args, info)
-    gradients, computed = (workers, workers) if name in SYNCHRONOUS else _gradients(rule, workers)
+    tensor = (_count(args.get("tensor")) or 1) if name == MODEL_PARALLEL else 1
+    batches = max(1, workers // tensor)
+    gradients, computed = (batches, batches) if name in SYNCHRONOUS else _gradients(rule, workers)
     exchange = _exchange(args, info)
     if exchange is not None and exchange.waits:
         gradients = computed = workers
@@ -143,8 +155,9 @@ def workload(config: Mapping[str, Any], description: Description) -> Workload:
     rate = _learning_rate(done, description)
     return Workload(
         strategy=name,
-        rule=_rule_words(rule, args, info) if rule else _peer_words(exchange, args, info),
+        rule=_rule_words(rule, args, info) if rule else _other_words(name, tensor, batches, exchange, args, info),
         workers=workers,
+        batches=batches,
         nodes=nodes,
         least=_count(mapping(args.get("workers")).get("min")),
         processes=processes,
@@ -153,7 +166,7 @@ def workload(config: Mapping[str, Any], description: Description) -> Workload:
         threads=_count(done.get("threads")) or 1,
         batch_per_worker=batch,
         accumulate=accumulate,
-        batch_global=batch and batch * workers,
+        batch_global=batch and batch * batches,
         batch_effective=effective,
         batch_averaged=averaged,
         gradients=gradients,
@@ -204,6 +217,19 @@ def _rule_words(rule: ChosenClass, args: Mapping[str, Any], info: ClassInfo | No
     parts.append(_codec_words("push_codec", "pushes", args, info))
     parts += [_codec_words("pull_codec", "pulls", args, info), f"warm-up {warmup}" if warmup else ""]
     return ", ".join(part for part in parts if part)
+
+
+def _other_words(
+    name: str,
+    tensor: int,
+    shard: int,
+    exchange: type[PeerExchange] | None,
+    args: Mapping[str, Any],
+    info: ClassInfo | None,
+) -> str | None:
+    if name == MODEL_PARALLEL:
+        return f"tensor {tensor}, shard {shard}"
+    return _peer_words(exchange, args, info)
 
 
 def _peer_words(exchange: type[PeerExchange] | None, args: Mapping[str, Any], info: ClassInfo | None) -> str | None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING or "scalebook.pytorch_lightning" not in sys.modules:
     from lightning.fabric.strategies.launchers.multiprocessing import _check_bad_cuda_fork
     from lightning.fabric.utilities import move_data_to_device
     from lightning.fabric.utilities.data import _auto_add_worker_init_fn, has_iterable_dataset, sized_len
+    from lightning.fabric.utilities.init import _materialize_distributed_module
     from lightning.fabric.utilities.rank_zero import rank_zero_only
     from lightning.fabric.utilities.seed import reset_seed
     from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
@@ -42,7 +43,13 @@ if TYPE_CHECKING or "scalebook.pytorch_lightning" not in sys.modules:
     from lightning.pytorch.loops.utilities import _is_max_limit_reached
     from lightning.pytorch.plugins.precision import BitsandbytesPrecision, TransformerEnginePrecision
     from lightning.pytorch.profilers import PassThroughProfiler, Profiler, PyTorchProfiler, SimpleProfiler
-    from lightning.pytorch.strategies import DDPStrategy, ParallelStrategy, SingleDeviceStrategy, StrategyRegistry
+    from lightning.pytorch.strategies import (
+        DDPStrategy,
+        ModelParallelStrategy,
+        ParallelStrategy,
+        SingleDeviceStrategy,
+        StrategyRegistry,
+    )
     from lightning.pytorch.strategies.launchers.launcher import _Launcher
     from lightning.pytorch.trainer import call
     from lightning.pytorch.trainer.call import _call_teardown_hook, _interrupt
@@ -68,6 +75,7 @@ else:
     from lightning_fabric.strategies.launchers.multiprocessing import _check_bad_cuda_fork
     from lightning_fabric.utilities import move_data_to_device
     from lightning_fabric.utilities.data import _auto_add_worker_init_fn, has_iterable_dataset, sized_len
+    from lightning_fabric.utilities.init import _materialize_distributed_module
     from lightning_fabric.utilities.rank_zero import rank_zero_only
     from lightning_fabric.utilities.seed import reset_seed
     from pytorch_lightning import Callback, LightningDataModule, LightningModule, Trainer
@@ -91,7 +99,13 @@ else:
     from pytorch_lightning.loops.utilities import _is_max_limit_reached
     from pytorch_lightning.plugins.precision import BitsandbytesPrecision, TransformerEnginePrecision
     from pytorch_lightning.profilers import PassThroughProfiler, Profiler, PyTorchProfiler, SimpleProfiler
-    from pytorch_lightning.strategies import DDPStrategy, ParallelStrategy, SingleDeviceStrategy, StrategyRegistry
+    from pytorch_lightning.strategies import (
+        DDPStrategy,
+        ModelParallelStrategy,
+        ParallelStrategy,
+        SingleDeviceStrategy,
+        StrategyRegistry,
+    )
     from pytorch_lightning.strategies.launchers.launcher import _Launcher
     from pytorch_lightning.trainer import call
     from pytorch_lightning.trainer.call import _call_teardown_hook, _interrupt

@@ -192,7 +192,7 @@ NO_RULE: Final = "none"
 UNKNOWN: Final = "unknown"
 """A parameter that its config does not say, as MLflow's charts call it."""
 PARAMETERS: Final[Mapping[str, str]] = {
-    "strategy": "`single`, `ddp`, `AsyncPS`, `Peers`, or the name of another class.",
+    "strategy": "`single`, `ddp`, `AsyncPS`, `Peers`, `ModelParallel`, or the name of another class.",
     "rule": "Rule and modifiers in words; `none` for strategies without a rule.",
     "workers": "Number of workers, on all nodes together.",
     "batch_per_worker": "Batch size of one worker, samples; `unknown` if the data set has none.",
@@ -223,7 +223,7 @@ TAG_CAUSE: Final = "scalebook.cause"
 TAG_ADVICE: Final = "scalebook.advice"
 """What to do about the failure."""
 TAG_STRATEGY: Final = "scalebook.strategy"
-"""`single`, `ddp`, `AsyncPS`, `Peers`, or the name of another class."""
+"""`single`, `ddp`, `AsyncPS`, `Peers`, `ModelParallel`, or the name of another class."""
 TAG_RULE: Final = "scalebook.rule"
 """Rule and modifiers in words; under DDP how gradients travel if a codec is used."""
 TAG_WORKERS: Final = "scalebook.workers"

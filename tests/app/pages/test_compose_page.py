@@ -216,6 +216,20 @@ def test_a_rule_is_chosen_and_its_own_settings_appear(open_page: Open) -> None:
     assert not app.error
 
 
+@pytest.mark.usefixtures("looked_at")
+def test_a_model_over_several_workers_has_its_degrees_at_the_top(open_page: Open) -> None:
+    app = open_page("compose", notebook="first-steps")
+    pick(app, "Strategy", "Model parallel")
+    number(app, "Workers").set_value(4).run()
+    number(app, "Tensor").set_value(2).run()
+    assert strategy_args(app) == {"tensor": 2}
+    assert any("averages 2 batches; 2 workers compute each together" in one.value for one in app.caption)
+    assert "<span>global batch</span><b>64</b>" in html(app)
+    number(app, "Tensor").set_value(3).run()
+    assert ["ensor 3 is not the 4 workers" in one.value for one in app.error] == [True]
+    assert app.button(key="compose-run").disabled
+
+
 def test_settings_stay_with_their_rule_and_problems_with_their_field(open_page: Open) -> None:
     app = open_page("compose", notebook="first-steps")
     pick(app, "Strategy", "Parameter server")

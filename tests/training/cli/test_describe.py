@@ -33,7 +33,13 @@ def test_all_parts_are_there(description: Description) -> None:
     assert [one.name for one in description.data] == [
         "Dataset", "Digits", "Docstrings", "Messages", "PhotoPatches",
     ]  # fmt: skip
-    assert [one.config_value or one.name for one in description.strategies] == ["auto", "ddp", "AsyncPS", "Peers"]
+    assert [one.config_value or one.name for one in description.strategies] == [
+        "auto",
+        "ddp",
+        "AsyncPS",
+        "Peers",
+        "ModelParallel",
+    ]
     assert {"SGD", "Adam", "AdamW"} <= {one.name for one in description.optimizers}
     assert {"StepLR", "CosineAnnealingLR", "ReduceLROnPlateau"} <= {one.name for one in description.lr_schedulers}
     assert description.problems == []

@@ -15,6 +15,10 @@ def coded(codec: Any, path: str = "scalebook.training.lightning.DDP") -> dict[st
     return {"class_path": path, "init_args": {"codec": codec}}
 
 
+def split(**degrees: Any) -> dict[str, Any]:
+    return {"class_path": "ModelParallel", "init_args": degrees}
+
+
 ASYNC = {"class_path": "scalebook.training.lightning.AsyncPS", "init_args": {"rule": "async", "workers": 3}}
 
 
@@ -28,6 +32,8 @@ ASYNC = {"class_path": "scalebook.training.lightning.AsyncPS", "init_args": {"ru
         (config(coded("fp32"), 2), ("ddp", None, 2, 16, 32, 32)),
         (config(ASYNC), ("AsyncPS", "async", 3, 16, 48, 16)),
         (config("AsyncPS", 2, accumulate_grad_batches=2), ("AsyncPS", "async", 2, 16, 32, 32)),
+        (config("model_parallel", 2), ("ModelParallel", "tensor 1, shard 2", 2, 16, 32, 32)),
+        (config(split(tensor=2), 4), ("ModelParallel", "tensor 2, shard 2", 4, 16, 32, 32)),
         (config("async_ps", 2), ("AsyncPS", "async", 2, 16, 32, 16)),
     ],
 )

@@ -66,7 +66,7 @@ def resolve(
     if "batch_size" in point or workers != base.workers:
         size = point.get("batch_size", base.batch_global if spec.scaling == "strong" else base.batch_per_worker)
         if size is not None:
-            batch = _share(size, workers) if spec.scaling == "strong" else size
+            batch = _share(size, workload(config, description).batches) if spec.scaling == "strong" else size
             config = put(config, batch_place(config, description), batch, description)
     if "learning_rate" in point:
         config = put(config, rate_place(config, description), point["learning_rate"], description)

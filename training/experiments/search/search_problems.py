@@ -50,6 +50,8 @@ def sharing_problems(spec: SearchSpec, space: ReadSpace, description: Descriptio
     strategies = spec.dimension("strategy").choices if spec.has("strategy") else ()
     if strategies and all(is_single(strategy) for strategy in strategies):
         counts = [1]
+    group = load.workers // load.batches  # of workers that share a batch
+    counts = [max(1, count // group) for count in counts]
     common = math.lcm(*counts)
     if not spec.has("batch_size"):
         odd = [count for count in counts if load.batch_global is not None and load.batch_global % count]

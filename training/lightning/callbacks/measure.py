@@ -29,6 +29,7 @@ from scalebook.training.lightning.callbacks.data_wait import DataClock
 from scalebook.training.lightning.callbacks.device_steps import DeviceSteps, StepSeconds
 from scalebook.training.lightning.callbacks.metric_summary import MetricSummary, logged
 from scalebook.training.lightning.callbacks.step_counts import LocalFigures
+from scalebook.training.lightning.process_group.forked_group import batches_at_once
 from scalebook.training.lightning.run_figures import RunFigures, figures_of
 from scalebook.training.tracking import names
 from scalebook.training.tracking.directions import Goal, as_tag
@@ -118,7 +119,7 @@ class Measure(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.measured = figures_of(trainer) or LocalFigures(trainer)
         if self._restored and isinstance(self.measured, LocalFigures):
-            self.measured.add_samples(self._restored["samples"] // trainer.world_size)
+            self.measured.add_samples(self._restored["samples"] // batches_at_once(trainer))
         device = device_of([*pl_module.parameters()])
         if isinstance(self.measured, LocalFigures) and not device.is_host:
             self._on_device = DeviceSteps(device)

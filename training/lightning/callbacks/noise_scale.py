@@ -16,6 +16,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from scalebook.training.base.errors import ConfigError
+from scalebook.training.lightning import ModelParallel
 from scalebook.training.lightning.callbacks.batches import batch_size, loss_of
 from scalebook.training.lightning.callbacks.measure import Measure
 from scalebook.training.lightning.run_figures import figures_of
@@ -78,6 +79,8 @@ class NoiseScale(Callback):
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if isinstance(trainer.strategy, ModelParallel):
+            raise ConfigError("noise_scale", "needs a whole copy of the model, and it is split", "Write false.")
         if not pl_module.automatic_optimization:
             raise ConfigError(
                 "noise_scale",

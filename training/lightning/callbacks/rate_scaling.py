@@ -12,6 +12,7 @@ from typing_extensions import override
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.experiments.lr_scaling import KEY, NO_BATCH, RateScaling
 from scalebook.training.lightning.async_ps.applied_step import CountsUpdates, ScaledRate
+from scalebook.training.lightning.process_group.forked_group import batches_at_once
 
 
 class ScaledRates(Callback):
@@ -38,7 +39,7 @@ class ScaledRates(Callback):
         strategy = trainer.strategy
         counts = strategy if isinstance(strategy, CountsUpdates) else None
         self.samples = self.batch_size * trainer.accumulate_grad_batches
-        self.samples *= counts.gradients_averaged() if counts else trainer.world_size
+        self.samples *= counts.gradients_averaged() if counts else batches_at_once(trainer)
         epoch = self._updates_per_epoch(trainer, counts)
 
         def factor(updates: int) -> float:

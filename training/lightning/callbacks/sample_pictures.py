@@ -10,6 +10,7 @@ from PIL import Image
 from torch import Tensor
 from typing_extensions import override
 
+from scalebook.training.lightning import ModelParallel
 from scalebook.training.tracking import names
 from scalebook.training.tracking.logger import upload
 
@@ -30,12 +31,15 @@ class Pictures(Callback):
     @override
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         sample: Any = getattr(pl_module, "sample_images", None)
-        if trainer.is_global_zero and callable(sample):
+        together = isinstance(trainer.strategy, ModelParallel)  # each worker has a part of the model
+        if (trainer.is_global_zero or together) and callable(sample):
             training = pl_module.training
             pl_module.eval()
             with torch.no_grad():
                 images = sample(DRAWN)
             pl_module.train(training)
+            if not trainer.is_global_zero:
+                return
             path = self.folder / names.SAMPLES_PICTURE
             grid(images).save(path)
             upload(trainer, path)

@@ -1,4 +1,4 @@
-"""Counts updates, samples and times for strategies that do not count themselves: one process, and DDP."""
+"""Counts updates, samples and times for strategies that do not count themselves: one process, DDP and ModelParallel."""
 
 import math
 from typing import Any, Literal
@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from scalebook.training.engine.coordination.measures import Counts, MovedBytes, WorkerTimes
 from scalebook.training.lightning import DDP
+from scalebook.training.lightning.process_group.forked_group import batches_at_once
 from scalebook.training.lightning.run_figures import RunFigures
 
 NANOSECOND = 1e-9
@@ -17,14 +18,15 @@ NANOSECOND = 1e-9
 class LocalFigures(RunFigures):
     """Counts this worker alone: under DDP all workers do the same synchronously.
 
-    Updates are the Trainer's; samples are this worker's times the number of workers. The time for exchanging gradients
-    after they are ready is DDP's own measurement, on some steps, extrapolated to all; it includes waiting for slower
-    workers. A step that waited long, such as the first, is extrapolated by at most its share of the step's time.
+    Updates are the Trainer's; samples are this worker's times the workers that have a batch each. The time for
+    exchanging gradients after they are ready is DDP's own measurement, on some steps, extrapolated to all; it includes
+    waiting for slower workers. A step that waited long, such as the first, is extrapolated by at most its share of the
+    step's time.
     """
 
     def __init__(self, trainer: Trainer) -> None:
         self.trainer = trainer
-        self.workers = trainer.world_size
+        self.batches = batches_at_once(trainer)
         self.samples = 0
         self.compute = 0.0
         self.data = 0.0
@@ -36,7 +38,7 @@ class LocalFigures(RunFigures):
 
     @override
     def counts(self) -> Counts:
-        return Counts(self.trainer.global_step, self.samples * self.workers)
+        return Counts(self.trainer.global_step, self.samples * self.batches)
 
     @override
     def living(self) -> list[int]:
@@ -65,12 +67,12 @@ class LocalFigures(RunFigures):
 
         NaN if they are not counted: under other strategies, or with the user's own communication hook.
         """
-        if self.workers == 1:
+        if (workers := self.trainer.world_size) == 1:
             return MovedBytes(0.0, 0.0)
         strategy = self.trainer.strategy
         if not isinstance(strategy, DDP) or (exchange := strategy.exchange) is None:
             return MovedBytes(math.nan, math.nan)
-        return MovedBytes(float(self.workers * exchange.pushed_bytes), float(self.workers * exchange.pulled_bytes))
+        return MovedBytes(float(workers * exchange.pushed_bytes), float(workers * exchange.pulled_bytes))
 
     @override
     def add_time(self, part: Literal["compute", "data"], seconds: float) -> None:

@@ -1,5 +1,4 @@
-"""Lightning's DDP with forked workers.
+"""Lightning's DDP with forked workers, and codecs for what they send.
 
-Begin with `ddp.py`, the strategy. `ddp_nodes.py` has its monitors on several nodes; `evaluation.py` shares a validation
-between processes.
+Begin with `ddp.py`.
 """

@@ -4,49 +4,25 @@ A forked worker needs 0.15 s to its first batch; a started one imports everythin
 once instead of by the others' timeout.
 """
 
-import mmap
-import os
-import signal
-import socket
-import threading
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
-from types import FrameType
 from typing import Any, Final
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import GradBucket, PrefixStore, Store, TCPStore
+from torch._C._distributed_c10d import GradBucket
 from torch.futures import Future
 from torch.nn import Embedding, EmbeddingBag, Module, Parameter
 from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
-from scalebook.training.base.node_rank import NodeRank, node_rank
 from scalebook.training.engine.codecs.coder import Coder, Spec
-from scalebook.training.engine.rules.bounds import PositiveFloat, check
+from scalebook.training.engine.rules.bounds import PositiveFloat
 from scalebook.training.engine.rules.codecs import Bf16, Codec, CodecName, Fp16, in_halves, make_codec
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.lightning.arguments import read_object
-from scalebook.training.lightning.ddp.ddp_nodes import agents_store, node_monitor
-from scalebook.training.lightning.ddp.evaluation import WorkersMetrics, exchange, share_of
-from scalebook.training.lightning.package import ClusterEnvironment, DDPStrategy, Trainer, rank_zero_warn, reset_seed
-from scalebook.training.lightning.processes.addresses import interface_to, listening_at
-from scalebook.training.lightning.processes.cuda_fork import count_gpus_apart
-from scalebook.training.lightning.processes.forked import GRACE_S
-from scalebook.training.lightning.processes.node_monitors import BEGUN, NodeMonitor, next_run
-from scalebook.training.lightning.processes.strategy_launcher import (
-    AroundFork,
-    ForkLauncher,
-    Processes,
-    StartedEnvironment,
-    forks,
-    ours,
-    repr_for_trainers,
-    take_rank,
-)
-from scalebook.training.lightning.processes.threads import shared_out
+from scalebook.training.lightning.package import DDPStrategy, Trainer, rank_zero_warn, reset_seed
+from scalebook.training.lightning.process_group.forked_group import DEADLINE_S, ForkedGroup
 
 KEY: Final = f"{ARGUMENTS}.codec"
 LENGTH_BYTES: Final = 8
@@ -214,21 +190,17 @@ def _done(gradients: Tensor) -> Future[Tensor]:
     return future
 
 
-LOOPBACK = "127.0.0.1"
 STATE: Final = "scalebook_ddp"
 """Key in a checkpoint for each worker's codec state, by rank."""
-DEADLINE_S: Final = 300.0
 ONE_BUCKET_MB: Final = 1 << 20
 """A bucket size so large that all gradients of a type go into one frame."""
 
 
-class DDP(AroundFork, DDPStrategy):
+class DDP(ForkedGroup, DDPStrategy):
     """Synchronous: each update averages the gradients of all workers, so all wait for the slowest.
 
-    Written `strategy: ddp`. It takes the arguments of Lightning's DDPStrategy except `start_method`. On one machine the
-    workers meet at a loopback port, which is bound before they are forked, so no other process can take it. On several
-    machines (`trainer.num_nodes`) each process that torchrun, srun or a person starts forks its share of the workers,
-    and all meet at MASTER_ADDR and MASTER_PORT. Under MPI and LSF, Lightning's DDPStrategy starts the workers.
+    Written `strategy: ddp`. It takes the arguments of Lightning's DDPStrategy except `start_method`. `ForkedGroup` says
+    how the workers start and meet.
 
     Args:
         codec: Compression of gradients. `fp32`: none. `bf16`, `fp16`: half the bytes, by all-reduce. The others go by
@@ -240,9 +212,6 @@ class DDP(AroundFork, DDPStrategy):
     def __init__(
         self, codec: CodecName | Codec = "fp32", deadline_s: PositiveFloat = DEADLINE_S, **kwargs: Any
     ) -> None:
-        check(DDP, {"deadline_s": deadline_s}, ARGUMENTS)
-        count_gpus_apart()
-        self.deadline_s = deadline_s
         self.codec = make_codec(read_object(codec, CodecName | Codec, KEY), KEY)
         if self.codec.codes and kwargs.get("ddp_comm_hook") is not None:
             raise ValueError(
@@ -250,42 +219,20 @@ class DDP(AroundFork, DDPStrategy):
             )
         if self.codec.codes and not in_halves(self.codec):
             kwargs.setdefault("bucket_cap_mb", ONE_BUCKET_MB)
-        super().__init__(start_method="popen", **kwargs)
-        self.started_with: dict[str, str] = {}
-        """Digests of what must be the same on all nodes, by key."""
-        self.own_metrics: set[str] = set()
-        """Names of metrics that are not reduced over all workers, by the model's choice or by their nature."""
+        super().__init__(deadline_s=deadline_s, start_method="popen", **kwargs)
         self.exchange: Exchange | None = None  # from the set-up of a fit on, in a worker that is not alone
-        self._meeting: socket.socket | None = None  # worker 0's, where all find each other
-        self._arrivals: memoryview | None = None  # shared: each worker's barriers before training, and who has begun
-        self._place: NodeRank | None = None  # of this process among those that were started; None: it is alone
-        self._monitor: NodeMonitor | None = None  # of the others, if it is not alone
-        self._run = ""  # its name, the same on all machines
-        self._first = 0  # of the workers here, the first one's number
 
     @override
-    def __repr__(self) -> str:
-        return repr_for_trainers(self)
+    def setup_distributed(self) -> None:
+        if self.meet():
+            reset_seed()  # as Lightning's does
+        else:
+            super().setup_distributed()
 
     @override
-    def _configure_launcher(self) -> None:
-        assert self.cluster_environment is not None
-        if not forks(self.cluster_environment):
-            super()._configure_launcher()
-            return
-        self._place = node_rank(os.environ, self.num_nodes, self.num_processes)
-        if self._place is not None:
-            self.cluster_environment = StartedEnvironment()
-            self.set_world_ranks()
-        self._launcher = ForkLauncher(self)
-
-    @property
-    def cluster_environment(self) -> ClusterEnvironment | None:
-        return self._environment
-
-    @cluster_environment.setter
-    def cluster_environment(self, environment: ClusterEnvironment | None) -> None:
-        self._environment = ours(environment)
+    def setup(self, trainer: Trainer) -> None:
+        super().setup(trainer)
+        self.share_evaluation(trainer)
 
     @override
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
@@ -325,157 +272,6 @@ class DDP(AroundFork, DDPStrategy):
             return
         self.exchange = make_exchange(self.codec, self.model.module, self.root_device.type != "cpu")
         self.model.register_comm_hook(self.exchange, _average)
-
-    @property
-    @override
-    def distributed_sampler_kwargs(self) -> dict[str, Any]:
-        """For validation and test, no sampler of Lightning's, which would repeat samples: `process_dataloader` divides
-        by batches."""
-        if self._evaluates():
-            return {"num_replicas": 1, "rank": 0}
-        kwargs: dict[str, Any] = super().distributed_sampler_kwargs
-        return kwargs
-
-    @override
-    def process_dataloader(self, dataloader: object) -> object:
-        assert self.lightning_module is not None
-        if self._evaluates():
-            return share_of(self.lightning_module.trainer, dataloader, self.global_rank, self.world_size)
-        return super().process_dataloader(dataloader)
-
-    def _evaluates(self) -> bool:
-        """Whether several workers validate or test."""
-        if self.world_size == 1 or self.lightning_module is None:
-            return False
-        trainer = self.lightning_module.trainer
-        return bool(trainer.evaluating or trainer.sanity_checking)
-
-    @override
-    def setup(self, trainer: Trainer) -> None:
-        super().setup(trainer)
-        if self.world_size > 1:
-            WorkersMetrics(trainer, self, self.own_metrics).install()
-
-    @override
-    def all_gather(self, tensor: Tensor, group: Any | None = None, sync_grads: bool = False) -> Tensor:
-        """Gather. ValueError while validating or testing if workers have different shapes: gloo would hang or mix them
-        up."""
-        if group in (None, dist.group.WORLD) and self._evaluates():
-            shapes = exchange(list(tensor.shape), self.root_device)
-            if any(shape != shapes[0] for shape in shapes):
-                raise ValueError(
-                    f"all_gather: workers have shapes {shapes}: each validates or tests its own part of the set, and "
-                    "no sample is repeated to make the parts equal. Gather with a torchmetric (CatMetric), or write "
-                    "trainer.use_distributed_sampler: false and a DistributedSampler of your own."
-                )
-        return super().all_gather(tensor, group, sync_grads)
-
-    @override
-    def before_fork(self, trainer: Trainer) -> Processes:
-        """Bind the port at which the workers will meet."""
-        if self.world_size > 1 and getattr(trainer, "_val_check_time_interval", None) is not None:
-            raise ValueError(
-                "trainer.val_check_interval: each worker measures a time by its own clock, and under ddp a worker that "
-                "validates would wait for one that trains. Write a number of batches, or use AsyncPS: its worker 0 "
-                "validates alone."
-            )
-        on_node = self.num_processes // (1 if self._place is None else self._place.tasks)
-        self._arrivals = memoryview(mmap.mmap(-1, 8 * (on_node + 1))).cast("q")
-        if self._place is None:
-            self._meeting = socket.create_server((LOOPBACK, 0))
-            return Processes(on_node)
-        self._first = self._place.node * self.num_processes + self._place.task * on_node
-        self._run, meets_at = next_run(os.environ), self._place.port
-        if self._place.index == 0 and not self._place.hosted:
-            self._meeting = listening_at(self._place, 0)
-            meets_at = self._meeting.getsockname()[1]
-        arguments = (self.num_processes, self.deadline_s, self.started_with, meets_at)
-        self._monitor = node_monitor(self._place, self._run, *arguments)
-        return Processes(on_node, threads=shared_out(self.num_processes), first=self._first, others=self._monitor)
-
-    @override
-    def after_fork(self, worker: int, trainer: Trainer) -> None:
-        """Take the rank; on one machine gloo stays on the loopback interface."""
-        take_rank(worker, self.num_nodes * self.num_processes, self.num_processes)
-        if (interface := interface_to(self._place)) is not None:
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-        self.set_world_ranks()
-
-    @override
-    def after_workers(self) -> None:
-        """Close the monitor's end of the meeting port."""
-        if self._meeting is not None:
-            self._meeting.close()
-        self._meeting = self._monitor = self._arrivals = None
-
-    @override
-    def arrivals(self) -> Sequence[int] | None:
-        if self._arrivals is None:
-            return None
-        arrived = None if self._arrivals[-1] else self._arrivals[:-1].tolist()
-        if self._monitor is not None and not self._monitor.arrived(BEGUN if arrived is None else min(arrived)):
-            return None
-        return arrived
-
-    def _come(self) -> None:
-        if self._arrivals is not None:
-            self._arrivals[self.global_rank - self._first] += 1
-
-    @override
-    def barrier(self, name: str | None = None) -> None:
-        self._come()
-        super().barrier(name)
-        if name == "run-stage" and self._arrivals is not None:
-            self._arrivals[-1] = 1
-        if name == "run-stage" and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, self._note_sigterm)
-
-    def _note_sigterm(self, _number: int, _frame: FrameType | None) -> None:
-        """Lightning's own handler broadcasts, in whatever collective the rank happens to be, and the ranks deadlock.
-
-        A note is enough: rank 0 ends after its present batch, and the launcher ends the others. On another machine the
-        monitor tells rank 0's.
-        """
-        assert self.lightning_module is not None
-        if self.is_global_zero:
-            self.lightning_module.trainer._signal_connector.received_sigterm = True
-
-    @override
-    def setup_distributed(self) -> None:
-        if self._meeting is None and self._monitor is None:
-            super().setup_distributed()
-            return
-        self._come()
-        reset_seed()
-        self.set_world_ranks()
-        self._process_group_backend = self._get_process_group_backend()
-        assert self._timeout is not None
-        dist.init_process_group(
-            self._process_group_backend,
-            store=self._store(self._timeout),
-            rank=self.global_rank,
-            world_size=self.world_size,
-            timeout=self._timeout,
-            device_id=None if self.root_device.type == "cpu" else self.root_device,
-        )
-
-    def _store(self, timeout: timedelta) -> Store:
-        """Where the workers find each other: worker 0 has it, or torchrun's agent. Beyond one machine their monitors
-        say which is missing, by a deadline."""
-        host, is_host = LOOPBACK, self.global_rank == 0
-        port = 0 if self._meeting is None else self._meeting.getsockname()[1]
-        if self._place is not None and self._monitor is not None:
-            host, port = self._place.address, self._monitor.await_met(self.deadline_s + GRACE_S)
-            if self._place.hosted:
-                return PrefixStore(f"scalebook {self._run} workers", agents_store(self._place, timeout))
-        return TCPStore(
-            host,
-            port,
-            self.world_size,
-            is_master=is_host,
-            timeout=timeout,
-            master_listen_fd=self._meeting.detach() if is_host and self._meeting is not None else None,
-        )
 
 
 def _average(exchange: Exchange, bucket: GradBucket) -> Future[Tensor]:

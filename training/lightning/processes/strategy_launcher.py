@@ -188,6 +188,10 @@ class AroundFork:
         """In worker `worker`, after its work: whether the Trainer here gets its results."""
         return worker == first
 
+    def weights(self, trainer: Trainer) -> Mapping[str, Tensor]:
+        """In such a worker, after a fit: the module's weights for the Trainer here."""
+        return trainer.lightning_module.state_dict()
+
     def lost(self, lost: LostProcess) -> Reaction:
         """In the monitor: decide what follows a death."""
         return Reaction.END
@@ -262,7 +266,8 @@ class ForkLauncher(_Launcher):
             if not self._around.returns(worker, processes.first):
                 return None
             self._around.save_final_state()
-            return _collect(trainer, result, tensors, before)
+            weights = self._around.weights(trainer) if trainer.state.fn == TrainerFn.FITTING else None
+            return _collect(trainer, result, tensors, before, weights)
 
         def serve(server: int) -> None:
             self._around.become_server(server, trainer)
@@ -303,8 +308,13 @@ class _Results(NamedTuple):
     callbacks: Values
 
 
-def _collect(trainer: Trainer, returned: Any, tensors: IO[bytes], before: Sequence[Callback]) -> _Results:
-    weights = trainer.lightning_module.state_dict() if trainer.state.fn == TrainerFn.FITTING else None
+def _collect(
+    trainer: Trainer,
+    returned: Any,
+    tensors: IO[bytes],
+    before: Sequence[Callback],
+    weights: Mapping[str, Tensor] | None,
+) -> _Results:
     torch.save({"metrics": [dict(metrics) for metrics in _metrics(trainer)], "weights": weights}, tensors)
     tensors.flush()
     progress = {} if weights is None else _progress(trainer)

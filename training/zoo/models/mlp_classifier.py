@@ -4,6 +4,8 @@ from typing import Literal
 
 from jsonargparse.typing import ClosedUnitInterval, PositiveInt
 from torch import nn
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
 from typing_extensions import override
 
 from scalebook.training.zoo.data.module import ImageSpec
@@ -46,3 +48,12 @@ class MLPClassifier(Classifier):
                 stack.append(nn.Dropout(self.dropout))
             features = self.hidden
         self.net = nn.Sequential(*stack, nn.Linear(features, images.classes))
+
+    def parallel_plan(self) -> dict[str, ParallelStyle]:
+        """Layers by columns and rows in turn, for `ModelParallel`. The normalisation between them needs whole rows, so
+        activations are gathered after columns too; an output layer whose turn is columns, of few classes, stays whole.
+        """
+        layers = [f"net.{place}" for place, part in self.net.named_children() if isinstance(part, nn.Linear)]
+        layers = layers[: len(layers) // 2 * 2]
+        plan: dict[str, ParallelStyle] = {name: ColwiseParallel(output_layouts=Replicate()) for name in layers[::2]}
+        return plan | {name: RowwiseParallel(input_layouts=Replicate()) for name in layers[1::2]}

@@ -63,6 +63,10 @@ class PixelCNN(ImageModel):
             MaskedRow(width, channels * images.levels, 0, "B", channels),
         )
 
+    def shard_units(self) -> dict[str, tuple[str, ...]]:
+        """A layer at a time, for `ModelParallel`; the head is gathered with what is called of the model."""
+        return {"": ("sample",), **{f"gated.{place}": ("down", "right") for place in range(self.layers)}}
+
     @override
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Images [n, channels, height, width] in 0..1 -> logits [n, levels, channels, height, width]."""

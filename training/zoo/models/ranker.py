@@ -1,6 +1,6 @@
 """A two-tower ranker: which document answers a query, from sums of embedded n-grams."""
 
-from typing import Final
+from typing import Final, NoReturn
 
 import torch
 import torch.nn.functional as F
@@ -9,6 +9,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from typing_extensions import override
 
+from scalebook.training.base.errors import ConfigError
 from scalebook.training.tracking.names import TRAIN_LOSS, VAL_LOSS, VAL_MRR, VAL_RECALL_10
 from scalebook.training.zoo.data.docstrings import Docstrings, RankingBatch
 from scalebook.training.zoo.data.ngrams import PADDING
@@ -56,6 +57,14 @@ class Ranker(LightningModule):
     @override
     def configure_model(self) -> None:
         refuse_other_data(self, Docstrings, "queries and documents", "Choose Docstrings.")
+
+    def parallel_plan(self) -> NoReturn:
+        """ConfigError: there is no such plan."""
+        raise ConfigError(
+            "trainer.strategy.init_args.tensor",
+            "Ranker is one table, of which a text reads few rows, and torch splits no sum of rows",
+            "Write tensor: 1, or use AsyncPS with sparse: true, whose workers hold and send the rows they read.",
+        )
 
     @override
     def forward(self, queries: Tensor, documents: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from jsonargparse.typing import ClosedUnitInterval, PositiveInt
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
 from torchmetrics.functional.text import chrf_score
 from typing_extensions import override
 
@@ -18,6 +19,7 @@ from scalebook.training.zoo.data.parallel_text import ParallelText, TranslationB
 from scalebook.training.zoo.data.subwords import END, PADDING, START, Subwords
 from scalebook.training.zoo.models.image_model import plain_hyperparameters
 from scalebook.training.zoo.models.other_data import refuse_other_data
+from scalebook.training.zoo.models.split_dropout import SplitDropout
 
 CHECKPOINT_KEY: Final = "subwords"
 EVALUATED: Final = 64
@@ -91,6 +93,15 @@ class Translator(LightningModule):
         nn.init.normal_(self.embedding.weight, std=self.width**-0.5)
         with torch.no_grad():
             self.embedding.weight[PADDING] = 0
+
+    def parallel_plan(self) -> dict[str, ParallelStyle]:
+        """The feed-forward part of each layer, for `ModelParallel`; attention packs its weights, and stays whole."""
+        plan: dict[str, ParallelStyle] = {}
+        for stack in ("encoder", "decoder"):
+            plan[f"{stack}.layers.*.linear1"] = ColwiseParallel()
+            plan[f"{stack}.layers.*.dropout"] = SplitDropout(4 * self.width)
+            plan[f"{stack}.layers.*.linear2"] = RowwiseParallel()
+        return plan
 
     @override
     def forward(self, source: Tensor, target: Tensor) -> Tensor:

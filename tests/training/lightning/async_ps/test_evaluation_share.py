@@ -5,7 +5,7 @@ from itertools import chain, product
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from scalebook.training.lightning.ddp.evaluation import EvaluationShare
+from scalebook.training.lightning.process_group.evaluation import EvaluationShare
 
 
 def shares(samples: int, workers: int, limit: float = 1.0, drop_last: bool = False) -> list[EvaluationShare]:

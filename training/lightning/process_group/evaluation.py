@@ -1,4 +1,4 @@
-"""Shares validation, test and prediction between the processes of DDP: who takes which samples, and metrics over all.
+"""Shares validation, test and prediction between the processes of a group: who has which samples, metrics over all.
 
 Each sample counts once. A repeated step, on a batch that another worker counts, leaves no trace in the model.
 """
@@ -216,6 +216,9 @@ class _Reducing(Protocol):
     @property
     def root_device(self) -> torch.device: ...
 
+    @property
+    def data_group(self) -> Any: ...
+
     def reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any: ...
 
 
@@ -292,7 +295,7 @@ class WorkersMetrics:
             elif chosen(metric):
                 logged[key] = _logged(metric)
         samples, everyone = [], []
-        for count, letter in exchange([self._samples(), logged], self._strategy.root_device):
+        for count, letter in self._exchanged([self._samples(), logged]):
             samples.append(count)
             everyone.append({key: Logged(*each) for key, each in letter.items()})
         for key in sorted({key for letter in everyone for key in letter}):
@@ -301,6 +304,9 @@ class WorkersMetrics:
             value = self._of_all(metric, parts)
             metric.has_reset = False
             metric._computed = torch.tensor(value, dtype=metric.value.dtype, device=metric.value.device)
+
+    def _exchanged(self, value: Any) -> list[Any]:
+        return exchange(value, self._strategy.root_device, self._strategy.data_group)
 
     def _of_all(self, metric: _ResultMetric, parts: list[tuple[Logged, int]]) -> float:
         if not _is_of_the_epoch(metric):
@@ -368,17 +374,17 @@ def reduced(parts: Iterable[Logged]) -> float:
     return by_name[parts[0].reduction](values)
 
 
-def exchange(value: Any, device: torch.device) -> list[Any]:
-    """The values of all workers, in order; a value is anything that JSON can hold."""
+def exchange(value: Any, device: torch.device, group: Any = None) -> list[Any]:
+    """The values of all workers of a group, in order; a value is anything that JSON can hold."""
     text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8).to(device)
-    sizes = _gather(torch.tensor([len(text)], device=device))
-    letters = _gather(torch.nn.functional.pad(text, (0, int(max(sizes)) - len(text))))
+    sizes = _gather(torch.tensor([len(text)], device=device), group)
+    letters = _gather(torch.nn.functional.pad(text, (0, int(max(sizes)) - len(text))), group)
     return [json.loads(bytes(letter[: int(size)].tolist())) for letter, size in zip(letters, sizes, strict=True)]
 
 
-def _gather(tensor: Tensor) -> list[Tensor]:
-    gathered = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
-    dist.all_gather(gathered, tensor)
+def _gather(tensor: Tensor, group: Any) -> list[Tensor]:
+    gathered = [torch.empty_like(tensor) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(gathered, tensor, group)
     return gathered
 
 

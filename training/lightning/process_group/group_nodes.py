@@ -1,4 +1,4 @@
-"""The nodes of DDP: where the first node's monitor listens, and how the others find it."""
+"""The nodes of a process group: where the first node's monitor listens, and how the others find it."""
 
 import json
 import os

@@ -1,0 +1,92 @@
+"""The mistakes of `tests.mutants` in how a model is split over workers."""
+
+from tests.mutants_made import Mutant
+
+HERE = "training/lightning/model_parallel"
+TESTS = "tests/training/lightning/model_parallel"
+TRAINER = (f"{TESTS}/test_model_parallel.py",)
+ZOO = (f"{TESTS}/test_zoo_splits.py",)
+EQUAL = (f"{TESTS}/test_model_parallel.py::test_losses_and_weights_are_one_process_s",)
+
+MUTANTS_OF_SPLITS = (
+    Mutant(
+        "strategies",
+        f"{HERE}/clipping.py",
+        "            dist.all_reduce(of_these, group=group)\n",
+        "            pass\n",
+        "gradients are clipped by the norm of a worker's part",
+        EQUAL,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/whole_state.py",
+        "if not any(place and placement.is_replicate()",
+        "if not any(False and placement.is_replicate()",
+        "a parameter that several workers have is as many times as large in a checkpoint",
+        TRAINER,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/model_parallel.py",
+        "_accelerator_connector.use_distributed_sampler = False",
+        "_accelerator_connector.use_distributed_sampler = True",
+        "a tensor group sees other batches than one process",
+        TRAINER,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/model_parallel.py",
+        "self.data_group if group is None else group, reduce_op",
+        "group, reduce_op",
+        "a sum that is logged counts a batch once for each worker of its tensor group",
+        TRAINER,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/model_parallel.py",
+        "dist.broadcast(buffer, self.tensor_rank, self.data_group)",
+        "pass",
+        "each worker validates with running statistics of its own",
+        TRAINER,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/model_parallel.py",
+        "_auto_add_worker_init_fn(dataloader, self.data_rank)",
+        "_auto_add_worker_init_fn(dataloader, self.global_rank)",
+        "loading processes of a tensor group augment a batch differently",
+        TRAINER,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/model_parallel.py",
+        "if self.lightning_module.trainer.predicting:",
+        "if False:",
+        "workers of shards predict different numbers of batches, and wait for each other",
+        TRAINER,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/splitting.py",
+        "(*(step for step in STEPS if hasattr(module, step)), *methods)",
+        "methods",
+        "a step that does not call forward computes with parts",
+        TRAINER,
+    ),
+    Mutant(
+        "strategies",
+        "training/zoo/models/split_dropout.py",
+        "units * parts[rank]",
+        "units * parts[0]",
+        "all workers drop the same units of their parts",
+        ZOO,
+    ),
+    Mutant(
+        "strategies",
+        "training/lightning/callbacks/sample_pictures.py",
+        "together = isinstance(trainer.strategy, ModelParallel)",
+        "together = False",
+        "worker 0 draws pictures by itself, and waits for the others' parameters",
+        ZOO,
+    ),
+)

@@ -1,0 +1,43 @@
+"""What a config may say of a model over several workers, before anything starts."""
+
+from typing import Any
+
+import pytest
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.split_degrees import refuse_degrees
+from scalebook.training.experiments.validate import validate
+from tests.training.runs import config
+
+
+def test_degrees_that_make_the_workers() -> None:
+    for tensor, shard, workers in ((1, None, 1), (2, None, 8), (2, 4, 8), (1, 8, 8)):
+        refuse_degrees(tensor, shard, workers)
+    with pytest.raises(ConfigError, match=r"init_args.tensor: tensor 2 x shard 2 is not the 8 .*devices: 4"):
+        refuse_degrees(2, 2, 8)
+
+
+@pytest.mark.parametrize(
+    ("degrees", "beside", "problems"),
+    [
+        ({}, {}, []),
+        ({"tensor": 2}, {"precision": "bf16-mixed"}, []),
+        ({"tensor": 4}, {}, ["trainer.strategy.init_args.tensor"]),
+        ({"shard": 1}, {}, ["trainer.strategy.init_args.tensor"]),
+        ({"tensor": "two"}, {}, ["trainer.strategy.init_args.tensor"]),
+        ({"tensor": 0}, {}, ["trainer.strategy.init_args.tensor"]),
+        ({}, {"sync_batchnorm": True}, ["trainer.sync_batchnorm"]),
+        ({}, {"precision": "64-true"}, ["trainer.precision"]),
+    ],
+)
+def test_problems_name_their_key(
+    degrees: dict[str, Any], beside: dict[str, Any], problems: list[str], description: Description
+) -> None:
+    strategy = {"class_path": "ModelParallel", "init_args": degrees}
+    assert [one.key for one in validate(config(strategy, **beside), description)] == problems
+
+
+def test_the_noise_scale_needs_a_whole_model(description: Description) -> None:
+    found = validate(config("model_parallel") | {"noise_scale": True}, description)
+    assert [(one.key, one.remedy) for one in found] == [("noise_scale", "Write false.")]

@@ -1,0 +1,92 @@
+"""What a module says of its split, and what is refused of it."""
+
+import re
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.lightning.model_parallel.splitting import shard_units, split, tensor_plan
+from scalebook.training.zoo.models import Ranker
+from tests.training.lightning.model_parallel.split_model import Pair
+
+
+class Parts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.bag = nn.EmbeddingBag(8, 4)
+        self.attention = nn.MultiheadAttention(4, 2)
+        self.conv = nn.Conv2d(4, 4, 3)
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 4)) for _ in range(2))
+        self.plan: dict[str, Any] = {}
+        self.units: dict[str, Any] = {}
+
+    def parallel_plan(self) -> dict[str, Any]:
+        return self.plan
+
+
+def test_wildcards_name_a_layer_of_each_block() -> None:
+    module = Parts()
+    module.plan = {"blocks.*.0": ColwiseParallel(), "blocks.*.2": RowwiseParallel(), "conv": PrepareModuleInput()}
+    plan = tensor_plan(module, 2)
+    assert sorted(plan) == ["blocks.0.0", "blocks.0.2", "blocks.1.0", "blocks.1.2", "conv"]
+    assert isinstance(plan["blocks.1.2"], RowwiseParallel)
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        ({"blocks.*.7": ColwiseParallel()}, r"model: parallel_plan names blocks.*.7, and Parts has no such part"),
+        ({"bag": RowwiseParallel()}, "model: parallel_plan splits bag, a EmbeddingBag"),
+        ({"conv": ColwiseParallel()}, "model: parallel_plan splits conv, a Conv2d"),
+        ({"attention.out_proj": RowwiseParallel()}, "splits attention.out_proj, a NonDynamically"),
+        ({"blocks.0.2": ColwiseParallel()}, "init_args.tensor: blocks.0.2 has a width of 4, which 3 workers cannot"),
+    ],
+)
+def test_what_torch_would_compute_wrong_is_refused(plan: dict[str, Any], message: str) -> None:
+    module = Parts()
+    module.plan = plan
+    with pytest.raises(ValueError, match=re.escape(message)):
+        tensor_plan(module, 3)
+
+
+def test_widths_are_those_of_what_is_divided() -> None:
+    module = Parts()
+    module.plan = {"blocks.0.0": ColwiseParallel(), "blocks.0.2": RowwiseParallel()}
+    assert len(tensor_plan(module, 3)) == 2, "6 outputs, then 6 inputs"
+
+
+def test_a_module_without_a_plan_is_told_what_to_write() -> None:
+    with pytest.raises(ValueError, match=r"init_args.tensor: Linear does not say how it splits. Write parallel_plan"):
+        tensor_plan(nn.Linear(2, 2), 2)
+    with pytest.raises(ConfigError, match=r"init_args.tensor: Ranker is one table.* AsyncPS with sparse: true"):
+        tensor_plan(Ranker(rows=16, width=4), 2)
+
+
+def test_units_are_large_children_of_containers() -> None:
+    module = nn.Sequential(nn.Linear(100, 100), nn.LayerNorm(4), nn.ReLU(), nn.ModuleList([nn.Linear(100, 50)]))
+    assert shard_units(module) == {"0": (), "3.0": ()}
+
+
+def test_units_of_one_s_own() -> None:
+    class Own(Pair):
+        def shard_units(self) -> dict[str, Any]:
+            return {"": ("sample",), "net.3": ()}
+
+    class Wrong(Pair):
+        def shard_units(self) -> dict[str, Any]:
+            return {"net.9": ()}
+
+    assert shard_units(Own()) == {"": ("sample",), "net.3": ()}
+    with pytest.raises(ValueError, match=r"model: shard_units names net.9, and Wrong has no such part"):
+        shard_units(Wrong())
+
+
+def test_sparse_gradients_are_refused() -> None:
+    mesh: Any = None
+    with pytest.raises(ValueError, match=r"model: the gradients of 1 are sparse.* sparse=False, or use AsyncPS"):
+        split(nn.Sequential(nn.Linear(2, 2), nn.Embedding(4, 2, sparse=True)), mesh)
+    assert torch.is_grad_enabled()

@@ -1,0 +1,201 @@
+"""Splits a module over workers, as it says itself: by `parallel_plan()` and `shard_units()`."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from itertools import chain
+from typing import Any, Final
+
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
+from torch.nn import Embedding, EmbeddingBag, Linear, Module, ModuleList, MultiheadAttention, Sequential
+from torch.optim import LBFGS, Adafactor, Optimizer, Rprop
+from torch.utils._pytree import tree_map_only
+
+Plan = Mapping[str, ParallelStyle]
+Units = Mapping[str, Sequence[str]]
+DATA: Final = "data_parallel"
+TENSOR: Final = "tensor_parallel"
+"""The dimensions of Lightning's device mesh."""
+STEPS: Final = ("training_step", "validation_step", "test_step", "predict_step")
+"""What Lightning calls of a module; each may read any parameter."""
+SMALLEST_UNIT: Final = 0.01
+"""Share of the model's parameters from which a part is worth collectives of its own."""
+WHOLE: Final = (Adafactor, LBFGS, Rprop)
+"""Optimizers of torch that need whole parameters."""
+HOW: Final = (
+    'Write parallel_plan(self), which returns torch\'s styles by the names of layers, such as {"net.0": '
+    'ColwiseParallel(), "net.2": RowwiseParallel()}, or split the model in configure_model by self.device_mesh'
+)
+
+
+def split(module: Module, mesh: DeviceMesh) -> None:
+    """Split the module in place, over a mesh with the dimensions DATA and TENSOR. What it has split itself, in
+    configure_model, stays as it is.
+
+    All workers begin with the parameters and buffers of worker 0. ValueError, with key and remedy, for what cannot be
+    split so.
+    """
+    _refuse_sparse(module)
+    if not any(isinstance(parameter, DTensor) for parameter in module.parameters()):
+        begin_alike(module, mesh.device_type)
+        if mesh[TENSOR].size() > 1:
+            parallelize_module(module, mesh[TENSOR], dict(tensor_plan(module, mesh[TENSOR].size())))
+        if mesh[DATA].size() > 1:
+            _shard(module, mesh[DATA])
+    if mesh[DATA].size() > 1:
+        _refuse_left_out(module)
+
+
+def _refuse_sparse(module: Module) -> None:
+    for name, part in module.named_modules():
+        if isinstance(part, Embedding | EmbeddingBag) and part.sparse:
+            raise ValueError(
+                f"model: the gradients of {name} are sparse, and ModelParallel adds up dense ones alone. Write "
+                "sparse=False, or use AsyncPS."
+            )
+
+
+def begin_alike(module: Module, device: str) -> None:
+    """Give all workers worker 0's parameters and buffers."""
+    for tensor in chain(module.parameters(), module.buffers()):
+        if not tensor.is_meta:
+            sent = tensor.detach().to(device)
+            dist.broadcast(sent, 0)
+            if sent.data_ptr() != tensor.data_ptr():
+                tensor.detach().copy_(sent)
+
+
+def tensor_plan(module: Module, workers: int) -> dict[str, ParallelStyle]:
+    """The module's `parallel_plan()`, with each name that has a wildcard written out."""
+    kind, own = type(module).__name__, getattr(module, "parallel_plan", None)
+    if own is None:
+        raise ValueError(
+            f"trainer.strategy.init_args.tensor: {kind} does not say how it splits. {HOW}; or write tensor: 1, which "
+            "needs nothing."
+        )
+    plan: Plan = own()
+    parts, styles = dict(module.named_modules()), {}
+    for pattern, style in plan.items():
+        named = [name for name in parts if _matches(name, pattern)]
+        if not named:
+            raise ValueError(
+                f"model: parallel_plan names {pattern}, and {kind} has no such part. Use names of named_modules()."
+            )
+        for name in named:
+            _refuse_unsplittable(parts, name, style, workers)
+            styles[name] = style
+    return styles
+
+
+def _matches(name: str, pattern: str) -> bool:
+    tokens, wanted = name.split("."), pattern.split(".")
+    return len(tokens) == len(wanted) and all(map(fnmatchcase, tokens, wanted))
+
+
+def _refuse_unsplittable(parts: Mapping[str, Module], name: str, style: ParallelStyle, workers: int) -> None:
+    if not isinstance(style, ColwiseParallel | RowwiseParallel):
+        return
+    part, above = parts[name], name.rpartition(".")[0]
+    if not isinstance(part, Linear | Embedding) or isinstance(parts[above], MultiheadAttention):
+        kind = type(part).__name__ + (
+            " of a MultiheadAttention" if isinstance(parts[above], MultiheadAttention) else ""
+        )
+        raise ValueError(
+            f"model: parallel_plan splits {name}, a {kind}: by columns and rows torch splits Linear and Embedding "
+            "alone; attention and convolutions would compute wrong values. Leave it out: shard splits any layer."
+        )
+    by_columns = isinstance(style, ColwiseParallel) == isinstance(part, Linear)
+    width = part.weight.shape[0 if by_columns else 1]
+    if width % workers:
+        raise ValueError(
+            f"trainer.strategy.init_args.tensor: {name} has a width of {width}, which {workers} workers cannot share "
+            "equally. Write a number that divides it, or leave the layer out of parallel_plan."
+        )
+
+
+def shard_units(module: Module) -> Units:
+    """The parts of a module that are gathered at a time, by name, each with its methods besides `forward` that read its
+    parameters.
+
+    Its own `shard_units()`, or else the children of each Sequential and ModuleList that have 1 % of the parameters.
+    """
+    own = getattr(module, "shard_units", None)
+    if own is not None:
+        units: Units = own()
+        parts = dict(module.named_modules())
+        for name in units:
+            if name not in parts:
+                raise ValueError(
+                    f"model: shard_units names {name}, and {type(module).__name__} has no such part. Use names of "
+                    "named_modules()."
+                )
+        return units
+    least = SMALLEST_UNIT * _size(module)
+    return {name: () for name, part in _children(module) if _size(part) >= least}
+
+
+def _children(module: Module) -> Iterator[tuple[str, Module]]:
+    for name, part in module.named_modules():
+        if isinstance(part, Sequential | ModuleList):
+            of_it = ((f"{name}.{child}".strip("."), each) for child, each in part.named_children())
+            yield from ((child, each) for child, each in of_it if not isinstance(each, ModuleList))
+
+
+def _size(module: Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _shard(module: Module, mesh: DeviceMesh) -> None:
+    """Shard the units, inner ones first, and the rest with the root. Between its forward and its backward pass a
+    worker gathers the parameters of one unit at a time."""
+    units: dict[str, Sequence[str]] = {**shard_units(module)}
+    methods = units.pop("", ())
+    parts = dict(module.named_modules())
+    for name in sorted(units, key=lambda name: -name.count(".")):
+        parts[name].register_forward_hook(_without_views)
+        fully_shard(parts[name], mesh=mesh)
+        for method in units[name]:
+            register_fsdp_forward_method(parts[name], method)
+    module.register_forward_hook(_without_views)
+    fully_shard(module, mesh=mesh)
+    for method in (*(step for step in STEPS if hasattr(module, step)), *methods):
+        register_fsdp_forward_method(module, method)
+
+
+def refuse_optimizers(optimizers: Iterable[Optimizer]) -> None:
+    """ValueError, with remedy, for optimizers that cannot step parameters of which a worker has a part."""
+    for optimizer in optimizers:
+        kind = type(optimizer).__name__
+        if isinstance(optimizer, WHOLE):
+            raise ValueError(
+                f"optimizer: {kind} computes with all parameters as one, or with rows and columns of whole ones, and "
+                "workers have parts. Use another, such as torch.optim.SGD or torch.optim.Adam, or strategy ddp."
+            )
+        for group in optimizer.param_groups:
+            at_once = next((name for name in ("fused", "foreach") if group.get(name)), None)
+            if at_once and len({isinstance(parameter, DTensor) for parameter in group["params"]}) > 1:
+                raise ValueError(
+                    f"optimizer: {kind} with {at_once} steps parameters at once, of which some are split and some are "
+                    f"whole. Write {at_once}: false, or shard the model too."
+                )
+
+
+def _without_views(_part: Module, _inputs: Any, output: Any) -> Any:
+    """Copies in place of views: where one is written into, FSDP2 would not gather for the backward pass."""
+    return tree_map_only(Tensor, lambda each: each.clone() if each.requires_grad and each._is_view() else each, output)
+
+
+def _refuse_left_out(module: Module) -> None:
+    """A parameter that no unit has would be trained by each worker on its own batches, and drift apart."""
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        dims: Any = parameter.device_mesh.mesh_dim_names if isinstance(parameter, DTensor) else ()
+        if parameter.requires_grad and DATA not in (dims or ()):
+            raise ValueError(
+                f"model: {name} is in no shard, so workers would train it apart, each on its own batches. If two units "
+                "of shard_units() share it, name a part that contains both; if configure_model splits the model, call "
+                f'fully_shard there, over self.device_mesh["{DATA}"].'
+            )
