@@ -10,6 +10,7 @@ import pytest
 
 from scalebook.training.experiments.description import Description
 from tests import examples as examples  # its profile is asked for on the command line
+from tests import huge_pages
 from tests.covering import leave_others
 from tests.describing import forked_descriptions as forked_descriptions
 from tests.fake_nvml import nvml as nvml
@@ -19,9 +20,11 @@ gc.disable()  # while modules are imported: nothing of them is garbage, and to l
 
 
 def pytest_collection_finish() -> None:
-    """From here on garbage is looked for among what tests make, not among a million objects of modules."""
+    """From here on garbage is looked for among what tests make, not among a million objects of modules; and what a fork
+    copies of them is little."""
     gc.freeze()
     gc.enable()
+    huge_pages.collapse()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,8 +8,9 @@ import sys
 import tokenize
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,7 @@ TRAINERS_MAY_USE = tuple(
 )  # fmt: skip
 """Of the parameter server: its policy, codecs and measures, the worker's end, who gives one, who waits for a GPU, and
 what cannot be copied."""
+SIMULATED = re.compile("virtual|played", re.IGNORECASE)
 OTHER_WORDS = 53
 """Names with `virtual` or `played` in them, and the host's name where it is written, outside of `engine/sim`."""
 HEAVY = ("torch", "lightning", "jsonargparse")
@@ -76,23 +78,59 @@ def sources(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
-def imports(path: Path, for_types: bool = False) -> Iterator[str]:
-    """The dotted names a file imports, anywhere in it; those for type checking only if `for_types`."""
+@dataclass(frozen=True)
+class Source:
+    """What the tests look for in a file. Each file is parsed once for all of them."""
+
+    imported: list[str]
+    """The dotted names, anywhere in the file, but for those for type checking only."""
+    imported_for_types: list[str]
+    docstring: str
+    classes: list[str]
+    """Public ones, of the module itself."""
+    functions: list[tuple[str, int, int]]
+    """Name, first and number of lines, of those within others too."""
+    listed: list[str]
+    """What `__all__` holds."""
+
+
+@cache
+def source(path: Path) -> Source:
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in ast.walk(tree) if for_types else _runtime_nodes(tree):
+    imported = {False: list[str](), True: list[str]()}  # by whether for type checking only
+    functions = []
+    for node, for_types in _statements(tree, False):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            imported[for_types] += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: import by full name"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            imported[for_types] += (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            functions.append((node.name, node.lineno, (node.end_lineno or node.lineno) - node.lineno + 1))
+    classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
+    return Source(imported[False], imported[True], ast.get_docstring(tree) or "", classes, functions, _listed(tree))
 
 
-def _runtime_nodes(tree: ast.AST) -> Iterator[ast.AST]:
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            continue
-        yield node
-        yield from _runtime_nodes(node)
+def _statements(node: ast.AST, for_types: bool) -> Iterator[tuple[ast.AST, bool]]:
+    """All statements, also those within others, and whether they are for type checking only. Expressions hold none."""
+    if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+        for_types = True
+    for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(node, block, ()):
+            yield child, for_types
+            yield from _statements(child, for_types)
+
+
+def _listed(tree: ast.Module) -> list[str]:
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["__all__"]:
+            return list(ast.literal_eval(node.value))
+    return []
+
+
+def imports(path: Path, for_types: bool = False) -> list[str]:
+    """The dotted names a file imports, anywhere in it; those for type checking only if `for_types`."""
+    return source(path).imported + (source(path).imported_for_types if for_types else [])
 
 
 def within(name: str, packages: tuple[str, ...]) -> bool:
@@ -146,8 +184,9 @@ def test_simulated_workers_are_called_so() -> None:
     left = [
         f"{path}:{token.start[0]} {token.string}"
         for path in sources("training", "app", "pages", "scalebook")
-        for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
-        if (token.type == tokenize.NAME and re.search("virtual|played", token.string, re.IGNORECASE))
+        if SIMULATED.search(text := path.read_text(encoding="utf-8"))
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if (token.type == tokenize.NAME and SIMULATED.search(token.string))
         or (token.type == tokenize.STRING and token.string == '"virtual"')
     ]
     assert len([place for place in left if "/engine/sim/" not in place]) <= OTHER_WORDS, left
@@ -163,7 +202,7 @@ def test_a_room_knows_only_the_rooms_below_it(house: str) -> None:
             if own == "__init__" or not within(name, (package,)) or name == package:
                 continue
             known = name.removeprefix(f"{package}.").split(".")[0]
-            if known in getattr(import_module(package), "__all__", ()):
+            if known in source(ROOT / house / "__init__.py").listed:
                 continue
             if known in above and own in above:
                 assert above.index(known) <= above.index(own), f"{path} imports {name}"
@@ -179,7 +218,7 @@ def test_no_file_name_occurs_twice_within_training() -> None:
 def test_a_package_says_what_is_in_it_and_where_to_begin() -> None:
     packages = [path for path in sources("training") if path.name == "__init__.py"]
     assert len(packages) > 30
-    without = [path for path in packages if "Begin with" not in (ast.get_docstring(ast.parse(path.read_text())) or "")]
+    without = [path for path in packages if "Begin with" not in source(path).docstring]
     assert [str(path.relative_to(ROOT)) for path in without] == []
 
 
@@ -243,9 +282,8 @@ def test_no_two_public_classes_share_a_name() -> None:
     """Whoever reads or searches for a name finds one thing."""
     places: dict[str, list[str]] = {}
     for path in sources("training", "app", "pages", "scalebook"):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+        for name in source(path).classes:
+            places.setdefault(name, []).append(str(path.relative_to(ROOT)))
     assert len(places) > 300
     assert {name: files for name, files in places.items() if len(files) > 1} == {}
 
@@ -263,11 +301,10 @@ def test_only_state_touches_session_state_and_only_resources_caches() -> None:
 
 def test_no_function_is_longer_than_80_lines() -> None:
     long = [
-        f"{path}:{node.lineno} {node.name}"
+        f"{path}:{line} {name}"
         for path in sources("training", "app", "pages", "benchmarks")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and (node.end_lineno or node.lineno) - node.lineno + 1 > 80
+        for name, line, count in source(path).functions
+        if count > 80
     ]
     assert long == []
 

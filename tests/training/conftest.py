@@ -1,6 +1,8 @@
 """A workspace with all that takes long to make; and one thread for whoever forks."""
 
+import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,15 @@ from tests.training.benches import bench as bench
 from tests.training.searching import driver as driver
 from tests.training.searching import searches as searches
 from tests.training.searching import warm_drivers as warm_drivers
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _entry_points() -> Iterator[None]:
+    """Which callbacks other packages bring along, every Trainer asks all packages there are: 10 ms."""
+    with pytest.MonkeyPatch.context() as patch:
+        if registry := sys.modules.get("lightning.fabric.utilities.registry"):
+            patch.setattr(registry, "entry_points", cache(registry.entry_points))
+        yield
 
 
 @pytest.fixture

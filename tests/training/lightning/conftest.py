@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from scalebook.training.lightning.processes import forked, process_watch
 from tests.training.lightning.async_ps.small import fit, trainer
 
 CHEAP = ("test_refused_list", "test_threads")
@@ -39,3 +40,10 @@ def machines_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _one_thread(one_thread: None) -> None:
     """Every test here may fork."""
+
+
+@pytest.fixture(autouse=True)
+def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that waits for one that has died does not hear a SIGTERM, so each such end takes the whole of it."""
+    for module in (forked, process_watch):
+        monkeypatch.setattr(module, "GRACE_S", 1.0)

@@ -18,6 +18,7 @@ from torch.optim import SGD
 from scalebook.training.base.failures import FailureClass, TimedOut, classify
 from scalebook.training.engine.rules.run_limits import Limits
 from scalebook.training.lightning import DDP, AsyncPS
+from scalebook.training.lightning.processes import forked, peer_monitor
 from scalebook.training.lightning.processes import process_watch as stillness
 from scalebook.training.lightning.processes.run_workers import run_workers
 from tests.training.lightning.async_ps.small import Small, fit, trainer
@@ -52,6 +53,8 @@ def _short_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stillness, "LIMIT_S", 2.0)
     monkeypatch.setattr(stillness, "CPU_S", 0.05)
     monkeypatch.setattr(stillness, "GRACE_S", 0.5)
+    monkeypatch.setattr(forked, "GRACE_S", 0.5)
+    monkeypatch.setattr(peer_monitor, "LOOK_S", 0.1)  # between two looks: of a second, a third of it counts
 
 
 def asynchronous() -> Strategy:
@@ -92,7 +95,7 @@ def test_all_may_hang_where_an_optimizer_is_tried_out(tmp_path: Path) -> None:
 def test_whoever_works_is_waited_for(tmp_path: Path) -> None:
     class Slow(Small):
         def setup(self, stage: str) -> None:
-            until = time.monotonic() + 5.0
+            until = time.monotonic() + 3.5
             while self.trainer.global_rank == 0 and time.monotonic() < until:
                 torch.randn(100_000).sort()  # a fifth of the time: more than is taken for stillness
                 time.sleep(0.03)
@@ -102,7 +105,7 @@ def test_whoever_works_is_waited_for(tmp_path: Path) -> None:
 
 def test_once_it_has_begun_a_run_may_rest() -> None:
     def body(worker: int) -> int:
-        time.sleep(4)
+        time.sleep(3)
         return worker
 
     arrivals = iter([[0], [0], [1]])

@@ -110,7 +110,7 @@ def test_another_key_gets_nobody_in(strategy: Strategy, tmp_path: Path) -> None:
         own = tmp_path / f"key-{node()}"
         Secret.made(own)
         os.environ["SCALEBOOK_KEY_FILE"] = str(own)
-        fit(trainer(tmp_path, waits(strategy, 8.0 - 5 * node()), num_nodes=2))
+        fit(trainer(tmp_path, waits(strategy, 5.0 - 3 * node()), num_nodes=2))
 
     here, there = outcomes(body, tmp_path)
     assert isinstance(here, TimedOut)
