@@ -83,9 +83,13 @@ def _called(argv: list[str]) -> int:
             module = importlib.import_module(COMMANDS[command])
         with refusals_told():
             code: int = module.main(argv if command in WITH_SUBCOMMAND else rest)
+            sys.stdout.flush()
     except ConfigError as error:
         print(f"scalebook: error: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # whoever reads has seen enough: `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # where Python writes the rest at its end
+        return 1
     except KeyboardInterrupt:
         print("scalebook: interrupted", file=sys.stderr)
         return 130
