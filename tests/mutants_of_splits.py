@@ -20,8 +20,8 @@ MUTANTS_OF_SPLITS = (
     Mutant(
         "strategies",
         f"{HERE}/whole_state.py",
-        "if not any(place and placement.is_replicate()",
-        "if not any(False and placement.is_replicate()",
+        "place and placement.is_replicate() for place",
+        "False for place",
         "a parameter that several workers have is as many times as large in a checkpoint",
         TRAINER,
     ),

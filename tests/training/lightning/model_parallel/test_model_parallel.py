@@ -207,6 +207,22 @@ def test_two_machines(tensor: int, shard: int, tmp_path: Path) -> None:
         assert same == pytest.approx(logged, abs=1e-6)
 
 
+class Scaled(Pair):
+    """Its steps read a parameter of the model's own, without a call of `forward`."""
+
+    def __init__(self, optimizer: Any) -> None:
+        super().__init__(optimizer)
+        self.scale = nn.Parameter(torch.ones(5))
+
+    def loss(self, batch: Any) -> Tensor:
+        return super().loss([batch[0] * self.scale, batch[1]])
+
+
+def test_a_step_reads_what_is_in_no_unit(tmp_path: Path) -> None:
+    one, _ = train(tmp_path, model=pair(kind=Scaled), max_epochs=5)
+    torch.testing.assert_close(train(tmp_path, 1, 2, pair(kind=Scaled), max_epochs=5)[0], one, rtol=0, atol=1e-6)
+
+
 class SplitsItself(Pair):
     """As Lightning's documentation of ModelParallelStrategy has it."""
 
