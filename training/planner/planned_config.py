@@ -18,7 +18,7 @@ from scalebook.training.engine.rules.peering import Peering
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.rules.topologies import Ring
 from scalebook.training.engine.rules.update_rules import Async, Rule
-from scalebook.training.experiments.classes import in_words, mapping, read_class
+from scalebook.training.experiments.classes import MODEL_PARALLEL, in_words, mapping, read_class
 from scalebook.training.experiments.description import ClassInfo, Description
 from scalebook.training.experiments.workload import Workload, choice, workload
 from scalebook.training.planner.all_reduce import BUCKET_MB, AllReduce, Serverless
@@ -103,6 +103,9 @@ def configured(config: Mapping[str, Any], description: Description) -> PlannedCo
         return _ddp(load, mapping(strategy.args), info)
     if load.strategy == "Peers" and info is not None:
         return _peers(load, mapping(strategy.args), info)
+    if load.strategy == MODEL_PARALLEL:
+        remedy = f"Write strategy: auto, and plan it with --split {load.workers}."
+        raise ConfigError("trainer.strategy", "splits a model, and a plan of a config prices whole copies", remedy)
     if load.strategy != "AsyncPS" or info is None:
         why = f"is {load.strategy}, whose timing a plan does not know"
         raise ConfigError("trainer.strategy", why, "Write AsyncPS, Peers, or ddp.")

@@ -242,6 +242,12 @@ def test_the_clock_of_virtual_peers_has_a_latency_at_both_ends(description: Desc
     assert 1 / point.updates_per_s == pytest.approx(0.05 + 2 * 0.1 + 2 * 0.01)
 
 
+def test_a_split_model_is_priced_by_another_option(description: Description) -> None:
+    config = {"trainer": {"strategy": "scalebook.training.lightning.ModelParallel", "devices": 4}}
+    with pytest.raises(ConfigError, match=r"trainer.strategy: splits a model.*strategy: auto.* --split 4"):
+        configured(config, description)
+
+
 @pytest.mark.parametrize(
     ("written", "said"),
     [
