@@ -3,7 +3,7 @@
 import os
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -87,12 +87,16 @@ class SkewedShare(DistributedSampler[int]):
         yield from part.repeat(-(-len(self) // max(1, len(part))))[: len(self)].tolist()
 
 
-def skewed(labels: Tensor, batch_size: int, alpha: float) -> Sampler[int]:
-    """The sampler of a training loader: the process's own part where a process group divides the work."""
+def skewed(labels: Tensor, batch_size: int, alpha: float, trainer: Any = None) -> Sampler[int]:
+    """The sampler of a training loader: the process's own part where a process group divides the work. `trainer` says
+    which processes share a batch, if any do; without it each has its own."""
     whole = SkewedSampler(labels, batch_size, alpha)
-    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-        return SkewedShare(whole, dist.get_world_size(), dist.get_rank())
-    return whole
+    if not (dist.is_available() and dist.is_initialized()):
+        return whole
+    share = {"num_replicas": dist.get_world_size(), "rank": dist.get_rank()}
+    if trainer is not None:
+        share = getattr(trainer.strategy, "distributed_sampler_kwargs", share)
+    return SkewedShare(whole, share["num_replicas"], share["rank"]) if share["num_replicas"] > 1 else whole
 
 
 def divided(labels: np.ndarray, sizes: np.ndarray, alpha: float, seed: int) -> np.ndarray:

@@ -183,7 +183,9 @@ class ImageDataModule(LightningDataModule, ABC):
 
     def sampler(self, samples: Sized, labels: Tensor) -> Sampler[int]:
         """The order of the training samples, whose labels are int64 [samples]."""
-        return EpochShuffle(samples) if self.skew is None else skewed(labels, self.batch_size, self.skew)
+        if self.skew is None:
+            return EpochShuffle(samples)
+        return skewed(labels, self.batch_size, self.skew, self.trainer)
 
     @override
     def val_dataloader(self) -> DataLoader[Batch]:

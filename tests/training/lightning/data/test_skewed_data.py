@@ -13,12 +13,22 @@ from typing_extensions import override
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.engine.rules.run_limits import Limits
 from scalebook.training.engine.worker.cursor import Cursor
-from scalebook.training.lightning import DDP, AsyncPS, Peers
+from scalebook.training.lightning import DDP, AsyncPS, ModelParallel, Peers
 from scalebook.training.lightning.data import shared_loader
 from scalebook.training.lightning.data.data_sharing import SharedData
 from scalebook.training.zoo.shuffle import EpochShuffle
 from scalebook.training.zoo.skew import SkewedSampler, skewed
-from tests.training.lightning.async_ps.small import SAMPLES, Diary, data, diaries, held_out, seeded_model, trainer
+from tests.training.lightning.async_ps.small import (
+    SAMPLES,
+    Diary,
+    Small,
+    data,
+    diaries,
+    held_out,
+    make_sgd,
+    seeded_model,
+    trainer,
+)
 
 pytestmark = pytest.mark.long
 SEED = 11
@@ -33,11 +43,18 @@ class Skewed(LightningDataModule):
 
     @override
     def train_dataloader(self) -> DataLoader[Any]:
-        return DataLoader(MADE, batch_size=8, sampler=skewed(LABELS, 8, 0.3))
+        return DataLoader(MADE, batch_size=8, sampler=skewed(LABELS, 8, 0.3, self.trainer))
 
     @override
     def val_dataloader(self) -> DataLoader[Any]:
         return held_out()
+
+
+class Planned(Small):
+    """Says how it splits: not at all, so each worker of a tensor group computes the whole."""
+
+    def parallel_plan(self) -> dict[str, Any]:
+        return {}
 
 
 class Batches(Callback):
@@ -79,6 +96,14 @@ def test_each_process_sees_its_own_part_in_every_epoch(
         assert sorted(set(notes["train"])) == own
         assert len(notes["train"]) <= 2 * (len(own) + 8)
         assert len(notes["train"]) >= 2 * len(own)
+
+
+def test_workers_who_compute_a_batch_together_have_one_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PL_GLOBAL_SEED", str(SEED))
+    strategy = ModelParallel(tensor=2)
+    trainer(tmp_path, strategy, 2, max_epochs=1, callbacks=[Diary(tmp_path)]).fit(Planned(make_sgd), Skewed())
+    order = EpochShuffle(MADE)  # type: ignore[arg-type]
+    assert [notes["train"] for notes in diaries(tmp_path)] == [list(order)] * 2
 
 
 @pytest.mark.parametrize("workers", [1, 3])
