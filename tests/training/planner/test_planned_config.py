@@ -169,6 +169,7 @@ def test_workers_of_one_machine_share_its_link(description: Description) -> None
         (config({"local": "significance"}), "init_args.local: is significance"),
         (config({"host": "virtual", "clock": {**CLOCK, "deaths": [{"worker": 0, "at_s": 1.0}]}}), "clock.deaths: has"),
         (config({"host": "virtual", "clock": {**CLOCK, "links": {1: {"latency_s": 1.0}}}}), "clock.links: gives"),
+        (config({"host": "virtual", "clock": {**CLOCK, "group": {"machines": 8}}}), "clock.group: makes groups"),
         (
             config({"host": "virtual", "clock": {"gradient_s": {"kind": "recorded", "run": "a"}}}),
             "clock.gradient_s.kind: is recorded",
@@ -248,6 +249,10 @@ def test_the_clock_of_virtual_peers_has_a_latency_at_both_ends(description: Desc
         (
             {"host": "virtual", "clock": {"gradient_s": 0.1, "deaths": [{"worker": 1, "at_s": 3}]}},
             "clock.deaths: has deaths",
+        ),
+        (
+            {"host": "virtual", "clock": {"gradient_s": 0.1, "group": {"machines": 8}}},
+            "clock.group: makes groups of machines, but each worker of a plan is one machine. Remove it, and write",
         ),
     ],
 )
