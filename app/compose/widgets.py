@@ -35,7 +35,8 @@ TIMES: Final = (
     "its tail), or a number."
 )
 SECONDS: Final = (
-    "Virtual seconds per gradient of a worker. Set stragglers, links, deaths and server time under `clock`, as YAML."
+    "Virtual seconds per gradient of a worker. Set stragglers, groups, links, deaths and server time under `clock`, as "
+    "YAML."
 )
 EXAMPLE: Final = (
     "0.1 s is an example, not a measurement. **Plan**, on the card of an experiment with this model and "

@@ -215,7 +215,8 @@ def _made(name: str, args: Mapping[str, Any], info: ClassInfo) -> Any:
 
 
 def _declared(clock: ClockSettings | None) -> ClockSettings | None:
-    """A clock that a plan can play: of workers alike but for stragglers, of whom none dies. ConfigError otherwise."""
+    """A clock that a plan can play: of workers alike but for stragglers, each one machine, of whom none dies.
+    ConfigError otherwise."""
     if clock is None:
         return None
     key = f"{ARGUMENTS}.clock"
@@ -224,6 +225,9 @@ def _declared(clock: ClockSettings | None) -> ClockSettings | None:
     if clock.links:
         raise ConfigError(f"{key}.links", "gives workers different links, but a plan has one for all",
                           "Write `link` alone, or make the slow ones `stragglers`.")  # fmt: skip
+    if clock.group is not None:
+        raise ConfigError(f"{key}.group", "makes groups of machines, but each worker of a plan is one machine",
+                          "Remove it, and write as gradient_s how long a group takes.")  # fmt: skip
     for name in ("gradient_s", "server_s"):
         value = getattr(clock, name)
         if isinstance(value, Distribution) and value.kind == RECORDED:

@@ -170,6 +170,7 @@ def test_workers_of_one_machine_share_its_link(description: Description) -> None
         (config({"local": "significance"}), "init_args.local: is significance"),
         (config({"host": "virtual", "clock": {**CLOCK, "deaths": [{"worker": 0, "at_s": 1.0}]}}), "clock.deaths: has"),
         (config({"host": "virtual", "clock": {**CLOCK, "links": {1: {"latency_s": 1.0}}}}), "clock.links: gives"),
+        (config({"host": "virtual", "clock": {**CLOCK, "group": {"machines": 8}}}), "clock.group: makes groups"),
         (
             config({"host": "virtual", "clock": {"gradient_s": {"kind": "recorded", "run": "a"}}}),
             "clock.gradient_s.kind: is recorded",
@@ -257,6 +258,10 @@ def test_a_split_model_is_priced_by_another_option(description: Description) -> 
         (
             {"host": "virtual", "clock": {"gradient_s": 0.1, "deaths": [{"worker": 1, "at_s": 3}]}},
             "clock.deaths: has deaths",
+        ),
+        (
+            {"host": "virtual", "clock": {"gradient_s": 0.1, "group": {"machines": 8}}},
+            "clock.group: makes groups of machines, but each worker of a plan is one machine. Remove it, and write",
         ),
     ],
 )

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Final, Literal, TypeVar, get_args
 
-from scalebook.training.engine.rules.bounds import Above, AtLeast, Below, check
+from scalebook.training.engine.rules.bounds import Above, AtLeast, Below, CountOrNone, PositiveInt, check
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
 
 DistributionName = Literal["uniform", "exponential", "lognormal", "gamma"]
@@ -133,6 +133,62 @@ class Death:
 
 
 @dataclass(frozen=True)
+class MachineGroup:
+    """Machines that split one model and compute its gradient together, as those of DistBelief do (Dean et al. 2012,
+    section 3).
+
+    A gradient is computed in phases. In each phase every machine computes its share, the slowest decides when all are
+    done, and then each sends its messages to others. All machines send at the same time.
+
+    Args:
+        machines: Machines of a group. 1: the model is not split, so there are no phases, and nothing is sent.
+        phases: How often the machines wait for each other in a gradient. A boundary between layers that values cross
+            from machine to machine counts twice, forward and backward: 3 boundaries are 6 phases.
+        messages: Messages that a machine sends in a phase, one after the other. Null: one to each other machine, as
+            fully connected layers need; beyond some number of machines a larger group is then slower.
+        bytes: Bytes of a message.
+        bandwidth: Bytes per second of each machine's link; null: where no bytes are sent.
+        latency_s: Seconds per message, in addition to the time of its bytes.
+    """
+
+    machines: PositiveInt
+    phases: PositiveInt = 2
+    messages: CountOrNone = 1
+    bytes: Annotated[float, AtLeast(0), _FINITE] = 0.0
+    bandwidth: Annotated[float, _POSITIVE, _FINITE] | None = None
+    latency_s: Annotated[float, AtLeast(0), _FINITE] = 0.0
+
+    @property
+    def waits(self) -> int:
+        """Phases of a gradient; a machine that is alone computes all of it in one."""
+        return 1 if self.machines == 1 else self.phases
+
+    @property
+    def sending_s(self) -> float:
+        """Seconds of a gradient in which the machines send."""
+        if self.machines == 1:
+            return 0.0
+        messages = self.machines - 1 if self.messages is None else self.messages
+        return self.phases * messages * (self.latency_s + (self.bytes / self.bandwidth if self.bandwidth else 0.0))
+
+    def check(self, key: str) -> None:
+        """ValueError, naming key and remedy, for what no group has."""
+        for name in ("machines", "phases", "messages"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | None):
+                raise ValueError(f"{key}.{name}: is {value!r}, not a whole number. Write one, as 8.")
+        for name in ("machines", "phases", "bytes", "latency_s"):
+            if getattr(self, name) is None:
+                raise ValueError(f"{key}.{name}: is null. Write a number, or remove it.")
+        check(type(self), vars(self), key)
+        if self.bytes and self.bandwidth is None:
+            raise ValueError(
+                f"{key}.bandwidth: is missing, so that the {self.bytes:g} bytes of a message would take no time. "
+                "Write bytes per second, as 1.25e+9, or remove bytes."
+            )
+
+
+@dataclass(frozen=True)
 class ClockSettings:
     """How long everything takes in a virtual run.
 
@@ -141,8 +197,9 @@ class ClockSettings:
     own, and applies it; then the parameters travel back. Dropped pushes travel and are served too.
 
     Args:
-        gradient_s: Seconds for one gradient: fetching, forward and backward.
-        stragglers: Factor on the times of single workers, by number: `{3: 2.0}`.
+        gradient_s: Seconds for one gradient of one machine: fetching, forward and backward.
+        stragglers: Factor on the times of single workers, by number: `{3: 2.0}`. It multiplies all that a group needs
+            for a gradient.
         server_s: Seconds that each shard takes for a push.
         link: Link of every worker.
         links: Links of single workers, by number, instead of `link`.
@@ -150,6 +207,8 @@ class ClockSettings:
         deaths: Workers that die, and when they return.
         server_process: Whether servers are processes of their own, as with `host: process`. Under `softsync` the worker
             that completes a round then pulls before the servers have applied it.
+        group: Machines that every worker stands for, which split the model: `{machines: 8, phases: 4}`. Null: each
+            worker is one machine.
     """
 
     gradient_s: Seconds
@@ -160,6 +219,7 @@ class ClockSettings:
     server_link: Link = field(default_factory=Link)
     deaths: Sequence[Death] = ()
     server_process: bool = False
+    group: MachineGroup | None = None
 
     def check(self, workers: int, key: str = CLOCK, is_read: bool = True) -> None:
         """ValueError, naming key and remedy, for what is out of bounds or speaks of a worker that is not there.
@@ -179,6 +239,8 @@ class ClockSettings:
         self._check_deaths(workers, f"{key}.deaths")
         if not isinstance(self.server_process, bool):
             raise ValueError(f"{key}.server_process: is {self.server_process!r}. Write true or false.")
+        if self.group is not None:
+            self.group.check(f"{key}.group")
 
     def check_without_servers(self, key: str = CLOCK) -> None:
         """ValueError, naming key and remedy, for what only servers need."""
@@ -218,7 +280,7 @@ def _known(worker: int, workers: int, key: str) -> None:
         raise ValueError(f"{key}: worker {worker} does not exist. Use numbers from 0 to {workers - 1}.")
 
 
-Made = TypeVar("Made", Distribution, Link, Death, ClockSettings)
+Made = TypeVar("Made", Distribution, Link, Death, MachineGroup, ClockSettings)
 _NUMBERS: Final = ("mean", "cv", "worker", "at_s", "back_s")
 
 
@@ -248,7 +310,12 @@ def made_clock(written: object) -> ClockSettings:
         by_worker = _by_worker(raw["links"], f"{CLOCK}.links")
         raw["links"] = {worker: _read_link(link, f"{CLOCK}.links.{worker}") for worker, link in by_worker.items()}
     if "deaths" in raw:
-        raw["deaths"] = [_read_death(death, f"{CLOCK}.deaths") for death in _list(raw["deaths"], f"{CLOCK}.deaths")]
+        raw["deaths"] = [
+            _read_numbers(Death, death, f"{CLOCK}.deaths", "each as {worker: 3, at_s: 10, back_s: 20}")
+            for death in _list(raw["deaths"], f"{CLOCK}.deaths")
+        ]
+    if raw.get("group") is not None:
+        raw["group"] = _read_numbers(MachineGroup, raw["group"], f"{CLOCK}.group", "as {machines: 8, phases: 4}")
     return _make(ClockSettings, raw, CLOCK)
 
 
@@ -270,10 +337,11 @@ def _read_link(written: object, key: str) -> Link:
     return _make(Link, values, key)
 
 
-def _read_death(written: object, key: str) -> Death:
-    raw = _mapping(written, key, "each as {worker: 3, at_s: 10, back_s: 20}")
-    known = {name: value if value is None else _number(value, f"{key}.{name}") for name, value in raw.items()}
-    return _make(Death, known, key)
+def _read_numbers(kind: type[Made], written: object, key: str, example: str) -> Made:
+    """What is all numbers or null."""
+    raw = _mapping(written, key, example)
+    values = {name: value if value is None else _number(value, f"{key}.{name}") for name, value in raw.items()}
+    return _make(kind, values, key)
 
 
 def _make(kind: type[Made], raw: Mapping[str, Any], key: str) -> Made:

@@ -122,9 +122,16 @@ class SimulatedClock:
             return result
 
     def gradient_s(self, worker: int) -> float:
-        """Seconds of its next gradient."""
-        factor = self.settings.stragglers.get(worker, 1.0)
-        return factor * self._draws.value(self.settings.gradient_s, "gradient", worker)
+        """Seconds of its next gradient; of a group's, whose machines draw independently in each phase."""
+        factor, group = self.settings.stragglers.get(worker, 1.0), self.settings.group
+        if group is None:
+            return factor * self._machine_s(worker)
+        slowest_s = sum(max(self._machine_s(worker) for _ in range(group.machines)) for _ in range(group.waits))
+        return factor * (slowest_s / (group.machines * group.waits) + group.sending_s)
+
+    def _machine_s(self, worker: int) -> float:
+        """Seconds in which one machine would compute all of the gradient."""
+        return self._draws.value(self.settings.gradient_s, "gradient", worker)
 
     def travelling(self, workers: int) -> int:
         """1, the one being computed, if pushes take no time."""

@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-from scalebook.training.engine.rules.clock_settings import ClockSettings, Death, Distribution, Link, read_clock
+from scalebook.training.engine.rules.clock_settings import (
+    ClockSettings,
+    Death,
+    Distribution,
+    Link,
+    MachineGroup,
+    read_clock,
+)
 
 
 def test_what_is_written_becomes_settings() -> None:
@@ -19,6 +26,13 @@ def test_what_is_written_becomes_settings() -> None:
     assert read_clock(written, 4) == ClockSettings(
         Distribution("gamma", 0.1, 0.3), {3: 2}, 0.001, Link(0.0001, 1.25e9), {1: Link()}, Link(), [Death(2, 1, 2)]
     )
+
+
+def test_a_group_is_read() -> None:
+    written = {"machines": 8, "phases": 4, "messages": None, "bytes": 1e6, "bandwidth": 1.25e9, "latency_s": 1e-4}
+    assert read_clock({"gradient_s": 1, "group": written}, 4).group == MachineGroup(8, 4, None, 1e6, 1.25e9, 1e-4)
+    assert read_clock({"gradient_s": 1, "group": {"machines": 8}}, 4).group == MachineGroup(8, 2, 1, 0.0, None, 0.0)
+    assert read_clock({"gradient_s": 1, "group": None}, 4) == read_clock({"gradient_s": 1}, 4)
 
 
 def test_what_a_run_has_recorded_may_be_read_later() -> None:
@@ -43,10 +57,21 @@ def test_what_a_run_has_recorded_may_be_read_later() -> None:
             {"gradient_s": {"kind": "pareto", "mean": 1, "cv": 1}},
             "clock.gradient_s.kind: 'pareto' is unknown. Use one",
         ),
-        ({"gradient_s": 1, "speed": 2}, "clock.speed: unknown key. Known: deaths, gradient_s, link,"),
+        ({"gradient_s": 1, "speed": 2}, "clock.speed: unknown key. Known: deaths, gradient_s, group, link,"),
         ({"gradient_s": 1, "link": {"bandwidth": 0}}, "clock.link.bandwidth: 0"),
         ({"gradient_s": 1, "stragglers": [2]}, "clock.stragglers: is [2], not a mapping of worker numbers."),
         ({"gradient_s": 1, "stragglers": {9: 2}}, "clock.stragglers: worker 9 does not exist."),
+        (
+            {"gradient_s": 1, "group": 8},
+            "clock.group: is 8, not a mapping of names. Write it as {machines: 8, phases: 4}.",
+        ),
+        ({"gradient_s": 1, "group": {}}, "clock.group.machines: is missing. Write it, or leave group out."),
+        ({"gradient_s": 1, "group": {"machines": "8"}}, "clock.group.machines: is '8', not a number."),
+        ({"gradient_s": 1, "group": {"machines": 8.5}}, "clock.group.machines: is 8.5, not a whole number."),
+        (
+            {"gradient_s": 1, "group": {"nodes": 8}},
+            "clock.group.nodes: unknown key. Known: bandwidth, bytes, latency_s,",
+        ),
         ({"gradient_s": 1, "deaths": {}}, "clock.deaths: is {}, not a list."),
         ({"gradient_s": 1, "deaths": [{"worker": 1}]}, "clock.deaths.at_s: is missing."),
         ({"gradient_s": {"kind": "recorded"}}, "clock.gradient_s.run: is missing. Write the id of the run"),

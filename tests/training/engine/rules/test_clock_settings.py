@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from scalebook.training.engine.rules.clock_settings import ClockSettings, Death, Distribution, Link
+from scalebook.training.engine.rules.clock_settings import ClockSettings, Death, Distribution, Link, MachineGroup
 
 KEY = r"^trainer\.strategy\.init_args\.clock\."
 
@@ -69,6 +69,19 @@ KEY = r"^trainer\.strategy\.init_args\.clock\."
             r"link\.bandwidth\.kind: runs do not record links.* or record gradient_s and server_s\.",
         ),
         ({"server_process": 1}, r"server_process: is 1\. Write true or false\."),
+        ({"group": MachineGroup(0)}, r"group\.machines: 0 is less than 1\. Use 1 or more\."),
+        ({"group": MachineGroup(2.5)}, r"group\.machines: is 2\.5, not a whole number\. Write one, as 8\."),  # type: ignore[arg-type]
+        ({"group": MachineGroup(8, True)}, r"group\.phases: is True, not a whole number\."),
+        ({"group": MachineGroup(8, 0)}, r"group\.phases: 0 is less than 1\."),
+        ({"group": MachineGroup(8, None)}, r"group\.phases: is null\. Write a number, or remove it\."),  # type: ignore[arg-type]
+        ({"group": MachineGroup(8, messages=0)}, r"group\.messages: 0 is less than 1\. Use 1 or more, or null\."),
+        ({"group": MachineGroup(8, bytes=-1.0)}, r"group\.bytes: -1\.0 is less than 0\."),
+        ({"group": MachineGroup(8, bandwidth=0.0)}, r"group\.bandwidth: 0\.0 is not above 0\."),
+        ({"group": MachineGroup(8, latency_s=math.inf)}, r"group\.latency_s: inf is not below inf\."),
+        (
+            {"group": MachineGroup(8, bytes=1e6)},
+            r"group\.bandwidth: is missing, so that the 1e\+06 bytes .*Write bytes per second, as 1\.25e\+9, or remove",
+        ),
         ({"deaths": [Death(4, 1.0)]}, r"deaths: worker 4 does not exist\."),
         ({"deaths": [Death(1, -1.0)]}, r"deaths\.at_s: -1.0 is less than 0\."),
         (
@@ -93,4 +106,5 @@ def test_a_good_one_is_not() -> None:
         links={0: Link(Distribution("gamma", 0.01, 1.0), 1e6)},
         server_link=Link(bandwidth=Distribution("uniform", 1e9, 0.2)),
         deaths=[Death(1, 3.0, 4.0), Death(1, 5.0), Death(0, 0.0, 0.0)],
+        group=MachineGroup(81, 4, None, 1e6, 1.25e9, 1e-4),
     ).check(workers=4)

@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 
-from scalebook.training.engine.rules.clock_settings import ClockSettings, Distribution, Link
+from scalebook.training.engine.rules.clock_settings import ClockSettings, Distribution, Link, MachineGroup
 from scalebook.training.engine.sim import Line, SimulatedClock
 from scalebook.training.engine.sim.sim_clock import Draws
 from scalebook.training.engine.worker_clock import Steps, Until
@@ -91,3 +91,87 @@ def test_what_takes_no_time_is_no_step() -> None:
 def test_stragglers_take_longer() -> None:
     clock = SimulatedClock(ClockSettings(2.0, stragglers={1: 1.5}), workers=2)
     assert [clock.gradient_s(worker) for worker in (0, 1)] == [2.0, 3.0]
+
+
+# --- groups of machines that split a model ---------------------------------------------------------------------------
+
+
+def gradients(
+    gradient_s: float | Distribution, group: MachineGroup | None, count: int = 1, seed: int = 3
+) -> list[float]:
+    clock = SimulatedClock(ClockSettings(gradient_s, group=group), workers=1, seed=seed)
+    return [clock.gradient_s(0) for _ in range(count)]
+
+
+@pytest.mark.parametrize(("machines", "phases"), [(2, 1), (8, 4), (32, 2)])
+def test_each_phase_of_a_group_takes_the_slowest_of_exponential_draws(machines: int, phases: int) -> None:
+    """Of K draws the largest has the mean H_K = 1 + ... + 1/K and the variance 1 + ... + 1/K^2."""
+    taken = gradients(Distribution("exponential", 3.0), MachineGroup(machines, phases), count=128_000 // machines)
+    one_s, ranks = 3.0 / (machines * phases), range(1, machines + 1)
+    assert statistics.fmean(taken) == pytest.approx(phases * one_s * sum(1 / k for k in ranks), rel=0.015)
+    variance = phases * one_s**2 * sum(1 / k**2 for k in ranks)
+    assert statistics.variance(taken) == pytest.approx(variance, rel=0.1)
+
+
+def test_machines_that_vary_more_wait_longer_and_the_longer_the_more_they_are() -> None:
+    def waits(cv: float, machines: int) -> float:
+        """The share of a group's time in which its machines wait for the slowest."""
+        mean = statistics.fmean(gradients(Distribution("gamma", 1.0, cv), MachineGroup(machines), count=1000))
+        return 1 - 1 / (machines * mean)
+
+    by_cv = [waits(cv, 8) for cv in (0.0, 0.1, 0.3, 1.0)]
+    by_machines = [waits(0.3, machines) for machines in (2, 4, 8, 16)]
+    for growing in (by_cv, by_machines):
+        assert growing == sorted(growing)
+        assert growing[-1] > growing[0] + 0.2
+    assert by_cv[0] == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize(
+    ("group", "seconds_"),
+    [
+        (MachineGroup(8, 4), 2.0 / 8),
+        (MachineGroup(8, 4, bytes=1e6, bandwidth=1e8, latency_s=0.001), 2.0 / 8 + 4 * (0.001 + 0.01)),
+        (MachineGroup(8, 4, latency_s=0.001), 2.0 / 8 + 4 * 0.001),
+        (MachineGroup(8, 4, 3, 1e6, 1e8, 0.001), 2.0 / 8 + 4 * 3 * 0.011),
+        (MachineGroup(8, 4, None, 1e6, 1e8, 0.001), 2.0 / 8 + 4 * 7 * 0.011),
+        (MachineGroup(1, 4, None, 1e6, 1e8, 0.001), 2.0),
+    ],
+)
+def test_equal_machines_take_their_share_and_what_they_send(group: MachineGroup, seconds_: float) -> None:
+    assert gradients(2.0, group) == [pytest.approx(seconds_, rel=1e-12)]
+
+
+def test_a_group_in_which_all_send_to_all_has_a_best_size() -> None:
+    """g / K + phases (K - 1) c is least at K = sqrt(g / (phases c)); with one message a phase, more are faster."""
+    sizes = range(1, 33)
+
+    def speedups(messages: int | None, nbytes: float) -> list[float]:
+        groups = [MachineGroup(machines, 2, messages, nbytes, 1e9) for machines in sizes]
+        return [2.0 / gradients(2.0, group)[0] for group in groups]
+
+    many = speedups(None, 1e9 / 64)  # c = 1/64 s
+    assert max(many) == many[8 - 1] == pytest.approx(2.0 / (2.0 / 8 + 2 * 7 / 64))
+    assert many[:8] == sorted(many[:8])
+    assert many[7:] == sorted(many[7:], reverse=True)
+    assert max(speedups(None, 2e9)) == 1.0  # so many bytes that a machine is faster by itself
+    neighbours, free = speedups(1, 1e9 / 64), speedups(None, 0.0)
+    assert neighbours[1:] == sorted(neighbours[1:])
+    assert neighbours[-1] > max(many)
+    assert free == pytest.approx([*sizes])
+
+
+@pytest.mark.parametrize("group", [None, MachineGroup(1), MachineGroup(1, 6, None, 1e9, 1.0, 1.0)])
+def test_a_worker_that_is_one_machine_draws_as_before_there_were_groups(group: MachineGroup | None) -> None:
+    settings = ClockSettings(Distribution("gamma", 0.1, 0.3), stragglers={1: 2.0}, group=group)
+    clock = SimulatedClock(settings, workers=2, seed=3)
+    assert [[clock.gradient_s(worker) for _ in range(3)] for worker in (0, 1)] == [
+        [0.07813566532549326, 0.05900098213724272, 0.12727193547027957],
+        [0.16134996495065812, 0.19875843643559624, 0.2005002001205826],
+    ]
+
+
+def test_a_straggler_is_a_whole_group() -> None:
+    group = MachineGroup(4, 2, bytes=1.0, bandwidth=8.0)
+    clock = SimulatedClock(ClockSettings(2.0, stragglers={1: 1.5}, group=group), workers=2)
+    assert [clock.gradient_s(worker) for worker in (0, 1)] == [0.75, 1.125]

@@ -108,6 +108,15 @@ def test_the_others_go_on_when_one_is_killed(exchange: Any, restarts: int, tmp_p
     assert strategy.figures.counts().updates > 0
 
 
+@pytest.mark.parametrize("exchange", ["d_psgd", "ad_psgd"])
+def test_virtual_peers_may_be_groups(exchange: Any, tmp_path: Path) -> None:
+    """Four gradients of each, all of a quarter of the time and two phases of messages."""
+    clock: Any = {"gradient_s": 0.5, "group": {"machines": 4, "bytes": 64, "bandwidth": 1024.0, "latency_s": 0.0625}}
+    strategy = Peers(3, exchange=exchange, host="virtual", clock=clock)
+    fit(trainer(tmp_path, strategy, max_epochs=1))
+    assert strategy.figures.now() == 4 * (0.5 / 4 + 2 * (0.0625 + 0.0625))
+
+
 def test_many_virtual_peers(tmp_path: Path) -> None:
     strategy = Peers(16, topology="exponential", host="virtual", clock=CLOCK)
     made = trainer(tmp_path, strategy, 1, max_epochs=8)

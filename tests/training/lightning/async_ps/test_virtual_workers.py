@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, IterableDataset
 
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.engine.rules.clock_settings import ClockSettings, Death, Distribution, Link
+from scalebook.training.engine.rules.clock_settings import ClockSettings, Death, Distribution, Link, MachineGroup
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, RuleName, Sync
 from scalebook.training.lightning import AsyncPS
 from tests.training.lightning.async_ps.small import (
@@ -94,6 +94,13 @@ def test_one_virtual_worker_is_a_plain_trainer_bit_for_bit(tmp_path: Path, make:
     played = trainer(tmp_path, virtual(1, clock))
     assert torch.equal(fit(played, normed(make)), plain)
     assert played.global_step == 2 * BATCHES
+
+
+def test_workers_that_are_groups_of_equal_machines_take_the_seconds_of_the_formula(tmp_path: Path) -> None:
+    looks, group = Looks(tmp_path), MachineGroup(4, 2, bytes=64, bandwidth=1024, latency_s=0.0625)
+    grouped = fit(trainer(tmp_path, virtual(4, ClockSettings(0.5, group=group)), callbacks=[looks]))
+    assert looks.read()["end"] == (0.5 / 4 + 2 * (0.0625 + 0.0625)) * 2 * BATCHES / 4
+    assert torch.equal(grouped, fit(trainer(tmp_path, virtual(4, ClockSettings(0.5)))))  # in the same order
 
 
 @pytest.mark.thorough
