@@ -345,10 +345,10 @@ def _read_numbers(kind: type[Made], written: object, key: str, example: str) -> 
 
 
 def _make(kind: type[Made], raw: Mapping[str, Any], key: str) -> Made:
-    known = {field.name for field in fields(kind)}
+    names = {field.name for field in fields(kind)}
     for name in raw:
-        if name not in known:
-            raise ValueError(f"{key}.{name}: unknown key. Known: {', '.join(sorted(known))}.")
+        if name not in names:
+            raise ValueError(f"{key}.{name}: unknown key. Known: {', '.join(sorted(names))}.")
     try:
         return kind(**raw)
     except TypeError:

@@ -114,7 +114,8 @@ def test_virtual_peers_may_be_groups(exchange: Any, tmp_path: Path) -> None:
     clock: Any = {"gradient_s": 0.5, "group": {"machines": 4, "bytes": 64, "bandwidth": 1024.0, "latency_s": 0.0625}}
     strategy = Peers(3, exchange=exchange, host="virtual", clock=clock)
     fit(trainer(tmp_path, strategy, max_epochs=1))
-    assert strategy.figures.now() == 4 * (0.5 / 4 + 2 * (0.0625 + 0.0625))
+    computed = [times.compute for times in strategy.figures.worker_times()]
+    assert computed == [pytest.approx(4 * (0.5 / 4 + 2 * (0.0625 + 0.0625)))] * 3
 
 
 def test_many_virtual_peers(tmp_path: Path) -> None:
