@@ -27,13 +27,25 @@ def pytest_collection_finish() -> None:
     huge_pages.collapse()
 
 
+WAITING = frozenset(
+    (
+        "test_archive", "test_async_nodes_deaths", "test_breaking", "test_channel", "test_claim_locks",
+        "test_code_of_runs", "test_collectives", "test_elastic", "test_incarnations", "test_judging", "test_kill",
+        "test_metric_set", "test_node_monitors", "test_recording", "test_remote_end", "test_stillness",
+        "test_supervisor_handle",
+    )
+)  # fmt: skip
+"""Files that wait for more than 5 s for what they have started."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first, so that none of them is what all wait for at the end: each is for one process."""
+    """Files that wait first, while journeys need the cores, then long ones, so that none of them is what all wait for
+    at the end: each is for one process."""
     named = [item.nodeid for item in items if " at 0x" in item.nodeid]
     if named:
         raise pytest.UsageError(f"{named[0]}: an address is another in each process of xdist. Give the cases ids.")
     leave_others(items)
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    items.sort(key=lambda item: (item.path.stem not in WAITING, item.get_closest_marker("long") is None))
 
 
 @pytest.fixture(scope="session", autouse=True)
