@@ -20,7 +20,7 @@ from scalebook.training.engine.rules.clock_settings import Link
 from scalebook.training.engine.rules.exchanges import DPsgd, Sgp
 from scalebook.training.engine.rules.peering import Peering
 from scalebook.training.engine.rules.topologies import Complete, OnePeerExponential
-from scalebook.training.planner.all_reduce import AllReduce, Serverless
+from scalebook.training.planner.all_reduce import AllReduce, WithoutServer
 from scalebook.training.planner.links import PAYLOAD, Network
 from scalebook.training.planner.planned_peers import PlannedPeers
 from scalebook.training.planner.profile import Profile
@@ -45,7 +45,7 @@ class Cell:
 
     name: str
     published_s: float
-    strategy: Serverless
+    strategy: WithoutServer
     nodes: int
     nbytes: float
     gradient_s: float

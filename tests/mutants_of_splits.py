@@ -11,7 +11,7 @@ EQUAL = (f"{TESTS}/test_model_parallel.py::test_losses_and_weights_are_one_proce
 MUTANTS_OF_SPLITS = (
     Mutant(
         "strategies",
-        f"{HERE}/clipping.py",
+        f"{HERE}/parts.py",
         "            dist.all_reduce(of_these, group=group)\n",
         "            pass\n",
         "gradients are clipped by the norm of a worker's part",
@@ -19,7 +19,7 @@ MUTANTS_OF_SPLITS = (
     ),
     Mutant(
         "strategies",
-        f"{HERE}/whole_state.py",
+        f"{HERE}/parts.py",
         "place and placement.is_replicate() for place",
         "False for place",
         "a parameter that several workers have is as many times as large in a checkpoint",

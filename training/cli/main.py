@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import select
 import sys
 from typing import Final
 
@@ -62,6 +63,13 @@ def main(argv: list[str] | None = None) -> int:
         return _called(argv)
 
 
+def _is_unread() -> bool:
+    """Whether whoever read the output has closed it, as `| head` does."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
 def _called(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(USAGE)
@@ -87,7 +95,9 @@ def _called(argv: list[str]) -> int:
     except ConfigError as error:
         print(f"scalebook: error: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # whoever reads has seen enough: `| head`
+    except BrokenPipeError:
+        if not _is_unread():
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # where Python writes the rest at its end
         return 1
     except KeyboardInterrupt:

@@ -29,7 +29,7 @@ GRID: Final = 4000
 """Steps of the integral over the times of the last gradient."""
 
 
-class Serverless(ABC):
+class WithoutServer(ABC):
     """A strategy without a server, which takes the place of a server's rule in a question."""
 
     synchronous: ClassVar[bool] = True
@@ -51,13 +51,13 @@ class Serverless(ABC):
     def memory(self, weights: float, state: float, workers: int) -> float:
         """Bytes of a worker's weights, gradients and optimizer state."""
 
-    def changes(self, profile: Profile) -> list[tuple[str, "Serverless"]]:
+    def changes(self, profile: Profile) -> list[tuple[str, "WithoutServer"]]:
         """What a person could write instead for more samples a second, in words."""
         return []
 
 
 @dataclass(frozen=True)
-class AllReduce(Serverless):
+class AllReduce(WithoutServer):
     """An all-reduce of gradients. `bucket_mb`: DDP's `bucket_cap_mb`; `parts`: 2 for half of the bytes; `gathers`: each
     worker sends its frame, as large as the profile's push, to all others, since such frames cannot be summed."""
 
@@ -73,7 +73,7 @@ class AllReduce(Serverless):
 
     @override
     def play(self, profile: Profile, workers: int, network: Network, alone: bool, seed: int = 0) -> Point:
-        """See `Serverless`; nothing is drawn."""
+        """See `WithoutServer`; nothing is drawn."""
         slow = profile.shared_by(workers) if alone else profile
         turns = math.ceil(workers / slow.cores) if alone and slow.cores else 1
         last_s = largest(slow.gradient_s, workers, list(slow.stragglers.values())) + (turns - 1) * slow.gradient_mean_s
@@ -103,8 +103,8 @@ class AllReduce(Serverless):
         return whole / workers + min(weights, 2e6 * self.bucket_mb) if self.sharded and workers > 1 else whole
 
     @override
-    def changes(self, profile: Profile) -> list[tuple[str, Serverless]]:
-        """See `Serverless`."""
+    def changes(self, profile: Profile) -> list[tuple[str, WithoutServer]]:
+        """See `WithoutServer`."""
         if profile.sparse or self.parts != 1 or self.sharded or self.gathers:
             return []
         return [("codec: bf16, 1/2 of the bytes", replace(self, parts=2))]

@@ -11,7 +11,7 @@ from scalebook.training.engine.rules.clock_settings import ClockSettings, Distri
 from scalebook.training.engine.rules.local_steps import Communication, Downpour, LocalSGD, NoLocalSteps
 from scalebook.training.engine.rules.settings import HostName, Settings
 from scalebook.training.engine.rules.update_rules import Async, Rule, Sync
-from scalebook.training.planner.all_reduce import Serverless
+from scalebook.training.planner.all_reduce import WithoutServer
 from scalebook.training.planner.answer import Answer, Cause, Change, Curve, Knee, Point, Range, Reliability, Resource
 from scalebook.training.planner.closed_forms import most_gradients
 from scalebook.training.planner.links import FASTER, NETWORKS, OWN, WORDS, Network
@@ -41,7 +41,7 @@ class Setting:
     steps and overlap; `coded`: whether the profile's bytes are already fewer than the parameters'."""
 
     profile: Profile
-    rule: Rule | Serverless
+    rule: Rule | WithoutServer
     shards: int
     network: str
     seed: int
@@ -51,11 +51,15 @@ class Setting:
     coded: bool = False
 
     @classmethod
-    def of(cls, profile: Profile, question: Question, rule: Rule | Serverless, shards: int, network: str) -> "Setting":
+    def of(
+        cls, profile: Profile, question: Question, rule: Rule | WithoutServer, shards: int, network: str
+    ) -> "Setting":
         """One of a question's combinations, all else as in the config."""
         written = question.written
-        if isinstance(rule, Serverless):
+        if isinstance(rule, WithoutServer):
             shards = 1
+            if question.coded and rule != question.config_rule:  # the codec is of the config's own strategy
+                profile = replace(profile, push_bytes=profile.weights or profile.pull_bytes)
         within = profile.node.link if profile.node else Link()
         if network != OWN and profile.cores is not None:  # measured here: this machine's part is what joins a node
             profile = replace(profile, node=SharedNode(question.node or 1, within), overlap=True)
@@ -94,7 +98,7 @@ class Setting:
 
     def allows(self, workers: int) -> bool:
         """Whether the rule makes sense for so many workers, and with the other settings."""
-        if isinstance(self.rule, Serverless):
+        if isinstance(self.rule, WithoutServer):
             return self.rule.allows(workers)
         try:
             self.settings.check(workers)
@@ -107,14 +111,14 @@ class Setting:
         makes local steps."""
         profile = self.profile
         weights = profile.weights or profile.pull_bytes
-        if isinstance(self.rule, Serverless):
+        if isinstance(self.rule, WithoutServer):
             return self.rule.memory(weights, profile.state, workers)
         return 2 * weights + (profile.state if self.local.steps else 0.0)
 
     def most(self, clock: ClockSettings) -> float:
         """Samples a second that servers and their link allow (`closed_forms.most_gradients`); no limit without a
         server."""
-        if isinstance(self.rule, Serverless):
+        if isinstance(self.rule, WithoutServer):
             return math.inf
         profile = self.profile
         travels = profile.push_bytes, profile.pull_bytes
@@ -122,7 +126,7 @@ class Setting:
 
     def play(self, workers: int, without: tuple[ClockSettings, int | None] | None = None) -> Point:
         """The point in steady state. `without`: another clock and other cores instead of its own."""
-        if isinstance(self.rule, Serverless):
+        if isinstance(self.rule, WithoutServer):
             return self.rule.play(self.profile, workers, self.joined, self.network == OWN, self.seed)
         clock, cores = without or (self.clock(workers), self.cores)
         return play(
@@ -148,7 +152,7 @@ def answer(profile: Profile, question: Question, tell: Tell = lambda done, whole
         for network in question.networks
         for shards in question.shards
         for rule in question.rules
-        if not (isinstance(rule, Serverless) and shards != question.shards[0])
+        if not (isinstance(rule, WithoutServer) and shards != question.shards[0])
     ]
     progress = _Telling(tell, len(settings) * (len(question.workers) + AFTERWARDS))
     curves = [_curve(setting, question, progress) for setting in settings]
@@ -182,7 +186,7 @@ def _curve(setting: Setting, question: Question, tell: _Telling) -> Curve:
     all where there is no config."""
     name = label(setting.rule)
     tell(f"{name}, {workers_words(1)}")
-    plain = setting if isinstance(setting.rule, Serverless) else replace(setting, rule=Async(), overlap=False)
+    plain = setting if isinstance(setting.rule, WithoutServer) else replace(setting, rule=Async(), overlap=False)
     single_per_s = replace(plain, local=NoLocalSteps()).play(1).samples_per_s
     points = []
     for count in question.workers:
@@ -190,7 +194,7 @@ def _curve(setting: Setting, question: Question, tell: _Telling) -> Curve:
             tell(f"{name}, {workers_words(count)}")
             points.append(replace(setting.play(count), memory=setting.memory(count)))
     own = question.config_rule is not None and setting.rule == question.config_rule
-    beside = question.beside if own or not isinstance(setting.rule, Serverless) else ""
+    beside = question.beside if own or not isinstance(setting.rule, WithoutServer) else ""
     curve = Curve(
         name, setting.shards, setting.network, single_per_s, points, setting.reliability, beside=beside, own=own
     )
@@ -241,7 +245,7 @@ def find_causes(
 def _limits(setting: Setting) -> list[Resource]:
     """The resources that the profile limits at all."""
     clock = setting.clock(1)
-    if isinstance(setting.rule, Serverless):
+    if isinstance(setting.rule, WithoutServer):
         node = setting.profile.node
         limited: list[Resource] = ["worker link"] if clock.link != Link() or (node and node.link != Link()) else []
         limited += ["stragglers"] if isinstance(clock.gradient_s, Distribution) or setting.profile.stragglers else []
@@ -261,7 +265,7 @@ def _limits(setting: Setting) -> list[Resource]:
 
 def _without(setting: Setting, workers: int, resources: Sequence[Resource], least: float) -> float:
     """Samples a second with these resources without limit; 0 where the others allow fewer than `least`."""
-    if isinstance(setting.rule, Serverless):
+    if isinstance(setting.rule, WithoutServer):
         return _reduced_without(setting, setting.rule, workers, resources).samples_per_s
     cores = setting.cores
     profile = setting.profile
@@ -286,7 +290,7 @@ def _without(setting: Setting, workers: int, resources: Sequence[Resource], leas
     return setting.play(workers, (clock, cores)).samples_per_s if setting.most(clock) >= least else 0.0
 
 
-def _reduced_without(setting: Setting, rule: Serverless, workers: int, resources: Sequence[Resource]) -> Point:
+def _reduced_without(setting: Setting, rule: WithoutServer, workers: int, resources: Sequence[Resource]) -> Point:
     profile, joined = setting.profile, setting.joined
     if "worker link" in resources:
         joined, profile = Network(), replace(profile, node=None)
@@ -318,7 +322,7 @@ def find_changes(
 
 def _changes(setting: Setting, workers: int) -> list[tuple[str, Setting]]:
     profile, rule = setting.profile, setting.rule
-    if isinstance(rule, Serverless):
+    if isinstance(rule, WithoutServer):
         return _reduced_changes(setting, rule)
     more = [factor * setting.shards for factor in (2, 4) if factor * setting.shards <= MOST_SHARDS]
     counts = [shards for shards in more if not profile.sparse or shards in profile.shard_shares]
@@ -347,7 +351,7 @@ def _changes(setting: Setting, workers: int) -> list[tuple[str, Setting]]:
     return changes
 
 
-def _reduced_changes(setting: Setting, rule: Serverless) -> list[tuple[str, Setting]]:
+def _reduced_changes(setting: Setting, rule: WithoutServer) -> list[tuple[str, Setting]]:
     changes = [(f"{2 * setting.profile.batch_size} samples a gradient",
                 replace(setting, profile=_doubled(setting.profile)))]  # fmt: skip
     changes += [(words, replace(setting, rule=changed)) for words, changed in rule.changes(setting.profile)]

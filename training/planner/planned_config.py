@@ -21,7 +21,7 @@ from scalebook.training.engine.rules.update_rules import Async, Rule
 from scalebook.training.experiments.classes import MODEL_PARALLEL, in_words, mapping, read_class
 from scalebook.training.experiments.description import ClassInfo, Description
 from scalebook.training.experiments.workload import Workload, choice, workload
-from scalebook.training.planner.all_reduce import BUCKET_MB, AllReduce, Serverless
+from scalebook.training.planner.all_reduce import BUCKET_MB, AllReduce, WithoutServer
 from scalebook.training.planner.layers import scaled
 from scalebook.training.planner.links import OWN, Network
 from scalebook.training.planner.planned_peers import PlannedPeers
@@ -50,13 +50,13 @@ class PlannedConfig:
     beside: str = ""
     coded: bool = False
     """Whether a codec makes the measured bytes fewer than the parameters'."""
-    serverless: Serverless | None = None
+    without_server: WithoutServer | None = None
     """The strategy of a `ddp` or a `Peers` config."""
 
     @property
-    def aggregation(self) -> Rule | Serverless:
+    def aggregation(self) -> Rule | WithoutServer:
         """The config's own rule, or its strategy without a server."""
-        return self.serverless or self.settings.rule
+        return self.without_server or self.settings.rule
 
     @property
     def is_simulated(self) -> bool:
@@ -87,7 +87,7 @@ class PlannedConfig:
     def _network(self, clock: ClockSettings) -> Network:
         """What joins workers, of whom peers have a latency each at both ends of a message."""
         link = clock.link
-        if isinstance(self.serverless, PlannedPeers):
+        if isinstance(self.without_server, PlannedPeers):
             link = replace(link, latency_s=times(link.latency_s, 2.0))
         return Network(link, clock.server_link)
 
@@ -141,10 +141,10 @@ def _ddp(load: Workload, args: Mapping[str, Any], info: ClassInfo) -> PlannedCon
         raise ConfigError(f"{ARGUMENTS}.bucket_cap_mb", f"is {cap!r}", "Write a number of megabytes, as 25.")
     codec = _made("codec", args, info) if args.get("codec") is not None else None
     if codec is None or not codec.codes:
-        return PlannedConfig(load, Settings(), {}, serverless=AllReduce(bucket_mb=cap))
+        return PlannedConfig(load, Settings(), {}, without_server=AllReduce(bucket_mb=cap))
     if in_halves(codec):
         return PlannedConfig(
-            load, Settings(), {}, f"gradients {codec.name}", serverless=AllReduce(bucket_mb=cap, parts=2)
+            load, Settings(), {}, f"gradients {codec.name}", without_server=AllReduce(bucket_mb=cap, parts=2)
         )
     measuring = {"push_codec": args["codec"]}
     return PlannedConfig(load, Settings(), measuring, load.rule or "", True, AllReduce(bucket_mb=cap, gathers=True))

@@ -14,7 +14,7 @@ from scalebook.training.engine.rules.exchanges import EXCHANGES, DPsgd, Sgp
 from scalebook.training.engine.rules.peering import Peering
 from scalebook.training.engine.rules.topologies import TOPOLOGIES, Complete, graph_of
 from scalebook.training.engine.rules.update_rules import Async
-from scalebook.training.planner.all_reduce import Serverless, largest
+from scalebook.training.planner.all_reduce import WithoutServer, largest
 from scalebook.training.planner.answer import Point
 from scalebook.training.planner.links import Network
 from scalebook.training.planner.profile import Profile, delayed, mean
@@ -30,7 +30,7 @@ PERIODS: Final = 64
 
 
 @dataclass(frozen=True)
-class PlannedPeers(Serverless):
+class PlannedPeers(WithoutServer):
     """The strategy `Peers`. A codec is in the profile's bytes. `parts`: 2 for half of the bytes.
 
     A message takes the network's latency, and the time of its bytes on the sender's line and on the receiver's, which
@@ -180,10 +180,10 @@ class PlannedPeers(Serverless):
         return (own + self.peering.buffers + estimates) * weights + state
 
     @override
-    def changes(self, profile: Profile) -> list[tuple[str, Serverless]]:
-        """See `Serverless`."""
+    def changes(self, profile: Profile) -> list[tuple[str, WithoutServer]]:
+        """See `WithoutServer`."""
         peering, exchange = self.peering, self.peering.exchange
-        changed: list[tuple[str, Serverless]] = []
+        changed: list[tuple[str, WithoutServer]] = []
         if exchange.waits and not exchange.combines_first:
             first = DPsgd("combine_first") if isinstance(exchange, DPsgd) else Sgp("combine_first")
             words = "exchanges that travel while gradients are computed (order: combine_first)"

@@ -11,7 +11,7 @@ from scalebook.training.engine.rules.topologies import TOPOLOGIES
 from scalebook.training.engine.rules.update_rules import RULES, Async, Rule
 from scalebook.training.experiments.classes import suggestion
 from scalebook.training.experiments.description import Description
-from scalebook.training.planner.all_reduce import AllReduce, Serverless
+from scalebook.training.planner.all_reduce import AllReduce, WithoutServer
 from scalebook.training.planner.links import NETWORKS, OWN
 from scalebook.training.planner.planned_config import configured, refuse_machines
 from scalebook.training.planner.planned_peers import peers_named
@@ -48,7 +48,7 @@ class Question:
     """
 
     workers: Sequence[int] = WORKERS
-    rules: Sequence[Rule | Serverless] = field(default_factory=lambda: (Async(),))
+    rules: Sequence[Rule | WithoutServer] = field(default_factory=lambda: (Async(),))
     shards: Sequence[int] = (1,)
     networks: Sequence[str] = (OWN,)
     seed: int = 0
@@ -59,7 +59,7 @@ class Question:
     config_workers: int = 0
     at: int = 0
     node: int = 0
-    config_rule: Rule | Serverless | None = None
+    config_rule: Rule | WithoutServer | None = None
 
     def of(self, config: Mapping[str, Any], description: Description) -> "Question":
         """The question with the settings of a config. ConfigError for what of its strategy cannot be planned."""
@@ -84,7 +84,7 @@ class Question:
         question = replace(question, workers=sorted({*self.workers, *ends}), config_workers=load.workers)
         return question if load.least is None else replace(question, elastic=ends)
 
-    def _compared(self, own: Rule | Serverless | None, written: Settings) -> Sequence[Rule | Serverless]:
+    def _compared(self, own: Rule | WithoutServer | None, written: Settings) -> Sequence[Rule | WithoutServer]:
         """The config's own, and of the others those that go with what else it says."""
         others = []
         for rule in rules(COMPARED):
@@ -149,7 +149,7 @@ def numbers(text: str, option: str) -> tuple[int, ...]:
         raise ConfigError(option, f"is {text!r}", f"Write numbers separated by commas, as {option} 1,2,4.") from None
 
 
-def rules(text: str) -> tuple[Rule | Serverless, ...]:
+def rules(text: str) -> tuple[Rule | WithoutServer, ...]:
     """The rules in `ddp,async,bounded:2,sgp:torus`: ddp, fsdp, a rule's name and the value of its first argument, or
     an exchange of peers and its topology, without which it is a ring.
 
@@ -158,7 +158,7 @@ def rules(text: str) -> tuple[Rule | Serverless, ...]:
     return tuple(_rule(part.strip()) for part in text.split(","))
 
 
-def _rule(text: str) -> Rule | Serverless:
+def _rule(text: str) -> Rule | WithoutServer:
     if text in COLLECTIVES:
         return COLLECTIVES[text]
     name, _, value = text.partition(":")
@@ -189,10 +189,10 @@ def _rule(text: str) -> Rule | Serverless:
 COLLECTIVES: Final[Mapping[str, AllReduce]] = {"ddp": AllReduce(), "fsdp": AllReduce(sharded=True)}
 
 
-def label(rule: Rule | Serverless) -> str:
+def label(rule: Rule | WithoutServer) -> str:
     """As `rules` reads it: `bounded:4`; with its first argument if that is no default, or the name alone says
     nothing."""
-    if isinstance(rule, Serverless):
+    if isinstance(rule, WithoutServer):
         return rule.name
     settings = rule.settings()
     first = next(iter(settings), None)

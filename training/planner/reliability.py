@@ -16,7 +16,7 @@ from typing import Final, Literal
 from scalebook.training.base.files import records
 from scalebook.training.engine.rules.update_rules import Rule
 from scalebook.training.notebook.claims.intervals import quantile
-from scalebook.training.planner.all_reduce import AllReduce, Serverless
+from scalebook.training.planner.all_reduce import AllReduce, WithoutServer
 from scalebook.training.planner.answer import Range, Reliability
 from scalebook.training.planner.profile import Profile
 
@@ -101,7 +101,7 @@ def likely_range(ratios: Sequence[float]) -> Range:
     return Range(math.exp(center - off), math.exp(center + off))
 
 
-def reliability_of(profile: Profile, rule: Rule | Serverless, own_network: bool) -> Reliability:
+def reliability_of(profile: Profile, rule: Rule | WithoutServer, own_network: bool) -> Reliability:
     """The reliability of a plan of this rule. `own_network`: over the profile's own links."""
     place: Place = "network"
     if own_network and profile.cores is not None:
@@ -109,11 +109,11 @@ def reliability_of(profile: Profile, rule: Rule | Serverless, own_network: bool)
     return read_comparisons().of(strategy_of(rule), place)
 
 
-def strategy_of(rule: Rule | Serverless) -> Strategy:
+def strategy_of(rule: Rule | WithoutServer) -> Strategy:
     """All rules that wait for a whole round are `sync`, all others `async`."""
     if isinstance(rule, AllReduce):
         return "fsdp" if rule.sharded else "ddp"
-    if isinstance(rule, Serverless):
+    if isinstance(rule, WithoutServer):
         return "peers"
     return "sync" if rule.synchronous else "async"
 

@@ -9,7 +9,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.engine.rules.bounds import BySettings
 from scalebook.training.engine.rules.clock_settings import Bandwidth, ClockSettings, Distribution, Link, Seconds
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
-from scalebook.training.engine.rules.peering import Peering
+from scalebook.training.engine.rules.update_rules import Rule
 from scalebook.training.experiments.classes import mapping, read_class
 from scalebook.training.experiments.completion import seeds_from
 from scalebook.training.experiments.description import Description
@@ -18,7 +18,7 @@ from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.supervisor_owners import hold_supervisor
 from scalebook.training.notebook.result_row import first_at
-from scalebook.training.planner.all_reduce import Serverless
+from scalebook.training.planner.all_reduce import WithoutServer
 from scalebook.training.planner.answering import Setting
 from scalebook.training.planner.links import OWN
 from scalebook.training.planner.measuring import TEST, NotMeasured
@@ -112,41 +112,28 @@ def simulated_config(config: Mapping[str, Any], workers: int, setting: Setting) 
     if setting.overlap:
         why = "is overlap, but a target is reached by virtual workers, which cannot overlap"
         raise ConfigError(f"{ARGUMENTS}.host", why, "Write process, or plan without a target.")
-    if isinstance(setting.rule, PlannedPeers):
-        return _simulated_peers(config, workers, setting, setting.rule.peering)
-    if isinstance(setting.rule, Serverless):
+    if isinstance(setting.rule, WithoutServer) and not isinstance(setting.rule, PlannedPeers):
         why = f"is {setting.rule.name}, but a target is reached by virtual workers of a parameter server"
         raise ConfigError("--strategies", why, "Write sync: the same updates, by a parameter server.")
     trainer = {**(config.get("trainer") or {}), "devices": 1, "num_nodes": 1}
     written = read_class(trainer.get("strategy"))
-    own = mapping(written.args) if (written.name or "").rpartition(".")[2] == "AsyncPS" else {}
-    arguments = {
-        **own,
-        "workers": workers,
-        "host": VIRTUAL,
-        "rule": _class_of(setting.rule),
-        "shards": setting.shards,
-        "clock": _clock(setting.clock(workers)),
-    }
-    return {**config, "trainer": {**trainer, "strategy": {"class_path": STRATEGY, "init_args": arguments}}}
+    class_path, arguments = _strategy(setting, workers)
+    own = mapping(written.args) if (written.name or "").rpartition(".")[2] == class_path.rpartition(".")[2] else {}
+    arguments = {**own, **arguments, "workers": workers, "host": VIRTUAL}
+    return {**config, "trainer": {**trainer, "strategy": {"class_path": class_path, "init_args": arguments}}}
 
 
-def _simulated_peers(config: Mapping[str, Any], workers: int, setting: Setting, peering: Peering) -> dict[str, Any]:
-    trainer = {**(config.get("trainer") or {}), "devices": 1, "num_nodes": 1}
-    written = read_class(trainer.get("strategy"))
-    own = mapping(written.args) if (written.name or "").rpartition(".")[2] == "Peers" else {}
-    assert isinstance(setting.rule, PlannedPeers)
-    arguments = {
-        **own,
-        "workers": workers,
-        "host": VIRTUAL,
-        "exchange": _class_of(peering.exchange),
-        "topology": _class_of(peering.topology),
-        "every": peering.every,
-        "global_every": peering.global_every,
-        "clock": _clock(setting.rule.clock(setting.profile, workers, setting.joined, setting.network == OWN)),
-    }
-    return {**config, "trainer": {**trainer, "strategy": {"class_path": PEERS, "init_args": arguments}}}
+def _strategy(setting: Setting, workers: int) -> tuple[str, dict[str, Any]]:
+    """The class that trains what is planned, and what the plan says of its arguments."""
+    if isinstance(setting.rule, PlannedPeers):
+        peering = setting.rule.peering
+        clock = setting.rule.clock(setting.profile, workers, setting.joined, setting.network == OWN)
+        exchange, topology = _class_of(peering.exchange), _class_of(peering.topology)
+        often = {"every": peering.every, "global_every": peering.global_every}
+        return PEERS, {"exchange": exchange, "topology": topology, **often, "clock": _clock(clock)}
+    assert isinstance(setting.rule, Rule), "what has no virtual workers is refused"
+    rule, clock = _class_of(setting.rule), setting.clock(workers)
+    return STRATEGY, {"rule": rule, "shards": setting.shards, "clock": _clock(clock)}
 
 
 def _class_of(written: BySettings) -> dict[str, Any]:

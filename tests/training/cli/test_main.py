@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -9,13 +10,23 @@ import pytest
 from scalebook.training.cli import main
 
 
-def test_who_reads_no_further_ends_a_command_without_a_traceback(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def writes_on(argv: list[str]) -> int:
-        raise BrokenPipeError
+def calls(argv: list[str]) -> int:
+    raise BrokenPipeError("of a connection, or of the output")
 
-    monkeypatch.setattr(importlib, "import_module", lambda name: SimpleNamespace(main=writes_on))
-    monkeypatch.setattr(os, "dup2", lambda new, old: None)
-    assert main.main(["jobs", "list"]) == 1
-    assert capfd.readouterr().err == ""
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_who_reads_no_further_ends_a_command_and_other_broken_pipes_are_errors(
+    is_read: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib, "import_module", lambda name: SimpleNamespace(main=calls))
+    read, write = os.pipe()
+    with open(write, "w") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        if is_read:
+            with pytest.raises(BrokenPipeError):
+                main.main(["jobs", "list"])
+            os.close(read)
+            return
+        os.close(read)
+        assert main.main(["jobs", "list"]) == 1
+        print("what is still written goes nowhere", file=output, flush=True)

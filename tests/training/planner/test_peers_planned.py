@@ -156,3 +156,15 @@ def test_the_knee_of_the_server_comes_before_that_of_peers() -> None:
     assert knee.beyond == 8  # a push and the link are full with 0.1 s / 0.04 s and some
     assert curves[1].knee is None or curves[1].knee.beyond == 2  # the first peer's messages are new, no further one's
     assert peers / server == pytest.approx(128 / (GRADIENT_S + MESSAGE_S + LATENCY_S) * MESSAGE_S, rel=0.06)
+
+
+def test_a_codec_of_the_config_s_own_strategy_is_not_that_of_peers_beside_it() -> None:
+    """Those that are asked for beside it send whole parameters."""
+    (strategy,) = rules("sgp:one_peer_exponential")
+    coded = system(weights=MESSAGE_S * BANDWIDTH)
+    coded = replace(coded, push_bytes=coded.push_bytes / 4)
+    times = []
+    for own in (None, strategy):
+        question = Question((8,), (strategy,), coded=True, config_rule=own)
+        times.append(1 / answer(coded, question).curves[0].points[0].updates_per_s)
+    assert times == pytest.approx([GRADIENT_S + MESSAGE_S + LATENCY_S, GRADIENT_S + MESSAGE_S / 4 + LATENCY_S])

@@ -15,9 +15,14 @@ from typing_extensions import override
 
 from scalebook.training.engine.rules.bounds import PositiveFloat
 from scalebook.training.experiments.split_degrees import refuse_degrees
-from scalebook.training.lightning.model_parallel.clipping import clip_by_norm, clip_by_value
+from scalebook.training.lightning.model_parallel.parts import (
+    clip_by_norm,
+    clip_by_value,
+    load_optimizer,
+    weights_in_parts,
+    whole,
+)
 from scalebook.training.lightning.model_parallel.splitting import DATA, TENSOR, refuse_optimizers, split
-from scalebook.training.lightning.model_parallel.whole_state import load_optimizer, weights_in_parts, whole
 from scalebook.training.lightning.package import (
     ModelParallelStrategy,
     Trainer,
