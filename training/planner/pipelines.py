@@ -1,21 +1,14 @@
 """Pipelines: an update of several stages, each on a worker of its own, played microbatch by microbatch.
 
-`gpipe`: all microbatches forward, then all backward, the last first (Huang et al. 2019). `1f1b`: a stage begins with
-the backward pass of a microbatch as soon as it can, so that few of them are under way (Narayanan et al. 2019, 2021).
-Both are idle for (K - 1) / (m + K - 1) of the time with K equal stages and m microbatches.
+Both schedules are idle for (K - 1) / (m + K - 1) of the time with K equal stages and m microbatches.
 """
 
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
 
+from scalebook.training.experiments.pipeline_order import Operation, Schedule, cut, order
 from scalebook.training.planner.layers import Layer, blocks
-
-Schedule = Literal["gpipe", "1f1b"]
-Operation = Literal["forward", "recompute", "backward"]
-HALVINGS: Final = 60
-"""Halvings of the interval in which the largest stage's seconds lie: as exact as the numbers are."""
 
 
 @dataclass(frozen=True)
@@ -47,29 +40,6 @@ class PlayedPipeline:
 def bubble(stages: int, microbatches: int) -> float:
     """The idle share of equal stages, whose outputs take no time to send."""
     return (stages - 1) / (microbatches + stages - 1)
-
-
-def under_way(schedule: Schedule, stage: int, stages: int, microbatches: int) -> int:
-    """Most microbatches whose activations a stage (from 0) keeps at the same time."""
-    return microbatches if schedule == "gpipe" else min(microbatches, stages - stage)
-
-
-def order(
-    schedule: Schedule, stage: int, stages: int, microbatches: int, recomputed: int = 0
-) -> list[tuple[Operation, int]]:
-    """What a stage (from 0) does, in turn. `recomputed`: the first so many microbatches are computed again before their
-    backward pass."""
-    ahead = under_way(schedule, stage, stages, microbatches)
-    forward = list(range(microbatches))
-    backward = forward[::-1] if schedule == "gpipe" else forward
-    done: list[tuple[Operation, int]] = [("forward", number) for number in forward[:ahead]]
-    for place, number in enumerate(backward):
-        if number < recomputed:
-            done.append(("recompute", number))
-        done.append(("backward", number))
-        if ahead + place < microbatches:
-            done.append(("forward", ahead + place))
-    return done
 
 
 def play_pipeline(
@@ -125,36 +95,6 @@ def into_stages(layers: Sequence[Layer], seconds: Sequence[float], count: int) -
         return []
     starts = [sum(map(len, whole[:place])) for place in range(len(whole) + 1)]
     costs = [sum(seconds[starts[place] : starts[place + 1]]) for place in range(len(whole))]
-    low, high = max(*costs, sum(costs) / count), sum(costs)
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if _fewest(costs, middle) <= count else (middle, high)
-    begins = _even(costs, high * (1 + 1e-12), count)
+    begins = cut(costs, count)
     ends = [*begins[1:], len(costs)]
     return [layers[starts[begin] : starts[end]] for begin, end in zip(begins, ends, strict=True)]
-
-
-def _fewest(costs: Sequence[float], most: float) -> int:
-    """Stages that are needed if none costs more than `most`."""
-    count, filled = 0, most
-    for cost in costs:
-        if filled + cost > most:
-            count, filled = count + 1, 0.0
-        filled += cost
-    return count
-
-
-def _even(costs: Sequence[float], most: float, count: int) -> list[int]:
-    """The first block of each of `count` stages of at most `most`: each takes blocks up to its share of what is left,
-    or as many as those behind it need it to take."""
-    begins, filled = [0], costs[0]
-    for place in range(1, len(costs)):
-        behind = count - len(begins)
-        share = (filled + sum(costs[place:])) / (behind + 1)
-        needs = len(costs) - place <= behind  # one for each stage
-        fits = behind > 0 and _fewest(costs[place:], most) <= behind
-        if needs or (fits and filled + costs[place] / 2 > share) or filled + costs[place] > most:
-            begins.append(place)
-            filled = 0.0
-        filled += costs[place]
-    return begins

@@ -13,10 +13,11 @@ from operator import add
 from typing import Final
 
 from scalebook.training.engine.rules.clock_settings import Distribution, Link
+from scalebook.training.experiments.pipeline_order import Schedule, under_way
 from scalebook.training.planner.all_reduce import BUCKET_MB, FIRST_MB, all_reduce_s, largest
 from scalebook.training.planner.layers import Layer, blocks
 from scalebook.training.planner.links import Network
-from scalebook.training.planner.pipelines import Schedule, StageTimes, into_stages, play_pipeline, under_way
+from scalebook.training.planner.pipelines import StageTimes, into_stages, play_pipeline
 from scalebook.training.planner.profile import Profile, mean
 
 PART: Final = 1e6 * BUCKET_MB

@@ -6,16 +6,9 @@ from itertools import combinations
 
 import pytest
 
+from scalebook.training.experiments.pipeline_order import Schedule, order, under_way
 from scalebook.training.planner.layers import Layer, blocks
-from scalebook.training.planner.pipelines import (
-    Schedule,
-    StageTimes,
-    bubble,
-    into_stages,
-    order,
-    play_pipeline,
-    under_way,
-)
+from scalebook.training.planner.pipelines import StageTimes, bubble, into_stages, play_pipeline
 
 SCHEDULES: tuple[Schedule, ...] = ("gpipe", "1f1b")
 

@@ -11,9 +11,9 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.cli.main import main as scalebook
 from scalebook.training.engine.rules.clock_settings import Link
+from scalebook.training.experiments.pipeline_order import Schedule
 from scalebook.training.planner.layers import Layer
 from scalebook.training.planner.links import NETWORKS, OWN, Network
-from scalebook.training.planner.pipelines import Schedule
 from scalebook.training.planner.profile import Profile, SharedNode, as_mapping
 from scalebook.training.planner.split_grid import COMPARED, LARGE, check_split, price_splits, split_lines
 from scalebook.training.planner.splits import Split, price

@@ -1,6 +1,8 @@
 """Saves images that a generative model has drawn."""
 
 import math
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,16 +35,21 @@ class Pictures(Callback):
         sample: Any = getattr(pl_module, "sample_images", None)
         together = isinstance(trainer.strategy, ModelParallel)  # each worker has a part of the model
         if (trainer.is_global_zero or together) and callable(sample):
-            training = pl_module.training
-            pl_module.eval()
-            with torch.no_grad():
-                images = sample(DRAWN)
-            pl_module.train(training)
-            if not trainer.is_global_zero:
-                return
-            path = self.folder / names.SAMPLES_PICTURE
-            grid(images).save(path)
-            upload(trainer, path)
+            with trainer.strategy.whole_model() if together else nullcontext(True) as asks:
+                images = _drawn(pl_module, sample) if asks else None
+            if images is not None and trainer.is_global_zero:
+                path = self.folder / names.SAMPLES_PICTURE
+                grid(images).save(path)
+                upload(trainer, path)
+
+
+def _drawn(module: LightningModule, sample: Callable[[int], Tensor]) -> Tensor:
+    training = module.training
+    module.eval()
+    with torch.no_grad():
+        images = sample(DRAWN)
+    module.train(training)
+    return images
 
 
 def grid(images: Tensor) -> Image.Image:
