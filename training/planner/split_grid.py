@@ -7,12 +7,12 @@ from typing import Final
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.planner.answer import SplitAnswer, SplitPoint, StruckSplit
-from scalebook.training.planner.layers import Layer
-from scalebook.training.planner.links import OWN, WORDS, Network
-from scalebook.training.planner.pipelines import bubble
-from scalebook.training.planner.profile import Profile
-from scalebook.training.planner.quantities import format_quantity, workers_words
-from scalebook.training.planner.splits import (
+from scalebook.training.pricing.layers import Layer
+from scalebook.training.pricing.links import OWN, WORDS, Network
+from scalebook.training.pricing.pipelines import bubble
+from scalebook.training.pricing.profile import Profile
+from scalebook.training.pricing.quantities import format_quantity, workers_words
+from scalebook.training.pricing.splits import (
     Price,
     Split,
     TooFewLayersError,

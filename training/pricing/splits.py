@@ -13,11 +13,11 @@ from operator import add
 from typing import Final
 
 from scalebook.training.engine.rules.clock_settings import Distribution, Link
-from scalebook.training.planner.all_reduce import BUCKET_MB, FIRST_MB, all_reduce_s, largest
-from scalebook.training.planner.layers import Layer, blocks
-from scalebook.training.planner.links import Network
-from scalebook.training.planner.pipelines import Schedule, StageTimes, into_stages, play_pipeline, under_way
-from scalebook.training.planner.profile import Profile, mean
+from scalebook.training.pricing.layers import Layer, blocks
+from scalebook.training.pricing.links import Network
+from scalebook.training.pricing.pipelines import Schedule, StageTimes, into_stages, play_pipeline, under_way
+from scalebook.training.pricing.profile import Profile, mean
+from scalebook.training.pricing.reductions import BUCKET_MB, FIRST_MB, all_reduce_s, largest
 
 PART: Final = 1e6 * BUCKET_MB
 """Bytes from which consecutive layers are gathered, or reduced, together."""

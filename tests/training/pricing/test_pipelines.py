@@ -6,8 +6,8 @@ from itertools import combinations
 
 import pytest
 
-from scalebook.training.planner.layers import Layer, blocks
-from scalebook.training.planner.pipelines import (
+from scalebook.training.pricing.layers import Layer, blocks
+from scalebook.training.pricing.pipelines import (
     Schedule,
     StageTimes,
     bubble,

@@ -6,7 +6,7 @@ from math import isclose
 from typing import Any, Final, Literal, get_args
 
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.planner.quantities import quantity
+from scalebook.training.pricing.quantities import quantity
 
 Kind = Literal["pair", "column", "whole"]
 BACKWARD: Final = 2.0

@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from scalebook.training.planner.layers import Kind, Layer, scaled
+from scalebook.training.pricing.layers import Kind, Layer, scaled
 
 STEPS: Final = range(4, 9)
 """The steps of worker 0, alone, in which layers are measured; the median counts."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from scalebook.training.planner.layers import Layer, blocks
+from scalebook.training.pricing.layers import Layer, blocks
 
 Schedule = Literal["gpipe", "1f1b"]
 Operation = Literal["forward", "recompute", "backward"]
