@@ -122,7 +122,7 @@ def _too_large(prices: Sequence[Price], priced: Callable[[Split], Price]) -> Str
 
 def _point(best: Price, one: Price, batch: int) -> SplitPoint:
     split = best.split
-    sent = max(each.tensor + each.shard + each.stages + each.data for each in best.traffic)
+    sent = max(each.whole for each in best.traffic)
     return SplitPoint(
         split.words,
         split.tensor,

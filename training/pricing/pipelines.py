@@ -39,6 +39,11 @@ class PlayedPipeline:
     last_s: tuple[tuple[float, float], ...]
 
     @property
+    def ends_s(self) -> tuple[float, ...]:
+        """When each stage has done its last."""
+        return tuple(end_s for _, end_s in self.last_s)
+
+    @property
     def idle(self) -> tuple[float, ...]:
         """Share of the time in which each stage waits."""
         return tuple(1 - busy_s / self.seconds if self.seconds else 0.0 for busy_s in self.busy_s)

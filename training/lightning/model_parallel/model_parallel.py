@@ -13,8 +13,13 @@ from torch.utils._pytree import tree_leaves
 from torchmetrics import Metric
 from typing_extensions import override
 
-from scalebook.training.engine.rules.bounds import PositiveFloat
+from scalebook.training.engine.rules.bounds import PositiveFloat, check
+from scalebook.training.engine.rules.clock_settings import ClockSettings
+from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.experiments.split_degrees import refuse_degrees
+from scalebook.training.experiments.workload import VIRTUAL
+from scalebook.training.lightning.arguments import read_clock_settings
+from scalebook.training.lightning.async_ps.peers import PeerHost
 from scalebook.training.lightning.model_parallel.parts import (
     clip_by_norm,
     clip_by_value,
@@ -22,6 +27,7 @@ from scalebook.training.lightning.model_parallel.parts import (
     weights_in_parts,
     whole,
 )
+from scalebook.training.lightning.model_parallel.sim_parts import SimulatedParts
 from scalebook.training.lightning.model_parallel.splitting import DATA, TENSOR, refuse_optimizers, split
 from scalebook.training.lightning.package import (
     ModelParallelStrategy,
@@ -33,6 +39,7 @@ from scalebook.training.lightning.package import (
     _materialize_distributed_module,
 )
 from scalebook.training.lightning.process_group.forked_group import DEADLINE_S, ForkedGroup
+from scalebook.training.pricing.splits import Split
 
 UNLIKE: Final = (
     "data: the workers of one tensor group read different batches, or have drawn different random numbers, at batch {} "
@@ -53,12 +60,38 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
             (tensor parallelism, Shoeybi et al. 2019). 1: layers are not divided.
         shard: Workers that compute a batch each, and hold a part of the parameters each, which they gather layer by
             layer (FSDP2; Rajbhandari et al. 2020). null: all that `tensor` leaves of trainer.devices.
+        host: `inline`: a process for each worker. `virtual`: one process trains the whole model, whose numbers are the
+            same, and `seconds` are those of a clock on which all workers compute their parts.
+        clock: How long everything takes virtual workers.
         deadline_s: How long the nodes of a run wait for each other before it starts, s.
     """
 
+    def __new__(
+        cls,
+        tensor: int = 1,
+        shard: int | None = None,
+        host: PeerHost = "inline",
+        clock: ClockSettings | None = None,
+        deadline_s: float = DEADLINE_S,
+    ) -> Any:
+        """This strategy; of virtual workers `SimulatedParts`."""
+        if host != VIRTUAL:
+            return super().__new__(cls)
+        check(cls, {"tensor": tensor, "shard": shard}, ARGUMENTS)
+        return SimulatedParts(Split(tensor=tensor), shard, read_clock_settings(clock))
+
     def __init__(
-        self, tensor: PositiveInt = 1, shard: PositiveInt | None = None, deadline_s: PositiveFloat = DEADLINE_S
+        self,
+        tensor: PositiveInt = 1,
+        shard: PositiveInt | None = None,
+        host: PeerHost = "inline",
+        clock: ClockSettings | None = None,
+        deadline_s: PositiveFloat = DEADLINE_S,
     ) -> None:
+        if host != "inline":
+            raise ValueError(f"{ARGUMENTS}.host: {host!r} is unknown. Use inline or virtual.")
+        if clock is not None:
+            raise ValueError(f"{ARGUMENTS}.clock: times virtual workers. Write host: virtual, or remove clock.")
         super().__init__(deadline_s=deadline_s, save_distributed_checkpoint=False)
         self.tensor, self.shard = int(tensor), shard
         self._state: TrainerState | None = None  # of the Trainer, in a worker that fits

@@ -39,7 +39,7 @@ def split(module: Module, mesh: DeviceMesh) -> None:
     All workers begin with the parameters and buffers of worker 0. ValueError, with key and remedy, for what cannot be
     split so.
     """
-    _refuse_sparse(module)
+    refuse_sparse(module)
     if not any(isinstance(parameter, DTensor) for parameter in module.parameters()):
         begin_alike(module, mesh.device_type)
         if mesh[TENSOR].size() > 1:
@@ -50,7 +50,8 @@ def split(module: Module, mesh: DeviceMesh) -> None:
         _refuse_left_out(module)
 
 
-def _refuse_sparse(module: Module) -> None:
+def refuse_sparse(module: Module) -> None:
+    """ValueError, with remedy, for layers with sparse gradients."""
     for name, part in module.named_modules():
         if isinstance(part, Embedding | EmbeddingBag) and part.sparse:
             raise ValueError(
