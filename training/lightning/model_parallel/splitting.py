@@ -51,7 +51,7 @@ def split(module: Module, mesh: DeviceMesh) -> None:
 
 
 def refuse_sparse(module: Module) -> None:
-    """ValueError for a layer with sparse gradients."""
+    """ValueError, with remedy, for layers with sparse gradients."""
     for name, part in module.named_modules():
         if isinstance(part, Embedding | EmbeddingBag) and part.sparse:
             raise ValueError(
