@@ -17,7 +17,7 @@ from scalebook.training.base.trust import JOB, sign
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import supervisor_handle
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest
-from scalebook.training.jobs.local.fork_server_client import RUNNER
+from scalebook.training.jobs.local.local_launcher import RUNNER
 from scalebook.training.jobs.process import ProcessId, alive, send, session
 from scalebook.training.supervisor.search_drivers import DRIVER
 from tests.prepared import Prepared

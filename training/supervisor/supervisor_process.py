@@ -21,7 +21,7 @@ from scalebook.training.base.trust import JOB, may_run
 from scalebook.training.base.workspace import OWNER_ONLY, Workspace
 from scalebook.training.jobs.executors import configured_executor
 from scalebook.training.jobs.job_folder import JobFolder
-from scalebook.training.jobs.local.fork_server_client import PRELOAD, RUNNER
+from scalebook.training.jobs.local.local_launcher import PRELOAD, RUNNER
 from scalebook.training.jobs.process import adopt_orphans
 from scalebook.training.jobs.supervisor_handle import SupervisorLock
 from scalebook.training.supervisor.job_watch import JobLimits

@@ -8,8 +8,7 @@ from scalebook.training.jobs.devices import this_machine
 from scalebook.training.jobs.launcher import ProcessEnded
 from scalebook.training.jobs.leases import Lease
 from scalebook.training.jobs.local.fork_server import Order, Report
-from scalebook.training.jobs.local.fork_server_client import ForkServerProcess
-from scalebook.training.jobs.local.local_launcher import LocalLauncher
+from scalebook.training.jobs.local.local_launcher import ForkServerProcess, LocalLauncher
 from scalebook.training.jobs.process import Children, alive
 from tests.training.benches import STAND_IN, Bench, until_state, wait_for
 
