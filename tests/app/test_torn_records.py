@@ -50,8 +50,7 @@ from scalebook.training.search.study.study import Study
 from scalebook.training.supervisor.job_watch import JobLimits
 from scalebook.training.supervisor.lost_jobs import LostJobRecorder
 from scalebook.training.supervisor.search_drivers import SearchDrivers
-from scalebook.training.supervisor.starter import Starter
-from scalebook.training.supervisor.supervisor_loop import SupervisorLoop
+from scalebook.training.supervisor.supervisor_loop import Starter, SupervisorLoop
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_reader import RunRecord
 from tests.app.described import description
