@@ -37,7 +37,7 @@ from scalebook.training.jobs.job_nodes import parts_of
 from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.usage import SystemMetrics
 from scalebook.training.tracking import names
-from scalebook.training.tracking.metric_writer import client_after_fork, make_store
+from scalebook.training.tracking.run_start import client_after_fork, make_store
 from scalebook.training.tracking.schema import require_known
 from scalebook.training.tracking.spool import SPOOL
 

@@ -41,7 +41,6 @@ from scalebook.training.jobs.launcher import CLAIMED_ELSEWHERE, GPUS_TAKEN, Laun
 from scalebook.training.jobs.leases import DurationEstimates, Lease, left
 from scalebook.training.jobs.local.local_executor import LocalExecutor
 from scalebook.training.jobs.local.local_launcher import PRELOAD, RUNNER, LocalLauncher
-from scalebook.training.jobs.pending_submission import abandoned
 from scalebook.training.jobs.process import Children, ProcessId, adopt_orphans
 from scalebook.training.jobs.schedule import Start, in_order, plan
 from scalebook.training.jobs.supervisor_handle import Status, SupervisorLock, read_status
@@ -49,6 +48,7 @@ from scalebook.training.supervisor.job_watch import JobLimits, JobWatch
 from scalebook.training.supervisor.lost_jobs import LostJobRecorder, close, explain, memory_kills
 from scalebook.training.supervisor.notifier import Notifier
 from scalebook.training.supervisor.search_drivers import DRIVER, SearchDrivers, any_open
+from scalebook.training.tracking.run_start import abandoned
 
 CODE_PATIENCE_S = 1.0
 """Grace period for an exit code to arrive from the fork server, s."""
@@ -59,7 +59,6 @@ MakesLauncher = Callable[[Workspace, Children, str | None, Sequence[str] | None]
 LAUNCHERS: Final[dict[str, MakesLauncher]] = {LocalExecutor.name: LocalLauncher, RayExecutor.name: RayLauncher}
 """Makers of launchers, by the executor's name. `runner`: the `module:function` that runs a job's folder and returns an
 exit code; `preload`: the modules to import beforehand; None for the defaults."""
-
 
 ATTEMPTS: Final = 3
 """How often a start may fail (the launcher dies, or no process appears) before the job fails."""
