@@ -31,8 +31,8 @@ from scalebook.training.experiments import catalogue
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.search.definition import body_of
 from scalebook.training.jobs import job_requests, waiting_jobs
+from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart, Progress, Result
-from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.jobs.supervisor_handle import Status, SupervisorLock, status
 from scalebook.training.search import search_requests

@@ -34,13 +34,10 @@ from scalebook.training.cluster.ray_executor import RayExecutor
 from scalebook.training.cluster.ray_launcher import RayLauncher
 from scalebook.training.jobs import supervisor_owners
 from scalebook.training.jobs.devices import Allocation
-from scalebook.training.jobs.executor import Executor
-from scalebook.training.jobs.executors import configured_executor
+from scalebook.training.jobs.executor import CLAIMED_ELSEWHERE, GPUS_TAKEN, Executor, LocalExecutor, configured_executor
 from scalebook.training.jobs.job_folder import JobFolder, Result
-from scalebook.training.jobs.launcher import CLAIMED_ELSEWHERE, GPUS_TAKEN, Launcher, LauncherLost, ProcessEnded
+from scalebook.training.jobs.launcher import PRELOAD, RUNNER, Launcher, LauncherLost, LocalLauncher, ProcessEnded
 from scalebook.training.jobs.leases import DurationEstimates, Lease, left
-from scalebook.training.jobs.local.local_executor import LocalExecutor
-from scalebook.training.jobs.local.local_launcher import PRELOAD, RUNNER, LocalLauncher
 from scalebook.training.jobs.process import Children, ProcessId, adopt_orphans
 from scalebook.training.jobs.schedule import Start, in_order, plan
 from scalebook.training.jobs.supervisor_handle import Status, SupervisorLock, read_status
