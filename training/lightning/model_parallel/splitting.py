@@ -197,8 +197,16 @@ def _shard(module: Module, mesh: DeviceMesh) -> None:
             register_fsdp_forward_method(parts[name], method)
     module.register_forward_hook(_without_views)
     fully_shard(module, mesh=mesh)
+    _keep_name(module)
     for method in (*(step for step in STEPS if hasattr(module, step)), *methods):
         register_fsdp_forward_method(module, method)
+
+
+def _keep_name(module: Module) -> None:
+    """FSDP2 gives a module a class of its own, FSDPMyModel, which errors and logs would name."""
+    sharded, own = type(module).__mro__[0], type(module).__mro__[2]
+    for attribute in ("__name__", "__qualname__", "__module__"):
+        setattr(sharded, attribute, getattr(own, attribute))
 
 
 def refuse_optimizers(optimizers: Iterable[Optimizer]) -> None:
