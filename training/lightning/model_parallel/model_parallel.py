@@ -151,7 +151,8 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
     @property
     @override
     def data_group(self) -> Any:
-        return self.device_mesh[DATA].get_group()
+        """None where no workers have met: in the process that called fit."""
+        return None if self._device_mesh is None else self._device_mesh[DATA].get_group()
 
     @override
     def _setup_distributed(self) -> None:
@@ -208,9 +209,9 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
     def distributed_sampler_kwargs(self) -> dict[str, Any]:
         """To predict, all workers take all batches: they gather parameters together, as often as each other."""
         assert self.lightning_module is not None
-        if self.lightning_module.trainer.predicting:
+        if self.lightning_module.trainer.predicting or self._evaluates():
             return {"num_replicas": 1, "rank": 0}
-        return super().distributed_sampler_kwargs
+        return {"num_replicas": self.data_size, "rank": self.data_rank}
 
     @override
     def process_dataloader(self, dataloader: object) -> object:
