@@ -22,7 +22,8 @@ from scalebook.training.lightning.model_parallel.parts import (
     weights_in_parts,
     whole,
 )
-from scalebook.training.lightning.model_parallel.splitting import DATA, TENSOR, refuse_optimizers, split
+from scalebook.training.lightning.model_parallel.random_parts import draw_parts_apart
+from scalebook.training.lightning.model_parallel.splitting import DATA, TENSOR, begin_alike, refuse_optimizers, split
 from scalebook.training.lightning.package import (
     ModelParallelStrategy,
     Trainer,
@@ -97,6 +98,7 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
     @override
     def setup_environment(self) -> None:
         super().setup_environment()
+        draw_parts_apart(self.root_device.type)
         if self.data_size == 1:  # the batches of one process, in its order
             assert self.lightning_module is not None
             self.lightning_module.trainer._accelerator_connector.use_distributed_sampler = False
@@ -111,8 +113,11 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
                 "trainer.sync_batchnorm: ModelParallel does not share statistics within a forward pass. Write false, "
                 "or use ddp."
             )
+        empty = any(parameter.is_meta for parameter in module.parameters())
         split(module, self.device_mesh)
         _materialize_distributed_module(self.model, self.root_device)
+        if empty:
+            begin_alike(module, self.root_device.type)
         super(ModelParallelStrategy, self).setup(trainer)  # whose own demands configure_model
         refuse_optimizers(self.optimizers)
         plugin: Any = self.precision_plugin

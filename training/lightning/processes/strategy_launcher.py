@@ -326,7 +326,8 @@ def _bring_back(trainer: Trainer, results: _Results, tensors: IO[bytes], before:
     content = torch.load(tensors, map_location="cpu", weights_only=True)
     if content["weights"] is not None:  # not strict: the worker's configure_model may have added layers
         module = trainer.lightning_module
-        module.load_state_dict(_unpruned(content["weights"], module.state_dict()), strict=False)
+        empty = any(tensor.is_meta for tensor in module.state_dict().values())  # of `init_module(empty_init=True)`
+        module.load_state_dict(_unpruned(content["weights"], module.state_dict()), strict=False, assign=empty)
     for here, there in zip(_metrics(trainer), content["metrics"], strict=True):
         here.clear()
         here.update(there)
