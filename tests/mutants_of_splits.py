@@ -106,4 +106,12 @@ MUTANTS_OF_SPLITS = (
         "a table that is the output layer too becomes two",
         BROUGHT,
     ),
+    Mutant(
+        "strategies",
+        f"{HERE}/random_parts.py",
+        "manual_seed(seed + number_of_part(spec))",
+        "manual_seed(seed)",
+        "all workers draw the same weights for their parts",
+        (f"{TESTS}/test_random_parts.py",),
+    ),
 )

@@ -31,6 +31,7 @@ from scalebook.training.lightning.model_parallel.parts import (
     whole,
 )
 from scalebook.training.lightning.model_parallel.pipeline import Groups, Pipeline
+from scalebook.training.lightning.model_parallel.random_parts import draw_parts_apart
 from scalebook.training.lightning.model_parallel.sim_parts import SimulatedParts
 from scalebook.training.lightning.model_parallel.splitting import (
     DATA,
@@ -162,6 +163,7 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
     @override
     def setup_environment(self) -> None:
         super().setup_environment()
+        draw_parts_apart(self.root_device.type)
         if self.data_size == 1:  # the batches of one process, in its order
             assert self.lightning_module is not None
             self.lightning_module.trainer._accelerator_connector.use_distributed_sampler = False
@@ -179,8 +181,11 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
         if self.stages > 1:
             self._into_stages(module)
         else:
+            empty = any(parameter.is_meta for parameter in module.parameters())
             split(module, self.device_mesh)
             _materialize_distributed_module(self.model, self.root_device)
+            if empty:
+                begin_alike(module, self.root_device.type)
         super(ModelParallelStrategy, self).setup(trainer)  # whose own demands configure_model
         plugin: Any = self.precision_plugin
         norm = None if self.pipeline is None else self.pipeline.norm
