@@ -357,10 +357,13 @@ def split_problems(config: Mapping[str, Any], description: Description) -> list[
     if load.strategy != MODEL_PARALLEL:
         return []
     args = mapping(read_class(trainer.get("strategy")).args)
-    tensor, shard = (args.get(name) for name in ("tensor", "shard"))
+    tensor, shard, stages, microbatches = (args.get(name) for name in ("tensor", "shard", "stages", "microbatches"))
+    schedule = "gpipe" if args.get("schedule") == "gpipe" else "1f1b"
     findings = []
-    if isinstance(tensor, int | None) and isinstance(shard, int | None):
-        findings += _said_by(lambda: refuse_degrees(tensor or 1, shard, load.workers))
+    if all(isinstance(degree, int | None) for degree in (tensor, shard, stages, microbatches)):
+        findings += _said_by(
+            lambda: refuse_degrees(tensor or 1, shard, load.workers, stages or 1, microbatches, schedule)
+        )
     if trainer.get("sync_batchnorm"):
         why = "is not shared within a forward pass by the workers of a split model"
         findings.append(Problem("trainer.sync_batchnorm", why, "Write false, or use ddp."))
