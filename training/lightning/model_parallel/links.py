@@ -31,6 +31,10 @@ def layouts_in(value: Any) -> list[Layout]:
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Layout)]
 
 
+def tensors_in(value: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
+
+
 def filled(layout: Any, tensors: Sequence[Tensor]) -> Any:
     """The inverse of `layout_of`."""
     left = deque(tensors)
@@ -101,10 +105,9 @@ def gather_values(value: Any, ranks: Sequence[int], group: Any, device: torch.de
     if me != first:
         link = Link(group, first, device)
         link.say(layout_of(value))
-        for tensor in tree_leaves(value):
-            if isinstance(tensor, Tensor):
-                link.send([tensor.to(device)])
-                link.flush()
+        for tensor in tensors_in(value):
+            link.send([tensor.to(device)])
+            link.flush()
         return None
     values = [tree_map_only(Tensor, lambda each: each.detach().cpu(), value)]
     for rank in ranks[1:]:

@@ -52,6 +52,11 @@ UNLIKE: Final = (
     "epoch. They compute one batch together. Draw order and augmentation from a seed that is the same in all "
     "workers (seed_everything without a rank), and draw nothing in worker 0 alone."
 )
+APART: Final = (
+    "optimizer: {} has come to other settings in another worker, such as a step size of its own: it computes with all "
+    "parameters as one, and workers have parts. Use another, such as torch.optim.SGD or torch.optim.Adam, or strategy "
+    "ddp."
+)
 
 
 class ModelParallel(ForkedGroup, ModelParallelStrategy):
@@ -186,11 +191,14 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Compare what the workers that compute one batch have of it, at batches 0, 1, 2, 4, 8 ... of an epoch."""
         if self.together > 1 and batch_idx & (batch_idx - 1) == 0:
-            own = torch.tensor([_fingerprint(batch)], device=self.root_device)
+            rates = [dict(group, params=None) for optimizer in self.optimizers for group in optimizer.param_groups]
+            own = torch.tensor([_fingerprint(batch), zlib.crc32(repr(rates).encode())], device=self.root_device)
             everyone = [torch.empty_like(own) for _ in range(self.together)]
             dist.all_gather(everyone, own, self.device_mesh[TENSOR].get_group())
-            if any(int(one) != int(own) for one in everyone):
+            if any(int(one[0]) != int(own[0]) for one in everyone):
                 raise ValueError(UNLIKE.format("tensor group" if self.stages == 1 else "pipeline", batch_idx))
+            if any(int(one[1]) != int(own[1]) for one in everyone):
+                raise ValueError(APART.format(", ".join(type(each).__name__ for each in self.optimizers)))
 
     @override
     def on_validation_start(self) -> None:
