@@ -17,7 +17,7 @@ from typing_extensions import override
 from scalebook.training.engine.rules.bounds import PositiveFloat
 from scalebook.training.experiments.pipeline_order import Schedule
 from scalebook.training.experiments.split_degrees import microbatches_of, refuse_degrees
-from scalebook.training.lightning.model_parallel.links import gather_values
+from scalebook.training.lightning.model_parallel.neighbours import gather_values
 from scalebook.training.lightning.model_parallel.parts import (
     clip_by_norm,
     clip_by_value,

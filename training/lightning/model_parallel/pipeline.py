@@ -25,9 +25,10 @@ from typing_extensions import override
 
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.experiments.pipeline_order import Schedule, order
-from scalebook.training.lightning.model_parallel.links import (
-    Layout,
-    Link,
+from scalebook.training.lightning.model_parallel.microbatches import StepLog, divide
+from scalebook.training.lightning.model_parallel.neighbours import (
+    Neighbour,
+    TensorShape,
     filled,
     gather_values,
     layout_of,
@@ -35,7 +36,6 @@ from scalebook.training.lightning.model_parallel.links import (
     tensors_in,
     told_by,
 )
-from scalebook.training.lightning.model_parallel.microbatches import StepLog, divide
 from scalebook.training.lightning.model_parallel.stages import HOW, OwnStage
 from scalebook.training.lightning.package import LightningModule
 from scalebook.training.lightning.process_group.evaluation import undone
@@ -86,10 +86,10 @@ class Pipeline:
         self._in_step: Callable[..., Any] | None = None  # what self(...) does in a step of a microbatch
         self._drawn: tuple[int, ...] = ()  # which random numbers are drawn
         self._evaluated, self._unchecked = 0, microbatches > 1
-        self._before: Link | None = None  # links for activations: from the stage before, to the one after
-        self._after: Link | None = None
-        self._gradients_in: Link | None = None
-        self._gradients_out: Link | None = None
+        self._before: Neighbour | None = None  # links for activations: from the stage before, to the one after
+        self._after: Neighbour | None = None
+        self._gradients_in: Neighbour | None = None
+        self._gradients_out: Neighbour | None = None
         if self.stage:
             before = groups.ranks[self.stage - 1]
             self._before, self._gradients_out = self._link(groups.forward, before), self._link(groups.backward, before)
@@ -100,8 +100,8 @@ class Pipeline:
             self.own.forget()
         module.forward = self._called  # type: ignore[method-assign]
 
-    def _link(self, group: Any, neighbour: int) -> Link:
-        return Link(group, neighbour, self._device)
+    def _link(self, group: Any, neighbour: int) -> Neighbour:
+        return Neighbour(group, neighbour, self._device)
 
     @property
     def is_last(self) -> bool:
@@ -183,12 +183,12 @@ class Pipeline:
 
     # --- sending and receiving -----------------------------------------------------------------------------------
 
-    def _sent(self, link: Link, value: Any, key: Any = None) -> list[Tensor]:
+    def _sent(self, link: Neighbour, value: Any, key: Any = None) -> list[Tensor]:
         """Send an output to the stage after; its tensors. `key`: what the layout follows from, so that it is sent
         once."""
         layout = layout_of(value)
         if (
-            other := next((one for one in tree_leaves(layout) if not isinstance(one, Layout | None)), None)
+            other := next((one for one in tree_leaves(layout) if not isinstance(one, TensorShape | None)), None)
         ) is not None:
             raise ValueError(
                 f"model: the output of stage {self.stage} has a {type(other).__name__}, and only tensors pass between "
@@ -206,7 +206,7 @@ class Pipeline:
         link.send(tensors)
         return tensors
 
-    def _received(self, link: Link, key: Any = None, is_expected: bool = False) -> Any:
+    def _received(self, link: Neighbour, key: Any = None, is_expected: bool = False) -> Any:
         """The output of the stage before."""
         if key is None or key not in link.layouts:
             link.layouts[key] = link.hear()
@@ -280,7 +280,7 @@ class Pipeline:
         before = [(link.sent_bytes, link.waited_s) for link in links]
         self._module.eval()
         losses = []
-        with torch.no_grad(), undone([self._module]):
+        with torch.no_grad(), undone([*self._module.modules()]):
             for number, count in enumerate((1, self._microbatches, 1)):
                 run = _Run(self, (2, number), forwards, args, count)
                 for microbatch in range(len(run.microbatches)):
