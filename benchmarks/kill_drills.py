@@ -151,7 +151,7 @@ def the_app(range_: Range, strategy: Any) -> str:
 
 
 def is_warm(process: psutil.Process) -> bool:
-    return "scalebook.training.jobs.local.fork_server" in process.cmdline()
+    return "scalebook.training.jobs.fork_server" in process.cmdline()
 
 
 def of_supervisor(range_: Range, process: ProcessId) -> bool:

@@ -305,12 +305,12 @@ MUTANTS_OF_FIGURES = (
         "the file of a run with many workers grows without end", (f"{TRACKED}/test_worker_figures.py",),
     ),
     Mutant(
-        "tracking", f"{TRACKING}/spool.py",
+        "tracking", "training/cluster/mlflow_relay.py",
         "lines = [line for line in lines if line[0] == run_id]", "lines = [*lines]",
         "a machine writes into another run's record", (f"{TRACKED}/test_spool.py",),
     ),
     Mutant(
-        "tracking", f"{TRACKING}/metric_writer.py",
+        "tracking", f"{TRACKING}/logger.py",
         "                for _ in batch:\n                    self._points.popleft()\n",
         "                self._points.clear()\n",
         "points that come while others are written are lost", (f"{TRACKED}/test_metric_writer.py",),

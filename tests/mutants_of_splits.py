@@ -7,6 +7,7 @@ TESTS = "tests/training/lightning/model_parallel"
 TRAINER = (f"{TESTS}/test_model_parallel.py",)
 ZOO = (f"{TESTS}/test_zoo_splits.py",)
 EQUAL = (f"{TESTS}/test_model_parallel.py::test_losses_and_weights_are_one_process_s",)
+BROUGHT = (f"{TESTS}/test_brought_plan.py",)
 
 MUTANTS_OF_SPLITS = (
     Mutant(
@@ -84,9 +85,25 @@ MUTANTS_OF_SPLITS = (
     Mutant(
         "strategies",
         "training/lightning/callbacks/sample_pictures.py",
-        "together = isinstance(trainer.strategy, ModelParallel)",
-        "together = False",
+        "trainer.strategy if isinstance(trainer.strategy, ModelParallel) else None",
+        "None",
         "worker 0 draws pictures by itself, and waits for the others' parameters",
         ZOO,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/brought_plan.py",
+        "        dist.all_reduce(total, group=ctx.group)\n",
+        "",
+        "what each worker applies to its own heads learns from these alone",
+        BROUGHT,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/splitting.py",
+        "            _tie_again(module, tied)\n",
+        "",
+        "a table that is the output layer too becomes two",
+        BROUGHT,
     ),
 )

@@ -15,7 +15,7 @@ from scalebook.training.engine.rules.topologies import TOPOLOGIES, graph_of, sec
 from scalebook.training.experiments.classes import mapping, read_class
 from scalebook.training.jobs.usage import Usage
 from scalebook.training.notebook.cells import Axis
-from scalebook.training.planner.quantities import format_quantity
+from scalebook.training.pricing.quantities import format_quantity
 from scalebook.training.tracking.run_reader import MetricCurve
 
 HEIGHT = 300

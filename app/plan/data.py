@@ -10,9 +10,9 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.engine.rules.clock_settings import Distribution
 from scalebook.training.planner.answer import Answer, Curve, Point
-from scalebook.training.planner.links import WORDS
-from scalebook.training.planner.profile import Profile, mean, read_profile
-from scalebook.training.planner.quantities import format_quantity
+from scalebook.training.pricing.links import WORDS
+from scalebook.training.pricing.profile import Profile, mean, read_profile
+from scalebook.training.pricing.quantities import format_quantity
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from scalebook.training.notebook.cells import ExperimentCell
 from scalebook.training.notebook.offered_metrics import offered
 from scalebook.training.planner.answer import Answer
 from scalebook.training.planner.answer_words import accuracy, compare_strategies, sentences
-from scalebook.training.planner.profile import Profile, as_mapping
 from scalebook.training.planner.question_folder import PlanRequest, QuestionFolder, measured
 from scalebook.training.planner.time_to_target import TargetAnswer, target_words
+from scalebook.training.pricing.profile import Profile, as_mapping
 
 MACHINE, FORM, YAML = "Measured here", "Form", "YAML"
 PLAY, STOP, ANEW = "plan-play", "plan-stop", "plan-anew"

@@ -15,11 +15,11 @@ from scalebook.training.base.durations import roughly
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.planner.answer import Answer
 from scalebook.training.planner.answer_words import busy_words, million_price
-from scalebook.training.planner.links import NETWORKS, OWN, WORDS
-from scalebook.training.planner.profile import Profile
-from scalebook.training.planner.quantities import format_quantity
 from scalebook.training.planner.question import WORKERS, numbers
 from scalebook.training.planner.time_to_target import TargetAnswer
+from scalebook.training.pricing.links import NETWORKS, OWN, WORDS
+from scalebook.training.pricing.profile import Profile
+from scalebook.training.pricing.quantities import format_quantity
 from scalebook.training.tracking.names import VAL_ACCURACY
 
 RULES: Final = ("ddp", "fsdp", "async", "bounded:1", "bounded:4", "sync", "sync:1", "softsync:4")

@@ -18,13 +18,13 @@ from scalebook.training.planner.answer_words import printed
 from scalebook.training.planner.answering import Setting, answer
 from scalebook.training.planner.chart import target_figure, throughput_figure
 from scalebook.training.planner.measuring import NotMeasured, measure
-from scalebook.training.planner.profile import Profile, as_mapping
 from scalebook.training.planner.question import MOST_TRAINED, MOST_WORKERS, Question
 from scalebook.training.planner.split_grid import OPTION, price_splits, split_lines
 from scalebook.training.planner.time_to_target import TargetAnswer, target_lines
 from scalebook.training.planner.tuning.followed_job import INTERRUPTED
 from scalebook.training.planner.tuning.tuning_config import number, whole_number
 from scalebook.training.planner.updates_to_target import check_metric, reach
+from scalebook.training.pricing.profile import Profile, as_mapping
 from scalebook.training.tracking.drawing import save
 
 

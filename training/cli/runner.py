@@ -32,12 +32,12 @@ from scalebook.training.experiments.classes import ENGINE_STRATEGIES
 from scalebook.training.experiments.confinement import confine
 from scalebook.training.experiments.num_nodes import on_gpus, over_nodes
 from scalebook.training.jobs.devices import machine_words, this_machine
+from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import MLFLOW_STATUS, JobFolder, JobRequest, JobStart, Result
 from scalebook.training.jobs.job_nodes import parts_of
-from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.usage import SystemMetrics
 from scalebook.training.tracking import names
-from scalebook.training.tracking.metric_writer import client_after_fork, make_store
+from scalebook.training.tracking.run_start import client_after_fork, make_store
 from scalebook.training.tracking.schema import require_known
 from scalebook.training.tracking.spool import SPOOL
 

@@ -1,4 +1,4 @@
-"""The supervisor (`scalebook.training.supervisor`) from outside: whether it lives, and starting it.
+"""The supervisor from outside: whether it lives, and starting it.
 
 There is one per workspace, by a lock; a note beside the lock says who holds it.
 """
@@ -17,6 +17,8 @@ from scalebook.training.base.files import locks, records
 from scalebook.training.base.workspace import HIDDEN, Workspace
 from scalebook.training.jobs.process import ProcessId, alive, start_detached, stopped
 
+SUPERVISOR: Final = "scalebook.training.supervisor.supervisor_loop"
+"""It lies above this package, so it is named and not imported."""
 LOCK: Final = "supervisor.lock"
 LOG: Final = "supervisor.log"
 LOCKS: Final = Path("/proc/locks")
@@ -158,7 +160,7 @@ def ensure(workspace: Workspace, options: Sequence[str] = ()) -> ProcessId:
         return supervisor
     log = workspace.hidden / LOG
     with _appending(log) as output:
-        process = start_detached(output, "scalebook.training.supervisor", str(workspace.root.resolve()), *options)
+        process = start_detached(output, SUPERVISOR, str(workspace.root.resolve()), *options)
     deadline = time.monotonic() + START_DEADLINE_S
     while time.monotonic() < deadline:
         if (supervisor := running(workspace)) and is_locked(workspace):

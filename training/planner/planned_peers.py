@@ -14,10 +14,11 @@ from scalebook.training.engine.rules.exchanges import EXCHANGES, DPsgd, Sgp
 from scalebook.training.engine.rules.peering import Peering
 from scalebook.training.engine.rules.topologies import TOPOLOGIES, Complete, graph_of
 from scalebook.training.engine.rules.update_rules import Async
-from scalebook.training.planner.all_reduce import WithoutServer, largest
+from scalebook.training.planner.all_reduce import WithoutServer
 from scalebook.training.planner.answer import Point
-from scalebook.training.planner.links import Network
-from scalebook.training.planner.profile import Profile, delayed, mean
+from scalebook.training.pricing.links import Network
+from scalebook.training.pricing.profile import Profile, delayed, mean
+from scalebook.training.pricing.reductions import largest
 
 RARER: Final = 4
 """Steps between two exchanges, among the changes that would move a bottleneck."""

@@ -16,9 +16,9 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.jobs.process import sigterm_interrupts
 from scalebook.training.planner.answering import Setting, answer
-from scalebook.training.planner.profile import Profile
 from scalebook.training.planner.question_folder import QuestionFolder
 from scalebook.training.planner.time_to_target import TargetAnswer
+from scalebook.training.pricing.profile import Profile
 
 DEADLINE_S: Final = 900
 TRAINING_S: Final = 6 * 3600

@@ -20,9 +20,9 @@ from scalebook.training.base.files import records, yaml
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.process import ProcessId, send, start_detached, writes_to
 from scalebook.training.planner.answer import Answer
-from scalebook.training.planner.profile import Profile, as_mapping, read_profile
 from scalebook.training.planner.question import Question, rules
 from scalebook.training.planner.time_to_target import TargetAnswer
+from scalebook.training.pricing.profile import Profile, as_mapping, read_profile
 
 CONFIG: Final = "config.yaml"
 KEPT: Final = 100

@@ -7,12 +7,12 @@ from typing import Final
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.planner.answer import SplitAnswer, SplitPoint, StruckSplit
-from scalebook.training.planner.layers import Layer
-from scalebook.training.planner.links import OWN, WORDS, Network
-from scalebook.training.planner.pipelines import bubble
-from scalebook.training.planner.profile import Profile
-from scalebook.training.planner.quantities import format_quantity, workers_words
-from scalebook.training.planner.splits import (
+from scalebook.training.pricing.layers import Layer
+from scalebook.training.pricing.links import OWN, WORDS, Network
+from scalebook.training.pricing.pipelines import bubble
+from scalebook.training.pricing.profile import Profile
+from scalebook.training.pricing.quantities import format_quantity, workers_words
+from scalebook.training.pricing.splits import (
     Price,
     Split,
     TooFewLayersError,
@@ -122,7 +122,7 @@ def _too_large(prices: Sequence[Price], priced: Callable[[Split], Price]) -> Str
 
 def _point(best: Price, one: Price, batch: int) -> SplitPoint:
     split = best.split
-    sent = max(each.tensor + each.shard + each.stages + each.data for each in best.traffic)
+    sent = max(each.whole for each in best.traffic)
     return SplitPoint(
         split.words,
         split.tensor,

@@ -28,8 +28,8 @@ from scalebook.training.lightning.callbacks.batches import batch_size
 from scalebook.training.lightning.callbacks.divergence import DivergenceGuard
 from scalebook.training.lightning.callbacks.sample_pictures import Pictures
 from scalebook.training.lightning.run_figures import RunFigures, figures_of
-from scalebook.training.planner.layer_times import STEPS, LayerTimes
-from scalebook.training.planner.layers import Layer
+from scalebook.training.pricing.layer_times import STEPS, LayerTimes
+from scalebook.training.pricing.layers import Layer
 from scalebook.training.tracking.logger import upload
 
 FILE: Final = "plan-profile.json"

@@ -18,9 +18,9 @@ from scalebook.training.base.files import yaml
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.runner import run_job, upload_artifacts
 from scalebook.training.jobs import usage
+from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.gpus import GpuReading
 from scalebook.training.jobs.job_folder import JobFolder, JobStart
-from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.usage import ALL, SystemMetrics, Usage
 from scalebook.training.tracking import directions, names
 from scalebook.training.tracking.spool import LINES, Spool

@@ -12,11 +12,11 @@ from scalebook.training.engine.rules.peering import Peering
 from scalebook.training.engine.rules.topologies import TOPOLOGIES, make_topology
 from scalebook.training.planner.answer_words import printed
 from scalebook.training.planner.answering import answer
-from scalebook.training.planner.links import Network
 from scalebook.training.planner.planned_peers import PlannedPeers, peers_named
 from scalebook.training.planner.play import play
-from scalebook.training.planner.profile import Profile
 from scalebook.training.planner.question import Question, rules
+from scalebook.training.pricing.links import Network
+from scalebook.training.pricing.profile import Profile
 
 BANDWIDTH = 1e9
 MESSAGE_S = 0.04

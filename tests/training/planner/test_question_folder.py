@@ -18,10 +18,10 @@ from scalebook.training.planner import planner_process, play
 from scalebook.training.planner import question_folder as asking
 from scalebook.training.planner.answering import answer
 from scalebook.training.planner.measuring import NotMeasured
-from scalebook.training.planner.profile import as_mapping, read_profile
 from scalebook.training.planner.question_folder import PlanProgress, PlanRequest, QuestionFolder
 from scalebook.training.planner.time_to_target import TargetAnswer, TargetPoint
 from scalebook.training.planner.updates_to_target import refuse_unknown
+from scalebook.training.pricing.profile import as_mapping, read_profile
 
 PROFILE = read_profile({"gradient": "1 s", "batch_size": 10, "push": 0, "pull": 0, "server": 0})
 REQUEST = PlanRequest(as_mapping(PROFILE), "", [1, 2], ["async"], [1], ["own"])

@@ -14,9 +14,14 @@ from torch.utils._pytree import tree_leaves
 from torchmetrics import Metric
 from typing_extensions import override
 
-from scalebook.training.engine.rules.bounds import PositiveFloat
+from scalebook.training.engine.rules.bounds import PositiveFloat, check
+from scalebook.training.engine.rules.clock_settings import ClockSettings
+from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.experiments.pipeline_order import Schedule
 from scalebook.training.experiments.split_degrees import microbatches_of, refuse_degrees
+from scalebook.training.experiments.workload import VIRTUAL
+from scalebook.training.lightning.arguments import read_clock_settings
+from scalebook.training.lightning.async_ps.peers import PeerHost
 from scalebook.training.lightning.model_parallel.neighbours import gather_values
 from scalebook.training.lightning.model_parallel.parts import (
     clip_by_norm,
@@ -26,6 +31,7 @@ from scalebook.training.lightning.model_parallel.parts import (
     whole,
 )
 from scalebook.training.lightning.model_parallel.pipeline import Groups, Pipeline
+from scalebook.training.lightning.model_parallel.sim_parts import SimulatedParts
 from scalebook.training.lightning.model_parallel.splitting import (
     DATA,
     TENSOR,
@@ -46,6 +52,7 @@ from scalebook.training.lightning.package import (
     _materialize_distributed_module,
 )
 from scalebook.training.lightning.process_group.forked_group import DEADLINE_S, ForkedGroup
+from scalebook.training.pricing.splits import Split
 
 UNLIKE: Final = (
     "data: the workers of one {} read different batches, or have drawn different random numbers, at batch {} of the "
@@ -77,8 +84,30 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
             other with more of them. The loss must be a mean over samples. null: four for each stage.
         schedule: In which order a stage computes them: gpipe, all forward and then all backward, or 1f1b, each
             backward as soon as it can be, which keeps fewer activations (Narayanan et al. 2021).
+        host: `inline`: a process for each worker. `virtual`: one process trains the whole model, whose numbers are the
+            same, and `seconds` are those of a clock on which all workers compute their parts.
+        clock: How long everything takes virtual workers.
         deadline_s: How long the nodes of a run wait for each other before it starts, s.
     """
+
+    def __new__(
+        cls,
+        tensor: int = 1,
+        shard: int | None = None,
+        stages: int = 1,
+        microbatches: int | None = None,
+        schedule: Schedule = "1f1b",
+        host: PeerHost = "inline",
+        clock: ClockSettings | None = None,
+        deadline_s: float = DEADLINE_S,
+    ) -> Any:
+        """This strategy; of virtual workers `SimulatedParts`."""
+        if host != VIRTUAL:
+            return super().__new__(cls)
+        check(cls, {"tensor": tensor, "shard": shard}, ARGUMENTS)
+        if stages > 1:
+            raise ValueError(f"{ARGUMENTS}.stages: virtual workers have none yet. Write 1, or host: inline.")
+        return SimulatedParts(Split(tensor=tensor), shard, read_clock_settings(clock))
 
     def __init__(
         self,
@@ -87,8 +116,14 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
         stages: PositiveInt = 1,
         microbatches: PositiveInt | None = None,
         schedule: Schedule = "1f1b",
+        host: PeerHost = "inline",
+        clock: ClockSettings | None = None,
         deadline_s: PositiveFloat = DEADLINE_S,
     ) -> None:
+        if host != "inline":
+            raise ValueError(f"{ARGUMENTS}.host: {host!r} is unknown. Use inline or virtual.")
+        if clock is not None:
+            raise ValueError(f"{ARGUMENTS}.clock: times virtual workers. Write host: virtual, or remove clock.")
         super().__init__(deadline_s=deadline_s, save_distributed_checkpoint=False)
         self.tensor, self.shard = int(tensor), shard
         self.stages, self.microbatches, self.schedule = int(stages), microbatches, schedule
@@ -121,7 +156,8 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
     @property
     @override
     def data_group(self) -> Any:
-        return self.device_mesh[DATA].get_group()
+        """None where no workers have met: in the process that called fit."""
+        return None if self._device_mesh is None else self._device_mesh[DATA].get_group()
 
     @override
     def _setup_distributed(self) -> None:
@@ -178,9 +214,9 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
     def distributed_sampler_kwargs(self) -> dict[str, Any]:
         """To predict, all workers take all batches: they gather parameters together, as often as each other."""
         assert self.lightning_module is not None
-        if self.lightning_module.trainer.predicting:
+        if self.lightning_module.trainer.predicting or self._evaluates():
             return {"num_replicas": 1, "rank": 0}
-        return super().distributed_sampler_kwargs
+        return {"num_replicas": self.data_size, "rank": self.data_rank}
 
     @override
     def process_dataloader(self, dataloader: object) -> object:

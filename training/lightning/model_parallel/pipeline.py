@@ -318,7 +318,7 @@ class Pipeline:
             flat = torch.cat([each.flatten() for each in alike])
             dist.all_reduce(flat, group=group)
             flat /= workers
-            for each, part in zip(alike, flat.split([each.numel() for each in alike]), strict=True):
+            for each, part in zip(alike, torch.split(flat, [each.numel() for each in alike]), strict=True):
                 each.copy_(part.view_as(each))
         return averaged
 
@@ -412,7 +412,7 @@ class _Run:
         pipeline = self._pipeline
         outputs = self._outputs.pop(microbatch)
         if pipeline._gradients_in is None:
-            (outputs[0] * self.microbatches[microbatch][1]).backward()
+            torch.autograd.backward(outputs[0] * self.microbatches[microbatch][1])
         else:
             torch.autograd.backward(outputs, self._gradients(microbatch, outputs))
         if pipeline._gradients_out is not None:
@@ -532,7 +532,7 @@ class _HandOver(torch.autograd.Function):
 
     @staticmethod
     @override
-    def backward(ctx: Any, factor: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, factor: Tensor) -> Any:
         gradients, ctx.gradients = ctx.gradients, None
         assert gradients is not None, "gradients are handed over once"
         return None, None, *(gradient if gradient is None else gradient.mul_(factor) for gradient in gradients)

@@ -142,7 +142,8 @@ class OwnStage:
 
     def to(self, device: torch.device) -> None:
         """Move what has values."""
-        self._module._apply(lambda tensor: tensor if tensor.is_meta else tensor.to(device))
+        module: Any = self._module
+        module._apply(lambda tensor: tensor if tensor.is_meta else tensor.to(device))
 
     @contextmanager
     def whole(self, values: Mapping[str, Tensor]) -> Iterator[None]:

@@ -177,4 +177,4 @@ class _Logits(nn.Module):
 
 def by_channel(logits: torch.Tensor, channels: int) -> torch.Tensor:
     """[n, channels * levels, rows, columns] -> [n, levels, channels, rows, columns]."""
-    return logits.unflatten(1, (channels, -1)).transpose(1, 2)
+    return logits.view(len(logits), channels, -1, *logits.shape[2:]).transpose(1, 2)

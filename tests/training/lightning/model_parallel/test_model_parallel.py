@@ -10,7 +10,7 @@ import torch
 from lightning.pytorch import LightningModule, Trainer, seed_everything
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from torch import Tensor, nn
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
@@ -296,3 +296,24 @@ def test_optimizers_that_need_whole_parameters_are_refused(optimizer: Any, messa
 def test_statistics_of_batches_are_not_shared(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"trainer.sync_batchnorm: .*Write false"):
         train(tmp_path, 1, 2, sync_batchnorm=True)
+
+
+class Named(Pair):
+    def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
+        raise LookupError(f"{type(self).__name__} {type(self).__module__} {isinstance(self, FSDPModule)}")
+
+
+def test_errors_name_the_model_s_own_class(tmp_path: Path) -> None:
+    """FSDP2 gives a module a class of its own."""
+    with pytest.raises(Exception, match=f"Named {__name__} True"):
+        trainer(tmp_path, ModelParallel(), 2).predict(pair(kind=Named), held_out())
+
+
+def test_before_workers_have_met_a_trainer_is_looked_at(tmp_path: Path) -> None:
+    """As Lightning's own tests and notebooks do."""
+    made, model, whole = trainer(tmp_path, ModelParallel(), 2), pair(), torch.tensor(3.0)
+    assert isinstance(made.strategy, ModelParallel)
+    model.trainer = made
+    made.strategy.connect(model)
+    assert made.strategy.distributed_sampler_kwargs == {"num_replicas": 2, "rank": 0}
+    assert made.strategy.reduce(whole) is whole

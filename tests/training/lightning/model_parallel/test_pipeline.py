@@ -85,7 +85,8 @@ class Telling(Staged):
     """Logs in all ways, in its steps and when an epoch ends."""
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        out, epoch = self(batch[0]), {"on_epoch": True, "on_step": False, "sync_dist": True}
+        out = self(batch[0])
+        epoch: Any = {"on_epoch": True, "on_step": False, "sync_dist": True}
         loss = cross_entropy(out, batch[1])
         self.log("loss", loss, True, on_step=True, on_epoch=True, sync_dist=True)
         self.log_dict({"samples": float(len(out)), "other": 2.0 * len(out)}, reduce_fx="sum", **epoch)
@@ -202,7 +203,8 @@ class Dropping(Staged):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         noise = torch.randn_like(batch[0])
         out = self(batch[0] + noise)
-        return cross_entropy(out, batch[1]) + (out - noise[:, :3]).square().mean()
+        loss: Tensor = cross_entropy(out, batch[1]) + (out - noise[:, :3]).square().mean()
+        return loss
 
 
 def test_random_numbers_do_not_depend_on_the_schedule_nor_change_the_order_of_data(tmp_path: Path) -> None:
@@ -214,11 +216,12 @@ def test_random_numbers_do_not_depend_on_the_schedule_nor_change_the_order_of_da
                 print(batch[2].tolist(), file=file)
 
     settings: Any = {"max_epochs": 3, "batch": 32}
+    schedules: list[tuple[Any, list[Any]]] = [("gpipe", []), ("1f1b", [Order()])]
     by = [
         train(
             tmp_path, ModelParallel(stages=2, schedule=schedule), 2, staged(kind=Dropping), **settings, callbacks=more
         )
-        for schedule, more in (("gpipe", []), ("1f1b", [Order()]))
+        for schedule, more in schedules
     ]
     torch.testing.assert_close(by[0][0], by[1][0], rtol=0, atol=1e-6)
     train(tmp_path, **settings, callbacks=[Order()])
@@ -233,7 +236,7 @@ def test_a_step_s_noise_is_the_same_where_it_is_added_and_where_it_is_asked_for(
     class Denoising(Staged):
         def training_step(self, batch: Any, batch_idx: int) -> Tensor:
             noise = torch.randn_like(batch[0])
-            loss = (self(noise) - noise[:, :3]).square().mean()
+            loss: Tensor = (self(noise) - noise[:, :3]).square().mean()
             self.log("loss", loss, on_epoch=True, on_step=False, sync_dist=True)
             return loss
 

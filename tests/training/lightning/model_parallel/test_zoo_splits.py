@@ -75,7 +75,9 @@ def test_an_mlp(tensor: int, shard: int, layers: int, tmp_path: Path) -> None:
     same(fitted(tmp_path, made(), images(), tensor, shard), fitted(tmp_path, made(), images(), 1, 1))
 
 
-@pytest.mark.parametrize(("kind", "settings"), [(MLPClassifier, {"layers": 3, "hidden": 12}), (ConvClassifier, {"width": 4})])
+@pytest.mark.parametrize(
+    ("kind", "settings"), [(MLPClassifier, {"layers": 3, "hidden": 12}), (ConvClassifier, {"width": 4})]
+)
 def test_stages_of_classifiers(kind: Any, settings: Any, tmp_path: Path) -> None:
     class Fast(kind):  # type: ignore[misc]  # a parameter
         def configure_optimizers(self) -> Any:

@@ -7,7 +7,7 @@ from typing import Final
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.engine.rules.clock_settings import Link
 from scalebook.training.experiments.classes import suggestion
-from scalebook.training.planner.quantities import quantity
+from scalebook.training.pricing.quantities import quantity
 
 OWN: Final = "own"
 """The network that a profile itself has."""

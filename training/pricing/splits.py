@@ -10,15 +10,15 @@ send most. Groups that share a node's link share its bandwidth; different collec
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import add
-from typing import Final
+from typing import Final, NamedTuple
 
 from scalebook.training.engine.rules.clock_settings import Distribution, Link
 from scalebook.training.experiments.pipeline_order import Schedule, under_way
-from scalebook.training.planner.all_reduce import BUCKET_MB, FIRST_MB, all_reduce_s, largest
-from scalebook.training.planner.layers import Layer, blocks
-from scalebook.training.planner.links import Network
-from scalebook.training.planner.pipelines import StageTimes, into_stages, play_pipeline
-from scalebook.training.planner.profile import Profile, mean
+from scalebook.training.pricing.layers import Layer, blocks
+from scalebook.training.pricing.links import Network
+from scalebook.training.pricing.pipelines import PlayedPipeline, StageTimes, into_stages, play_pipeline
+from scalebook.training.pricing.profile import Profile, mean
+from scalebook.training.pricing.reductions import BUCKET_MB, FIRST_MB, all_reduce_s, largest
 
 PART: Final = 1e6 * BUCKET_MB
 """Bytes from which consecutive layers are gathered, or reduced, together."""
@@ -72,6 +72,10 @@ class Traffic:
     stages: float
     data: float
 
+    @property
+    def whole(self) -> float:
+        return self.tensor + self.shard + self.stages + self.data
+
 
 @dataclass(frozen=True)
 class Price:
@@ -94,6 +98,27 @@ class Price:
     def largest_memory(self) -> float:
         """Bytes of the worker that holds most."""
         return max(memory.whole for memory in self.memory)
+
+
+@dataclass(frozen=True)
+class UpdateTimes:
+    """One update, in seconds. By worker: in which it computes and updates; in which it waits since a pipeline fills and
+    drains, for slower workers and larger stages, and for what workers send. These four make up `seconds`."""
+
+    seconds: float
+    computing: tuple[float, ...]
+    bubble: tuple[float, ...]
+    uneven: tuple[float, ...]
+    link: tuple[float, ...]
+
+
+class _Part(NamedTuple):
+    """What is gathered, and reduced, at a time. `stays`: from the forward to the backward pass."""
+
+    forward_s: float = 0.0
+    backward_s: float = 0.0
+    nbytes: float = 0.0
+    stays: bool = False
 
 
 class TooFewLayersError(ValueError):
@@ -145,50 +170,44 @@ def price(layers: Sequence[Layer], split: Split, profile: Profile, network: Netw
     """Of one split in steady state. Each data-parallel and sharded group of workers takes a batch of the profile's.
     `alone`: on one machine, where workers slow each other down as if all computed at once. TooFewLayersError if the
     stages are more than the layers make."""
-    return _Pricing(layers, split, profile, network, alone).price()
+    return SplitPricing(layers, split, profile, network, alone).price()
 
 
-class _Pricing:
-    """The parts of a price."""
+class SplitPricing:
+    """The parts of a price. `updates` plays single updates, of workers whose seconds are known."""
 
-    def __init__(self, layers: Sequence[Layer], split: Split, profile: Profile, network: Network, alone: bool) -> None:
+    def __init__(
+        self, layers: Sequence[Layer], split: Split, profile: Profile, network: Network, alone: bool = False
+    ) -> None:
         self._split, self._profile, self._network = split, profile, network
         slow = profile.shared_by(split.workers) if alone else profile
         last_s = largest(slow.gradient_s, split.workers, list(slow.stragglers.values()))
-        self._slower = last_s / profile.gradient_mean_s * profile.in_microbatches(split.microbatches)
+        self._last = last_s / profile.gradient_mean_s
+        self._longer = profile.in_microbatches(split.microbatches)
         self._update_s = slow.update_s
         self._whole = sum(layer.parameter_bytes for layer in layers) or 1.0
         layers = [replace(layer) for layer in layers]  # layers alike are told apart by identity
         self._before = {id(layer): before for layer, before in zip(layers, [None, *layers], strict=False)}
         seconds = [
-            sum(self._computes_s(layer)) + sum(self._sums_s(layer)) + self._layer_updates_s(layer) for layer in layers
+            self._last * sum(self._computes_s(layer)) + sum(self._sums_s(layer)) + self._layer_updates_s(layer)
+            for layer in layers
         ]
         self._stages = into_stages(layers, seconds, split.stages)
         if not self._stages:
             raise TooFewLayersError(len(blocks(layers)))
 
     def price(self) -> Price:
+        """In steady state, each worker as slow as the slowest is on average."""
         split, count = self._split, self._split.stages
-        played = play_pipeline(
-            [self._stage(place) for place in range(count)], split.microbatches, split.schedule, split.recomputed
-        )
         again = split.recomputed
-        compute_s = [self._repeated_s(layers, self._computes_s, again) for layers in self._stages]
+        compute_s = [self._last * self._repeated_s(layers, self._computes_s, again) for layers in self._stages]
         sums_s = [self._repeated_s(layers, self._sums_s, again) for layers in self._stages]
-        if count == 1 and split.shard > 1:
-            done_s = [self._sharded_s(self._stages[0])]
-        else:
-            gathered_s = max(map(self._gather_s, self._stages)) if split.shard > 1 else 0.0
-            done_s = [
-                gathered_s + max(last[1], self._reduced_s(layers, *last))
-                for layers, last in zip(self._stages, played.last_s, strict=True)
-            ]
-        updates_s = list(map(self._updates_s, range(count)))
-        whole_s = max(map(add, done_s, updates_s))
-        own_s = [sum(parts) for parts in zip(compute_s, sums_s, updates_s, strict=True)]
+        played = [self._pipeline((self._last,) * count)]
+        done_s, whole_s = self._ends(played, (self._last,) * count)
+        own_s = [sum(parts) for parts in zip(compute_s, sums_s, self._all_updates_s, strict=True)]
         exchange_s = [whole_s - own_s[0]]
         if count > 1:
-            exchange_s = [done - last[1] for done, last in zip(done_s, played.last_s, strict=True)]
+            exchange_s = [done - last[1] for done, last in zip(done_s, played[0].last_s, strict=True)]
         exchange, sums = (sum(each) / count / whole_s for each in (exchange_s, sums_s))
         return Price(
             split,
@@ -198,16 +217,75 @@ class _Pricing:
             sums,
             max(0.0, 1 - exchange - sum(own_s) / count / whole_s),
             exchange,
-            played.idle,
+            played[0].idle,
             tuple(map(self._traffic, range(count))),
             tuple(map(self._memory, range(count))),
         )
+
+    def update(self, factors: Sequence[float]) -> UpdateTimes:
+        """One update, in which each worker takes `factors`, by its number, times as long as the layers say."""
+        split, count = self._split, self._split.stages
+        apart = split.workers // count
+        slowest = [
+            tuple(max(factors[stage * apart + first : stage * apart + first + split.tensor]) for stage in range(count))
+            for first in range(0, apart, split.tensor)
+        ]
+        each = dict.fromkeys(slowest)
+        by_stage = tuple(max(replica[stage] for replica in each) for stage in range(count))
+        _, whole_s = self._ends([self._pipeline(replica) for replica in each], by_stage)
+        computing_s = [self._repeated_s(layers, self._computes_s, split.recomputed) for layers in self._stages]
+        own_s = [factor * computing_s[worker // apart] for worker, factor in enumerate(factors)]
+        bubble_s = (count - 1) / split.microbatches * sum(own_s) / len(own_s)
+        unlinked_s = max(
+            max(map(add, self._pipeline(replica, linked=False).ends_s, self._all_updates_s)) for replica in each
+        )
+        own_s = [own + self._all_updates_s[worker // apart] for worker, own in enumerate(own_s)]
+        bubbles_s = [max(0.0, min(bubble_s, unlinked_s - own)) for own in own_s]
+        return UpdateTimes(
+            whole_s,
+            tuple(own_s),
+            tuple(bubbles_s),
+            tuple(max(0.0, unlinked_s - own - bubble) for own, bubble in zip(own_s, bubbles_s, strict=True)),
+            tuple(max(0.0, whole_s - max(unlinked_s, own)) for own in own_s),
+        )
+
+    @property
+    def stages(self) -> Sequence[Sequence[Layer]]:
+        """The layers of each stage."""
+        return self._stages
+
+    @property
+    def _all_updates_s(self) -> list[float]:
+        """Of a worker of each stage, seconds of the optimizer's step."""
+        return list(map(self._updates_s, range(self._split.stages)))
+
+    def _pipeline(self, factors: Sequence[float], linked: bool = True) -> PlayedPipeline:
+        """The pipeline of one replica. `factors`: of the slowest worker of each stage; `linked`: whether what workers
+        send takes time."""
+        split = self._split
+        stages = [self._stage(place, factor, linked) for place, factor in enumerate(factors)]
+        return play_pipeline(stages, split.microbatches, split.schedule, split.recomputed)
+
+    def _ends(self, played: Sequence[PlayedPipeline], factors: Sequence[float]) -> tuple[list[float], float]:
+        """When each stage has its gradients, and when all workers have made their update."""
+        last_s = [
+            tuple(map(max, zip(*ends, strict=True))) for ends in zip(*(each.last_s for each in played), strict=True)
+        ]
+        if self._split.stages == 1 and self._split.shard > 1:
+            done_s = [self._sharded_s(self._stages[0], factors[0])]
+        else:
+            gathered_s = max(map(self._gather_s, self._stages)) if self._split.shard > 1 else 0.0
+            done_s = [
+                gathered_s + max(last[1], self._reduced_s(layers, factor, *last))
+                for layers, factor, last in zip(self._stages, factors, last_s, strict=True)
+            ]
+        return done_s, max(map(add, done_s, self._all_updates_s))
 
     # seconds
 
     def _computes_s(self, layer: Layer) -> tuple[float, float]:
         """Seconds of a worker's part of a layer, forward and backward, for all microbatches."""
-        factor = self._slower / self._parts(layer)
+        factor = self._longer / self._parts(layer)
         return layer.forward_s * factor, layer.backward_s * factor
 
     def _sums_s(self, layer: Layer) -> tuple[float, float]:
@@ -224,8 +302,10 @@ class _Pricing:
         is the sum of gradients of which each worker needs its own part."""
         before = self._before[id(layer)]
         received = before.output_bytes if before is not None else 0.0
-        if layer.kind == "whole" or self._split.tensor == 1:
+        if not layer.is_divided or self._split.tensor == 1:
             return (0.0, 0.0), (0.0, 0.0)
+        if layer.sums is not None:
+            return (layer.sums[0], layer.output_bytes), (layer.sums[1], layer.input_bytes)
         if layer.kind == "pair":
             return (1.0, layer.output_bytes), (1.0, received)
         own_part = before is not None and before.kind == "column"
@@ -239,12 +319,12 @@ class _Pricing:
         share = again / self._split.microbatches
         return sum((1 + share) * forward_s + backward_s for forward_s, backward_s in both)
 
-    def _stage(self, place: int) -> StageTimes:
+    def _stage(self, place: int, factor: float, linked: bool) -> StageTimes:
         layers, each = self._stages[place], self._split.microbatches
         forward_s, backward_s = (
-            sum(self._computes_s(layer)[way] + self._sums_s(layer)[way] for layer in layers) / each for way in (0, 1)
+            sum(sum(self._way_s(layer, way, factor, linked)) for layer in layers) / each for way in (0, 1)
         )
-        if place == self._split.stages - 1:
+        if place == self._split.stages - 1 or not linked:
             return StageTimes(forward_s, backward_s)
         link = self._link_after(place)
         speed = bytes_a_second(link)
@@ -273,7 +353,7 @@ class _Pricing:
 
     def _gather_s(self, layers: Sequence[Layer]) -> float:
         """Gathering all of a stage's parameters, part by part."""
-        return sum(self._shared_s(nbytes) for *_, nbytes in self._in_parts(layers))
+        return sum(self._shared_s(part.nbytes) for part in self._in_parts(layers))
 
     def _shared_s(self, nbytes: float) -> float:
         """A gather of sharded parameters, or the sum of gradients of which each keeps its share."""
@@ -284,13 +364,13 @@ class _Pricing:
         split = self._split
         return self._collective_s(nbytes / split.shard, split.data, split.tensor * split.shard)
 
-    def _reduced_s(self, layers: Sequence[Layer], begun_s: float, end_s: float) -> float:
+    def _reduced_s(self, layers: Sequence[Layer], factor: float, begun_s: float, end_s: float) -> float:
         """When the last gradient of a stage is reduced. Its last backward pass lasts from `begun_s` to `end_s`, and a
         bucket travels as soon as its layers are done."""
-        free_s, done, whole = 0.0, 0.0, sum(sum(self._way_s(layer, 1)) for layer in layers)
+        free_s, done, whole = 0.0, 0.0, sum(sum(self._way_s(layer, 1, factor)) for layer in layers)
         size, limit = 0.0, 1e6 * FIRST_MB
         for place, layer in enumerate(reversed(layers)):
-            done += sum(self._way_s(layer, 1))
+            done += sum(self._way_s(layer, 1, factor))
             size += layer.parameter_bytes / self._parts(layer)
             if size and (size >= limit or place == len(layers) - 1):
                 ready_s = begun_s + (end_s - begun_s) * (done / whole if whole else 1.0)
@@ -299,24 +379,26 @@ class _Pricing:
                 size, limit = 0.0, PART
         return free_s
 
-    def _way_s(self, layer: Layer, way: int) -> tuple[float, float]:
-        return self._computes_s(layer)[way], self._sums_s(layer)[way]
+    def _way_s(self, layer: Layer, way: int, factor: float, linked: bool = True) -> tuple[float, float]:
+        """Of a layer in one direction: computing, by workers that take `factor` times as long, and summing."""
+        return factor * self._computes_s(layer)[way], self._sums_s(layer)[way] if linked else 0.0
 
-    def _sharded_s(self, layers: Sequence[Layer]) -> float:
+    def _sharded_s(self, layers: Sequence[Layer], factor: float) -> float:
         """One line carries gathers and reductions; a part's gather is under way while the part before it computes. An
         update waits for the last reduction."""
-        parts = list(self._in_parts(layers))
+        parts = list(self._in_parts(layers, factor))
         overlap, again = self._profile.overlap, self._split.recomputed > 0
         line_s = now_s = 0.0
         for backward in (False, True):
             turn = parts[::-1] if backward else parts
-            line_s = max(line_s, now_s) + self._shared_s(turn[0][2])
+            gathers_s = [0.0 if backward and part.stays else self._shared_s(part.nbytes) for part in turn] + [0.0]
+            line_s = max(line_s, now_s) + gathers_s[0]
             there_s = line_s
-            for place, (forward_s, backward_s, nbytes) in enumerate(turn):
+            for part, following in zip(turn, gathers_s[1:], strict=True):
                 begun_s = max(now_s, there_s)
-                now_s = begun_s + (backward_s + (forward_s if again else 0.0) if backward else forward_s)
-                following = self._shared_s(turn[place + 1][2]) if place + 1 < len(turn) else 0.0
-                reduction = self._shared_s(nbytes) + self._replicas_s(nbytes) if backward else 0.0
+                took_s = part.backward_s + (part.forward_s if again else 0.0) if backward else part.forward_s
+                now_s = begun_s + took_s
+                reduction = self._shared_s(part.nbytes) + self._replicas_s(part.nbytes) if backward else 0.0
                 if overlap:
                     line_s = there_s = max(line_s, begun_s) + following
                     line_s = max(line_s, now_s) + reduction if reduction else line_s
@@ -324,16 +406,36 @@ class _Pricing:
                     line_s = there_s = max(line_s, now_s) + reduction + following
         return max(now_s, line_s)
 
-    def _in_parts(self, layers: Sequence[Layer]) -> Iterator[tuple[float, float, float]]:
-        """Seconds forward and backward, and bytes, of consecutive layers that are gathered together."""
-        forward_s = backward_s = size = 0.0
+    def _in_parts(self, layers: Sequence[Layer], factor: float = 1.0) -> Iterator[_Part]:
+        """Layers that are gathered together: those of a unit, or consecutive ones of enough bytes."""
+        if any(layer.unit is not None for layer in layers):
+            yield from self._in_units(layers, factor)
+            return
+        part = _Part()
         for place, layer in enumerate(layers):
-            forward_s += sum(self._way_s(layer, 0))
-            backward_s += sum(self._way_s(layer, 1))
-            size += layer.parameter_bytes / self._parts(layer)
-            if size >= PART or place == len(layers) - 1:
-                yield forward_s, backward_s, size
-                forward_s = backward_s = size = 0.0
+            part = self._with(part, layer, factor, layer.parameter_bytes)
+            if part.nbytes >= PART or place == len(layers) - 1:
+                yield part
+                part = _Part()
+
+    def _in_units(self, layers: Sequence[Layer], factor: float) -> Iterator[_Part]:
+        """What is in no unit is gathered first, and stays; such layers are computed beside the unit before them."""
+        left = sum(layer.parameter_bytes / self._parts(layer) for layer in layers if not layer.unit)
+        part, unit = _Part(nbytes=left, stays=True), ""
+        for layer in layers:
+            if layer.unit and layer.unit != unit:
+                yield part
+                part, unit = _Part(), layer.unit
+            part = self._with(part, layer, factor, layer.parameter_bytes if layer.unit else 0.0)
+        yield part
+
+    def _with(self, part: _Part, layer: Layer, factor: float, nbytes: float) -> _Part:
+        forward_s, backward_s = (sum(self._way_s(layer, way, factor)) for way in (0, 1))
+        return part._replace(
+            forward_s=part.forward_s + forward_s,
+            backward_s=part.backward_s + backward_s,
+            nbytes=part.nbytes + nbytes / self._parts(layer),
+        )
 
     def _updates_s(self, place: int) -> float:
         """The optimizer's seconds for the parameters that a worker of a stage holds."""
@@ -347,7 +449,7 @@ class _Pricing:
 
     def _parts(self, layer: Layer) -> int:
         """Into how many parts a layer's work and parameters are divided."""
-        return 1 if layer.kind == "whole" else self._split.tensor
+        return self._split.tensor if layer.is_divided else 1
 
     def _held(self, place: int) -> float:
         """Bytes of a stage's parameters that a tensor split leaves to each worker, before they are sharded."""
@@ -363,10 +465,16 @@ class _Pricing:
         crossing += before.output_bytes if place and before is not None else 0.0
         return Traffic(
             _ring(split.tensor) * sums,
-            _ring(split.shard) / 2 * (3 if split.stages == 1 else 2) * held,
+            _ring(split.shard) / 2 * ((3 if split.stages == 1 else 2) * held - self._staying(place)),
             crossing,
             _ring(split.data) * held / split.shard,
         )
+
+    def _staying(self, place: int) -> float:
+        """Bytes that are gathered once for both passes; in a pipeline all are."""
+        if self._split.stages > 1:
+            return 0.0
+        return sum(part.nbytes for part in self._in_parts(self._stages[place]) if part.stays)
 
     def _memory(self, place: int) -> WorkerMemory:
         """In a pipeline a stage keeps its parameters gathered, and sums up its gradients whole, from microbatch to
@@ -375,8 +483,9 @@ class _Pricing:
         divided = split.shard if split.stages == 1 else 1
         gathered = 0.0
         if divided > 1:
-            largest_parts = sorted((nbytes for *_, nbytes in self._in_parts(layers)), reverse=True)[:2]
-            gathered = min(sum(largest_parts), held)
+            staying = self._staying(place)
+            passing = sorted((part.nbytes for part in self._in_parts(layers) if not part.stays), reverse=True)
+            gathered = min(staying + sum(passing[:2]), held)
         state = self._profile.state * held / self._whole / split.shard
         return WorkerMemory(held / divided + gathered, held / divided, state, self._activations(place))
 
@@ -391,6 +500,9 @@ class _Pricing:
         return many * received + max(saved)
 
     def _received(self, layer: Layer) -> float:
+        """Bytes of what is kept that no split divides: a layer's input, if each worker has all of it."""
+        if layer.sums is not None:
+            return min(layer.saved_bytes, layer.input_bytes) if layer.sums[1] else 0.0
         before = self._before[id(layer)]
         return min(layer.saved_bytes, before.output_bytes if before is not None else 0.0)
 

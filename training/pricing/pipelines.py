@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scalebook.training.experiments.pipeline_order import Operation, Schedule, cut, order
-from scalebook.training.planner.layers import Layer, blocks
+from scalebook.training.pricing.layers import Layer, blocks
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,11 @@ class PlayedPipeline:
     seconds: float
     busy_s: tuple[float, ...]
     last_s: tuple[tuple[float, float], ...]
+
+    @property
+    def ends_s(self) -> tuple[float, ...]:
+        """When each stage has done its last."""
+        return tuple(end_s for _, end_s in self.last_s)
 
     @property
     def idle(self) -> tuple[float, ...]:

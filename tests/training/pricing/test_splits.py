@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 
 from scalebook.training.engine.rules.clock_settings import Distribution, Link
-from scalebook.training.planner.all_reduce import AllReduce, largest
-from scalebook.training.planner.layers import Layer
-from scalebook.training.planner.links import Network
-from scalebook.training.planner.pipelines import bubble
-from scalebook.training.planner.profile import Profile, SharedNode
-from scalebook.training.planner.splits import (
+from scalebook.training.planner.all_reduce import AllReduce
+from scalebook.training.pricing.layers import Layer
+from scalebook.training.pricing.links import Network
+from scalebook.training.pricing.pipelines import bubble
+from scalebook.training.pricing.profile import Profile, SharedNode
+from scalebook.training.pricing.reductions import largest
+from scalebook.training.pricing.splits import (
     Price,
     Split,
     TooFewLayersError,

@@ -6,7 +6,7 @@ from math import isclose
 from typing import Any, Final, Literal, get_args
 
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.planner.quantities import quantity
+from scalebook.training.pricing.quantities import quantity
 
 Kind = Literal["pair", "column", "whole"]
 BACKWARD: Final = 2.0
@@ -33,6 +33,11 @@ class Layer:
             are gathered (Dean et al. 2012). `whole`: each worker computes all of it.
         width: Width of what goes into a pair, and comes out; 0: not known.
         cut: Whether a stage of a pipeline may begin with it.
+        sums: Of a layer that a model's own plan divides, in place of `kind`: the shares of an all-reduce that are made
+            of its outputs, and of the gradients of its inputs.
+        input_bytes: Bytes of inputs whose gradient it hands back, where `sums` are known.
+        unit: The part of the model with which its parameters are gathered, `""` for what stays gathered until the
+            backward pass is done; null: not known, so that layers are gathered by their bytes.
     """
 
     name: str
@@ -44,10 +49,18 @@ class Layer:
     kind: Kind = "whole"
     width: int = 0
     cut: bool = True
+    sums: tuple[float, float] | None = None
+    input_bytes: float = 0.0
+    unit: str | None = None
 
     @property
     def seconds(self) -> float:
         return self.forward_s + self.backward_s
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether a tensor split divides its work and its parameters."""
+        return self.kind != "whole" or self.sums is not None
 
 
 def read_layers(written: object, gradient_s: float) -> tuple[Layer, ...]:

@@ -1,6 +1,6 @@
 import pytest
 
-from scalebook.training.jobs.local.local_executor import LocalExecutor
+from scalebook.training.jobs.executor import LocalExecutor
 from tests.training.jobs.contract import ExecutorContract
 
 

@@ -7,8 +7,8 @@ from itertools import combinations
 import pytest
 
 from scalebook.training.experiments.pipeline_order import Schedule, order, under_way
-from scalebook.training.planner.layers import Layer, blocks
-from scalebook.training.planner.pipelines import StageTimes, bubble, into_stages, play_pipeline
+from scalebook.training.pricing.layers import Layer, blocks
+from scalebook.training.pricing.pipelines import StageTimes, bubble, into_stages, play_pipeline
 
 SCHEDULES: tuple[Schedule, ...] = ("gpipe", "1f1b")
 

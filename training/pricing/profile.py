@@ -18,9 +18,9 @@ from scalebook.training.engine.rules.clock_settings import (
     Link,
     Seconds,
 )
-from scalebook.training.planner.layers import Layer, read_layers, written_layers
-from scalebook.training.planner.links import Network, network, read_link
-from scalebook.training.planner.quantities import quantity
+from scalebook.training.pricing.layers import Layer, read_layers, written_layers
+from scalebook.training.pricing.links import Network, network, read_link
+from scalebook.training.pricing.quantities import quantity
 
 Machines = Literal["one", "each", "workers"]
 Algorithm = Literal["ring", "tree", "fastest"]

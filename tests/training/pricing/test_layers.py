@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.planner.layers import Layer, blocks, read_layers, written_layers
-from scalebook.training.planner.profile import as_mapping, read_profile
+from scalebook.training.pricing.layers import Layer, blocks, read_layers, written_layers
+from scalebook.training.pricing.profile import as_mapping, read_profile
 
 WRITTEN: list[dict[str, Any]] = [
     {"name": "embed", "forward": "1 ms", "output": "2 MB", "parameters": "80 MB"},

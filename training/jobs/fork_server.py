@@ -1,6 +1,6 @@
 """The fork server: a server that has imported everything, started nothing, and is forked once per job.
 
-`python -m scalebook.training.jobs.local.fork_server`.
+`python -m scalebook.training.jobs.fork_server`.
 
 It imports torch, lightning, mlflow and this package, but no module of the user's; it computes nothing, and starts
 neither threads nor CUDA: a fork of it is a fresh process without 6 s of imports. After its first order, when idle, it
@@ -33,11 +33,10 @@ from scalebook.training.base.node_rank import forget_launchers
 from scalebook.training.base.safe_path import importing
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.begin_request import RemoteJobContext, await_permission, end_with
+from scalebook.training.jobs.executor import CLAIMED_ELSEWHERE, GPUS_TAKEN, LocalHandle
 from scalebook.training.jobs.gpu_allocation import TakenError, claim
 from scalebook.training.jobs.gpus import VISIBLE
 from scalebook.training.jobs.job_folder import JobFolder, JobStart
-from scalebook.training.jobs.launcher import CLAIMED_ELSEWHERE, GPUS_TAKEN
-from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import die_with_parent
 from scalebook.training.tracking import names
 from scalebook.training.tracking.spool import SPOOL
@@ -235,7 +234,7 @@ def preparing(runner: Runner) -> Prepare | None:
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m scalebook.training.jobs.local.fork_server")
+    parser = argparse.ArgumentParser(prog="python -m scalebook.training.jobs.fork_server")
     parser.add_argument("--socket", type=int, required=True, help="inherited descriptor of the supervisor's socket")
     parser.add_argument("--parent", type=int, required=True, help="the supervisor's pid")
     parser.add_argument("--runner", required=True, help="module:function that runs one job folder")

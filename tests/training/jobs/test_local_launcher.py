@@ -5,11 +5,9 @@ import select
 from pathlib import Path
 
 from scalebook.training.jobs.devices import this_machine
-from scalebook.training.jobs.launcher import ProcessEnded
+from scalebook.training.jobs.fork_server import Order, Report
+from scalebook.training.jobs.launcher import ForkServerProcess, LocalLauncher, ProcessEnded
 from scalebook.training.jobs.leases import Lease
-from scalebook.training.jobs.local.fork_server import Order, Report
-from scalebook.training.jobs.local.fork_server_client import ForkServerProcess
-from scalebook.training.jobs.local.local_launcher import LocalLauncher
 from scalebook.training.jobs.process import Children, alive
 from tests.training.benches import STAND_IN, Bench, until_state, wait_for
 
@@ -38,7 +36,7 @@ def test_a_fork_reports_its_end_and_a_closed_socket_ends_the_warm_process(bench:
 
 def test_what_jobs_have_in_common_is_prepared_once_behind_the_first_and_may_fail(bench: Bench) -> None:
     log = bench.workspace.hidden / "warm.log"
-    warm = ForkServerProcess(log, "tests.training.jobs.local.prepared:run", ())
+    warm = ForkServerProcess(log, "tests.training.jobs.prepared:run", ())
     jobs = [bench.job() for _ in range(3)]
     noted = jobs[0].path.parent / "prepared"
     try:

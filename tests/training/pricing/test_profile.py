@@ -10,10 +10,10 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files.yaml import load
 from scalebook.training.engine.rules.clock_settings import Distribution, Link
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Softsync, Sync
-from scalebook.training.planner.links import NETWORKS, Network
-from scalebook.training.planner.profile import Profile, as_mapping, load_profile, mean, read_profile
-from scalebook.training.planner.quantities import format_quantity, quantity
 from scalebook.training.planner.question import Question, label, numbers, rules
+from scalebook.training.pricing.links import NETWORKS, Network
+from scalebook.training.pricing.profile import Profile, as_mapping, load_profile, mean, read_profile
+from scalebook.training.pricing.quantities import format_quantity, quantity
 
 WRITTEN = """
 title: eight accelerators

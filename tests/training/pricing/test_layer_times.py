@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from typing_extensions import override
 
-from scalebook.training.planner.layer_times import OUTSIDE, LayerTimes, units
-from scalebook.training.planner.layers import Layer
+from scalebook.training.pricing.layer_times import OUTSIDE, LayerTimes, units
+from scalebook.training.pricing.layers import Layer
 
 
 def measured(model: nn.Module, batch: Tensor, steps: int = 3) -> list[Layer]:

@@ -4,7 +4,7 @@ import pytest
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.engine.rules.clock_settings import Link
-from scalebook.training.planner.links import FASTER, NETWORKS, WORDS, network, read_link
+from scalebook.training.pricing.links import FASTER, NETWORKS, WORDS, network, read_link
 
 
 def test_ethernet_carries_its_payload_and_servers_share_one_link() -> None:

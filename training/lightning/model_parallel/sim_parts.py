@@ -1,0 +1,412 @@
+"""All parts of a split model in one process, which trains the whole, and the clock of the workers that would have them.
+
+The numbers of a split model are those of one process, so nothing need be split: the layers of the first batch are
+counted, and each update takes on the clock what they would take so many workers. Shards and replicas have a batch each
+for an update; here these are computed one after the other, and their gradients accumulated.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from torch import Tensor
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+from torch.utils.flop_counter import FlopCounterMode
+from typing_extensions import override
+
+from scalebook.training.engine.coordination.measures import Counts, WorkerTimes
+from scalebook.training.engine.rules.clock_settings import ClockSettings
+from scalebook.training.engine.rules.contradictions import ARGUMENTS
+from scalebook.training.experiments.split_degrees import refuse_degrees
+from scalebook.training.lightning.data.workers_in_turn import in_turn
+from scalebook.training.lightning.model_parallel.splitting import (
+    refuse_optimizers,
+    refuse_sparse,
+    shard_units,
+    tensor_plan,
+)
+from scalebook.training.lightning.package import LightningModule, SingleDeviceStrategy, Trainer, TrainerFn
+from scalebook.training.lightning.processes.strategy_launcher import repr_for_trainers
+from scalebook.training.lightning.run_figures import RunFigures
+from scalebook.training.pricing.layer_times import OUTSIDE, LayerTimes
+from scalebook.training.pricing.layers import Layer, scaled
+from scalebook.training.pricing.profile import mean
+from scalebook.training.pricing.split_clock import SplitClock
+from scalebook.training.pricing.splits import Price, Split
+
+KEY: Final = "model_parallel"
+"""Of a checkpoint, what is only for another run with a clock."""
+PROGRESS: Final = "epoch_loop.batch_progress"
+
+
+class SimulatedParts(SingleDeviceStrategy):
+    """What `ModelParallel(host="virtual")` makes; its arguments."""
+
+    def __init__(self, split: Split, shard: int | None, clock: ClockSettings | None) -> None:
+        super().__init__()
+        if clock is None:
+            raise ValueError(
+                f"{ARGUMENTS}.clock: is missing, but virtual workers take the time that it declares. Write how long a "
+                "gradient takes one machine, as clock: {gradient_s: 0.05}."
+            )
+        self._split, self._shard, self._settings = split, shard, clock
+        self.num_nodes = 1
+        self.started_with: dict[str, str] = {}
+        self.clock = SplitClock(clock, split)  # of the present fit
+        self.figures = SplitFigures(self.clock, None)
+        self.price: Price | None = None
+        """Of the split, once a batch has been seen."""
+        self._layers: Sequence[Layer] = ()
+        self._counting: _Counting | None = None
+        self._resumed_s: float | None = None
+        self._before: dict[str, Any] = {}  # settings of the Trainer, changed for the fit
+
+    @override
+    def __repr__(self) -> str:
+        return repr_for_trainers(self).replace(type(self).__name__, "ModelParallel")
+
+    # --- who there would be --------------------------------------------------------------------------------------
+
+    @property
+    def parallel_devices(self) -> Sequence[Any] | None:
+        """The workers' devices, as the Trainer counts them; the first one computes."""
+        return self._devices
+
+    @parallel_devices.setter
+    def parallel_devices(self, devices: Sequence[Any]) -> None:
+        self._devices, self._root_device = devices, devices[0]
+
+    _devices: Sequence[Any] | None = None
+
+    @override
+    def _configure_launcher(self) -> None:
+        if self.num_nodes > 1:
+            raise ValueError(
+                f"trainer.num_nodes: is {self.num_nodes}, and one process has all virtual parts. Write 1, and all "
+                "workers as trainer.devices."
+            )
+        devices = len(self._devices or ())
+        self._split = split_of(self._split, self._shard, devices)
+        self._settings.check_split(self._split.workers)
+
+    @property
+    def data_size(self) -> int:
+        """How many different batches make an update."""
+        return self._split.workers // (self._split.tensor * self._split.stages)
+
+    # --- a fit ---------------------------------------------------------------------------------------------------
+
+    @override
+    def setup_environment(self) -> None:
+        super().setup_environment()
+        assert self.lightning_module is not None
+        self.lightning_module._device_mesh = _NoMesh()  # type: ignore[assignment]  # it refuses by name
+
+    @override
+    def setup(self, trainer: Trainer) -> None:
+        assert self.lightning_module is not None
+        if trainer.state.fn == TrainerFn.FITTING:
+            refuse_sparse(self.lightning_module)
+            if not self.lightning_module.automatic_optimization:
+                raise ValueError(
+                    "model: optimizes manually, and a virtual split has one price for an update. Write a model with "
+                    "automatic optimization, or host: inline."
+                )
+            if self._split.tensor > 1:
+                tensor_plan(self.lightning_module, self._split.tensor)
+            self._begin(trainer)
+        super().setup(trainer)
+        refuse_optimizers(self.optimizers)
+
+    def _begin(self, trainer: Trainer) -> None:
+        self.clock = SplitClock(self._settings, self._split, int(os.environ.get("PL_GLOBAL_SEED", "0")))
+        self.figures = SplitFigures(self.clock, trainer)
+        self.price, self._layers = None, ()
+        if self._resumed_s is not None:
+            self.clock.resume(self._resumed_s)
+        if self.data_size > 1:
+            self._before = {"accumulate_grad_batches": trainer.accumulate_grad_batches}
+            trainer.accumulate_grad_batches *= self.data_size
+
+    @override
+    def process_dataloader(self, dataloader: object) -> object:
+        assert self.lightning_module is not None
+        trainer = self.lightning_module.trainer
+        if self.data_size == 1 or not trainer.training:
+            return super().process_dataloader(dataloader)
+        for name in ("limit_train_batches", "val_check_interval"):
+            if name not in self._before:
+                self._before[name] = getattr(trainer, name)
+        dataloader = in_turn(trainer, dataloader, self.data_size)
+        _of_all_workers(trainer, dataloader, self.data_size, self._before)
+        return dataloader
+
+    @override
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        if self._layers:
+            return super().training_step(*args, **kwargs)
+        assert self.lightning_module is not None
+        self._counting = _Counting(self.lightning_module)
+        try:
+            output = super().training_step(*args, **kwargs)
+        except BaseException:
+            self._stop_counting()
+            raise
+        if output is None:
+            self._stop_counting()
+        return output
+
+    @override
+    def backward(self, closure_loss: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        try:
+            return super().backward(closure_loss, *args, **kwargs)
+        finally:
+            self._stop_counting()
+
+    def _stop_counting(self) -> None:
+        if self._counting is None:
+            return
+        counting, self._counting = self._counting, None
+        counting.close()
+        assert self.lightning_module is not None
+        batches = self.lightning_module.trainer.accumulate_grad_batches // self.data_size
+        self._layers = counting.layers(self._split, mean(self._settings.gradient_s), batches)
+
+    @override
+    def optimizer_step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        """Make the step, and let the clock go on."""
+        output = super().optimizer_step(optimizer, *args, **kwargs)
+        if self._layers:
+            if self.price is None:
+                self.price = self.clock.set_layers(self._layers, 1, _state_bytes(self.optimizers))
+                self.figures.price = self.price
+            self.clock.update()
+        return output
+
+    @override
+    def teardown(self) -> None:
+        assert self.lightning_module is not None
+        for name, value in self._before.items():
+            setattr(self.lightning_module.trainer, name, value)
+        self._before, self._resumed_s = {}, None
+        super().teardown()
+
+    # --- checkpoints ---------------------------------------------------------------------------------------------
+
+    @override
+    def save_checkpoint(self, checkpoint: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+        """Save it as one of real workers, who count a batch where one for each of them is computed here."""
+        checkpoint = {
+            **_counted(checkpoint, lambda count: count // self.data_size),
+            KEY: {"clock_s": self.clock.time_s},
+        }
+        super().save_checkpoint(checkpoint, *args, **kwargs)
+
+    @override
+    def load_checkpoint(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        checkpoint = super().load_checkpoint(*args, **kwargs)
+        self._resumed_s = checkpoint.pop(KEY, {}).get("clock_s")
+        if self._resumed_s is not None:
+            self.clock.resume(self._resumed_s)
+        return _counted(checkpoint, lambda count: count * self.data_size)
+
+
+def split_of(written: Split, shard: int | None, devices: int) -> Split:
+    """The split of all workers: the Trainer's devices, or, where it has one, as many as the degrees make."""
+    if devices > 1:
+        refuse_degrees(written.tensor, shard, devices)
+        shard = devices // written.tensor
+    return replace(written, shard=shard or 1)
+
+
+class SplitFigures(RunFigures):
+    """What the workers of a split would have measured."""
+
+    def __init__(self, clock: SplitClock, trainer: Trainer | None) -> None:
+        self._clock, self._trainer = clock, trainer
+        self._samples = 0
+        self.price: Price | None = None
+
+    @property
+    @override
+    def is_simulated(self) -> bool:
+        return True
+
+    @override
+    def now(self) -> float:
+        return self._clock.time_s
+
+    @property
+    def _updates(self) -> int:
+        return 0 if self._trainer is None else int(self._trainer.global_step)
+
+    @override
+    def counts(self) -> Counts:
+        return Counts(self._updates, self._samples)
+
+    @override
+    def living(self) -> list[int]:
+        return list(range(self._clock.split.workers))
+
+    @override
+    def worker_times(self) -> list[WorkerTimes]:
+        split = self._clock.split
+        apart = split.workers // split.stages
+        batches = apart // split.tensor
+        return [
+            WorkerTimes(
+                compute=seconds.computing,
+                wait=seconds.bubble + seconds.uneven,
+                communicate=seconds.link,
+                data=0.0,
+                updates=self._updates,
+                samples=self._samples // batches,
+                pushed_bytes=self._sent(worker // apart),
+                pulled_bytes=self._sent(worker // apart),  # as many, on average
+                memory_bytes=0 if self.price is None else round(self.price.memory[worker // apart].whole),
+            )
+            for worker, seconds in enumerate(self._clock.workers)
+        ]
+
+    def _sent(self, stage: int) -> int:
+        return 0 if self.price is None else round(self._updates * self.price.traffic[stage].whole)
+
+    @override
+    def add_samples(self, samples: int) -> None:
+        self._samples += samples
+
+
+class _NoMesh:
+    """In place of a device mesh, for a model that would split itself."""
+
+    def __getitem__(self, name: object) -> Any:
+        raise ValueError(
+            "model: configure_model splits it by self.device_mesh, and on a virtual clock that has no price. Say the "
+            "split by parallel_plan() and shard_units(), or write host: inline."
+        )
+
+
+# --- layers ----------------------------------------------------------------------------------------------------------
+
+
+class _Counting:
+    """Of one batch: the layers' operations and bytes."""
+
+    def __init__(self, module: LightningModule) -> None:
+        self._module = module
+        self._operations = FlopCounterMode(display=False)
+        self._times = LayerTimes(module, lambda: float(self._operations.get_total_flops()))
+        self._times.begin_step()
+        self._operations.__enter__()
+
+    def close(self) -> None:
+        """After the backward pass."""
+        self._times.end_step()
+        self._operations.__exit__(None, None, None)
+
+    def layers(self, split: Split, gradient_s: float, batches: int) -> list[Layer]:
+        """By so many batches for one gradient, of `gradient_s` seconds on one machine, which layers share by their
+        operations. ValueError, with key and remedy, for a plan without a price."""
+        whole = float(self._operations.get_total_flops())
+        weights = float(sum(parameter.nbytes for parameter in self._module.parameters()))
+        counted = self._times.layers(whole, weights, joins=False)
+        if whole:
+            counted = list(scaled(counted, gradient_s / whole))
+        else:
+            counted[-1] = replace(counted[-1], forward_s=gradient_s)
+        styles = tensor_plan(self._module, split.tensor) if split.tensor > 1 else {}
+        units = shard_units(self._module) if split.shard > 1 else {}
+        return [
+            replace(
+                layer,
+                output_bytes=batches * layer.output_bytes,
+                input_bytes=batches * layer.input_bytes,
+                unit=_unit(layer.name, units) if split.shard > 1 else None,
+            )
+            for layer in divided(counted, styles)
+        ]
+
+
+def _unit(layer: str, units: Mapping[str, Any]) -> str:
+    """The innermost unit that a layer is in; "" for none."""
+    return max((unit for unit in units if unit and f"{layer}.".startswith(f"{unit}.")), key=len, default="")
+
+
+def divided(layers: Sequence[Layer], styles: Mapping[str, ParallelStyle]) -> list[Layer]:
+    """Layers in turn of their calls, with what a plan makes workers sum. Between columns whose outputs stay divided and
+    rows that take them so, all is divided. ValueError, with key and remedy, for a style without a price."""
+    planned, open_since = [], ""
+    for layer in layers:
+        style = styles.get(layer.name)
+        sums: tuple[float, float] | None = None
+        if style is None:
+            sums = (0.0, 0.0) if open_since and layer.name != OUTSIDE else None
+        else:
+            columns, whole_in, whole_out = _layouts(layer.name, style)
+            if columns:
+                sums = (0.5 if whole_out else 0.0, 1.0)
+                open_since = open_since if whole_out else open_since or layer.name
+            else:
+                sums = (1.0, 0.5 if whole_in else 0.0)
+                open_since = open_since if whole_in else ""
+        planned.append(replace(layer, kind="whole", sums=sums))
+    if open_since:
+        raise _unpriced(open_since, "its outputs stay divided, and no layer by rows takes them so")
+    return planned
+
+
+def _layouts(name: str, style: ParallelStyle) -> tuple[bool, bool, bool]:
+    """Whether a layer is split by columns, takes whole inputs, and gives whole outputs."""
+    if type(style) not in (ColwiseParallel, RowwiseParallel):
+        raise _unpriced(name, f"{type(style).__name__} is neither ColwiseParallel nor RowwiseParallel")
+    layouts = [*style.input_layouts, *style.output_layouts]  # type: ignore[attr-defined]  # of both
+    if len(layouts) != 2 or any(each not in (Replicate(), Shard(-1)) for each in layouts):
+        raise _unpriced(name, "its layouts are neither Replicate() nor Shard(-1)")
+    columns = isinstance(style, ColwiseParallel)
+    whole_in, whole_out = (each == Replicate() for each in layouts)
+    if (columns and not whole_in) or (not columns and not whole_out):
+        raise _unpriced(name, "columns take whole inputs, and rows give whole outputs")
+    return columns, whole_in, whole_out
+
+
+def _unpriced(name: str, why: str) -> ValueError:
+    return ValueError(
+        f"model: parallel_plan of {name} has no price on a virtual clock: {why}. Change it, or write host: inline."
+    )
+
+
+def _state_bytes(optimizers: Sequence[Optimizer]) -> float:
+    """Bytes of the optimizers' state."""
+    states = [values for optimizer in optimizers for values in optimizer.state.values()]
+    return float(sum(value.nbytes for values in states for value in values.values() if isinstance(value, Tensor)))
+
+
+# --- batches of several workers --------------------------------------------------------------------------------------
+
+
+def _of_all_workers(trainer: Trainer, loader: DataLoader[Any], workers: int, written: Mapping[str, Any]) -> None:
+    """Let limits count batches of all workers, where a person has written those of each."""
+    whole, limit = len(loader) // workers, written["limit_train_batches"]
+    each = int(whole * limit) if isinstance(limit, float) else min(whole, limit)
+    trainer.limit_train_batches = workers * each
+    every = written["val_check_interval"]
+    if every is not None and every != 1.0:
+        each_s = max(1, int(each * every)) if isinstance(every, float) else every
+        trainer.val_check_interval = workers * each_s
+
+
+def _counted(checkpoint: dict[str, Any], change: Callable[[int], int]) -> dict[str, Any]:
+    """A checkpoint with other counts of batches."""
+    loops = checkpoint.get("loops")
+    if loops is None:
+        return checkpoint
+    fit = loops["fit_loop"]
+    progress = {
+        name: {key: change(count) for key, count in value.items()} if isinstance(value, dict) else value
+        for name, value in fit[PROGRESS].items()
+    }
+    return {**checkpoint, "loops": {**loops, "fit_loop": {**fit, PROGRESS: progress}}}

@@ -1,0 +1,80 @@
+"""The clock of a model that is split over several workers, while one process trains it: what each update takes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scalebook.training.engine.rules.clock_settings import ClockSettings
+from scalebook.training.engine.sim import Draws
+from scalebook.training.pricing.layers import Layer
+from scalebook.training.pricing.links import Network
+from scalebook.training.pricing.profile import Profile, mean
+from scalebook.training.pricing.splits import Price, Split, SplitPricing, UpdateTimes
+
+
+@dataclass
+class WorkerSeconds:
+    """Of one worker so far: computing and updating, and waiting by reason."""
+
+    computing: float = 0.0
+    bubble: float = 0.0
+    uneven: float = 0.0
+    link: float = 0.0
+
+
+class SplitClock:
+    """The clock of a split, from the layers of one gradient of one machine that would have all of the model.
+
+    In each update every worker draws by how much it is slower than `gradient_s` says on average; all others wait.
+    """
+
+    def __init__(self, settings: ClockSettings, split: Split, seed: int = 0) -> None:
+        self.settings, self.split = settings, split
+        self.time_s = 0.0
+        self.workers = [WorkerSeconds() for _ in range(split.workers)]
+        self._seed, self._draws = seed, Draws(seed)
+        self._pricing: SplitPricing | None = None
+        self._last: tuple[tuple[float, ...], UpdateTimes] | None = None
+
+    def resume(self, seconds: float) -> None:
+        """Before the first update: set the time of the run that is resumed; draws then differ from its first ones."""
+        self.time_s, self._draws = seconds, Draws(f"{self._seed} from {seconds!r}")
+
+    def set_layers(self, layers: Sequence[Layer], batch_size: int, state: float = 0.0) -> Price:
+        """The price of the split of these layers. `state`: bytes of the optimizer's state of all parameters.
+        TooFewLayersError if the stages are more than the layers make."""
+        weights = sum(layer.parameter_bytes for layer in layers)
+        profile = Profile(
+            gradient_s=mean(self.settings.gradient_s),
+            batch_size=batch_size,
+            push_bytes=weights,
+            pull_bytes=weights,
+            stragglers=dict(self.settings.stragglers),
+            network=Network(self.settings.link),
+            weights=weights,
+            state=state,
+            layers=layers,
+        )
+        self._pricing = SplitPricing(layers, self.split, profile, profile.network)
+        self._last = None
+        return self._pricing.price()
+
+    def update(self) -> UpdateTimes:
+        """Let the clock go on by one update."""
+        assert self._pricing is not None, "set_layers first"
+        factors = tuple(map(self._factor, range(self.split.workers)))
+        if self._last is None or self._last[0] != factors:
+            self._last = factors, self._pricing.update(factors)
+        took = self._last[1]
+        self.time_s += took.seconds
+        for worker, computing, bubble, uneven, link in zip(
+            self.workers, took.computing, took.bubble, took.uneven, took.link, strict=True
+        ):
+            worker.computing += computing
+            worker.bubble += bubble
+            worker.uneven += uneven
+            worker.link += link
+        return took
+
+    def _factor(self, worker: int) -> float:
+        drawn = self._draws.value(self.settings.gradient_s, "gradient", worker)
+        return self.settings.stragglers.get(worker, 1.0) * drawn / mean(self.settings.gradient_s)
