@@ -40,7 +40,7 @@ from scalebook.training.lightning.model_parallel.splitting import (
     refuse_sparse,
     split,
 )
-from scalebook.training.lightning.model_parallel.stages import own_state, refuse_optimizer
+from scalebook.training.lightning.model_parallel.stages import keep_own_state, own_state
 from scalebook.training.lightning.package import (
     LightningModule,
     ModelParallelStrategy,
@@ -305,7 +305,7 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
         if self.pipeline is None:
             refuse_optimizers(self.optimizers)
         for optimizer in self.optimizers if self.pipeline is not None else ():
-            refuse_optimizer(optimizer)
+            keep_own_state(optimizer)
 
     @override
     def on_train_start(self) -> None:
