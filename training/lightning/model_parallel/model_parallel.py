@@ -87,14 +87,14 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
 
     def __new__(
         cls,
-        tensor: int = 1,
-        shard: int | None = None,
-        stages: int = 1,
-        microbatches: int | None = None,
+        tensor: PositiveInt = 1,
+        shard: PositiveInt | None = None,
+        stages: PositiveInt = 1,
+        microbatches: PositiveInt | None = None,
         schedule: Schedule = "1f1b",
         host: PeerHost = "inline",
         clock: ClockSettings | None = None,
-        deadline_s: float = DEADLINE_S,
+        deadline_s: PositiveFloat = DEADLINE_S,
     ) -> Any:
         """This strategy; of virtual workers `SimulatedParts`."""
         if host != VIRTUAL:

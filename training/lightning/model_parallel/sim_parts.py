@@ -301,12 +301,12 @@ class _Counting:
         self._operations = FlopCounterMode(display=False)
         self._times = LayerTimes(module, lambda: float(self._operations.get_total_flops()))
         self._times.begin_step()
-        self._operations.__enter__()
+        self._operations.__enter__()  # type: ignore[no-untyped-call]  # torch's
 
     def close(self) -> None:
         """After the backward pass."""
         self._times.end_step()
-        self._operations.__exit__(None, None, None)
+        self._operations.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # torch's
 
     def layers(self, split: Split, gradient_s: float, batches: int) -> list[Layer]:
         """By so many batches for one gradient, of `gradient_s` seconds on one machine, which layers share by their
