@@ -39,6 +39,10 @@ from scalebook.training.lightning.package import LightningModule
 
 APART: Final = 1e-3
 """Relative difference of two outputs that are meant to be the same, rounding included."""
+OTHER_THAN_FORWARD: Final = (
+    "model: the parts of stages() in turn give something else than forward of {}. Let stages() contain all that "
+    "forward does, its first and last lines too, as modules."
+)
 
 
 class Groups(NamedTuple):
@@ -151,11 +155,8 @@ class Pipeline:
             written, value = self._forward(*args, **kwargs), self.own.all_computed(*args, **kwargs)
         for part, mode in modes.items():
             part.training = mode
-        if not _alike(written, value):
-            raise ValueError(
-                f"model: the parts of stages() in turn give something else than forward of {type(module).__name__}. "
-                "Let stages() contain all that forward does, its first and last lines too, as modules."
-            )
+        if not is_alike(written, value):
+            raise ValueError(OTHER_THAN_FORWARD.format(type(module).__name__))
 
     # --- random numbers ------------------------------------------------------------------------------------------
 
@@ -498,7 +499,8 @@ class _HandOver(torch.autograd.Function):
         return None, None, *(gradient if gradient is None else gradient.mul_(factor) for gradient in gradients)
 
 
-def _alike(one: Any, other: Any) -> bool:
+def is_alike(one: Any, other: Any) -> bool:
+    """Whether two outputs are the same but for rounding."""
     left, right = tree_leaves(one), tree_leaves(other)
     return len(left) == len(right) and all(
         a.shape == b.shape and torch.allclose(a.float(), b.float(), APART, APART * float(b.float().abs().max() or 1))
