@@ -85,8 +85,8 @@ MUTANTS_OF_SPLITS = (
     Mutant(
         "strategies",
         "training/lightning/callbacks/sample_pictures.py",
-        "together = isinstance(trainer.strategy, ModelParallel)",
-        "together = False",
+        "trainer.strategy if isinstance(trainer.strategy, ModelParallel) else None",
+        "None",
         "worker 0 draws pictures by itself, and waits for the others' parameters",
         ZOO,
     ),

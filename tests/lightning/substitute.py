@@ -102,7 +102,8 @@ def strategy(way: Way) -> dict[str, Any]:
     if way == "one":
         return {"strategy": OneWorker()}
     if way in ("shard", "tensor"):
-        return {"strategy": ModelParallel(**{way: 2}), "accelerator": "cpu", "devices": 2}
+        made = ModelParallel(shard=2) if way == "shard" else ModelParallel(tensor=2)
+        return {"strategy": made, "accelerator": "cpu", "devices": 2}
     if way in ("two", "sync"):
         return {"strategy": AsyncPS(rule="async" if way == "two" else "sync", workers=2, limits=Limits(deadline_s=20))}
     return {} if way == "plain" else {"strategy": "ddp_fork", "accelerator": "cpu", "devices": 2}

@@ -32,6 +32,7 @@ from scalebook.training.experiments.description import ClassInfo, Description, F
 from scalebook.training.experiments.fields import check_args, check_value, quoted_value
 from scalebook.training.experiments.lr_scaling import FIELDS, KEY, NO_BATCH, rate_scaling
 from scalebook.training.experiments.num_nodes import nodes_of, queue_problems
+from scalebook.training.experiments.pipeline_order import Schedule
 from scalebook.training.experiments.split_degrees import PRECISIONS, refuse_degrees
 from scalebook.training.experiments.workload import Workload, choice, simulates, workload
 
@@ -357,13 +358,16 @@ def split_problems(config: Mapping[str, Any], description: Description) -> list[
     if load.strategy != MODEL_PARALLEL:
         return []
     args = mapping(read_class(trainer.get("strategy")).args)
-    tensor, shard = (args.get(name) for name in ("tensor", "shard"))
+    tensor, shard, stages, microbatches = (args.get(name) for name in ("tensor", "shard", "stages", "microbatches"))
+    schedule: Schedule = "gpipe" if args.get("schedule") == "gpipe" else "1f1b"
     findings = _split_clock(args, load)
     if nodes_of(trainer) > 1 and load.is_simulated:
         why = f"is {nodes_of(trainer)}, and one process has all virtual parts"
         findings.append(Problem("trainer.num_nodes", why, "Write 1, and all workers as trainer.devices."))
-    elif isinstance(tensor, int | None) and isinstance(shard, int | None):
-        findings += _said_by(lambda: refuse_degrees(tensor or 1, shard, load.workers))
+    elif all(isinstance(degree, int | None) for degree in (tensor, shard, stages, microbatches)):
+        findings += _said_by(
+            lambda: refuse_degrees(tensor or 1, shard, load.workers, stages or 1, microbatches, schedule)
+        )
     if trainer.get("sync_batchnorm"):
         why = "is not shared within a forward pass by the workers of a split model"
         findings.append(Problem("trainer.sync_batchnorm", why, "Write false, or use ddp."))

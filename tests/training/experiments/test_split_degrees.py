@@ -41,7 +41,7 @@ def test_degrees_that_make_the_workers() -> None:
         ({"host": "virtual", "clock": {**CLOCK, "links": {0: {"latency_s": 1}}}}, {}, [f"{ARGUMENTS}.clock.links"]),
         ({"host": "virtual", "clock": {**CLOCK, "group": {"machines": 2}}}, {}, [f"{ARGUMENTS}.clock.group"]),
         ({"host": "virtual", "clock": {"gradient_s": 0.0}}, {}, [f"{ARGUMENTS}.clock.gradient_s"]),
-        ({"host": "virtual", "clock": CLOCK}, {"num_nodes": 2}, ["trainer.num_nodes"]),
+        ({"host": "virtual", "clock": CLOCK}, {"num_nodes": 2}, 2 * ["trainer.num_nodes"]),
     ],
 )
 def test_problems_name_their_key(

@@ -33,9 +33,9 @@ class Pictures(Callback):
     @override
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         sample: Any = getattr(pl_module, "sample_images", None)
-        together = isinstance(trainer.strategy, ModelParallel)  # each worker has a part of the model
-        if (trainer.is_global_zero or together) and callable(sample):
-            with trainer.strategy.whole_model() if together else nullcontext(True) as asks:
+        split = trainer.strategy if isinstance(trainer.strategy, ModelParallel) else None  # a part for each worker
+        if (trainer.is_global_zero or split is not None) and callable(sample):
+            with nullcontext(True) if split is None else split.whole_model() as asks:
                 images = _drawn(pl_module, sample) if asks else None
             if images is not None and trainer.is_global_zero:
                 path = self.folder / names.SAMPLES_PICTURE

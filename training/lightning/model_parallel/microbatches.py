@@ -42,7 +42,7 @@ def divide(batch: Any, count: int) -> list[tuple[Any, float]]:
     ]
 
 
-class Logged(NamedTuple):
+class LoggedCall(NamedTuple):
     """One call of `self.log` in a microbatch."""
 
     share: float
@@ -58,7 +58,7 @@ class StepLog:
 
     def __init__(self, module: LightningModule) -> None:
         self._module = module
-        self._taken: dict[str, list[Logged]] = {}
+        self._taken: dict[str, list[LoggedCall]] = {}
         self._share = 1.0
 
     @contextmanager
@@ -85,14 +85,14 @@ class StepLog:
         if isinstance(value, Metric):
             value = value._forward_cache
         number = float(value.detach() if isinstance(value, Tensor) else value) if value is not None else None
-        self._taken.setdefault(name, []).append(Logged(self._share, number, metric, options))
+        self._taken.setdefault(name, []).append(LoggedCall(self._share, number, metric, options))
 
-    def summary(self) -> list[Logged]:
+    def summary(self) -> list[LoggedCall]:
         """What one step of the whole batch would have logged, by name: means over samples, sums, extremes."""
         taken, self._taken = self._taken, {}
         return [_together(name, calls) for name, calls in taken.items()]
 
-    def repeat(self, summary: Iterable[Logged]) -> None:
+    def repeat(self, summary: Iterable[LoggedCall]) -> None:
         """Log it, in any worker."""
         for one in summary:
             value: Any = one.value
@@ -111,7 +111,7 @@ OPTIONS: Final = (
 """The arguments of `log` after name and value, in order."""
 
 
-def _together(name: str, calls: list[Logged]) -> Logged:
+def _together(name: str, calls: list[LoggedCall]) -> LoggedCall:
     options = {**calls[-1].options, "name": name}
     weights = [call.share for call in calls]
     if all("batch_size" in call.options for call in calls):
@@ -126,4 +126,4 @@ def _together(name: str, calls: list[Logged]) -> Logged:
         value = by_name[reduction]([one for one, _ in pairs])
     elif pairs:
         value = sum(one * weight for one, weight in pairs) / sum(weight for _, weight in pairs)
-    return Logged(1.0, value, calls[0].metric, options)
+    return LoggedCall(1.0, value, calls[0].metric, options)

@@ -22,7 +22,7 @@ from scalebook.training.experiments.split_degrees import microbatches_of, refuse
 from scalebook.training.experiments.workload import VIRTUAL
 from scalebook.training.lightning.arguments import read_clock_settings
 from scalebook.training.lightning.async_ps.peers import PeerHost
-from scalebook.training.lightning.model_parallel.links import gather_values
+from scalebook.training.lightning.model_parallel.neighbours import gather_values
 from scalebook.training.lightning.model_parallel.parts import (
     clip_by_norm,
     clip_by_value,
@@ -40,7 +40,7 @@ from scalebook.training.lightning.model_parallel.splitting import (
     refuse_sparse,
     split,
 )
-from scalebook.training.lightning.model_parallel.stages import own_state, refuse_optimizer
+from scalebook.training.lightning.model_parallel.stages import keep_own_state, own_state
 from scalebook.training.lightning.package import (
     LightningModule,
     ModelParallelStrategy,
@@ -57,6 +57,11 @@ UNLIKE: Final = (
     "data: the workers of one {} read different batches, or have drawn different random numbers, at batch {} of the "
     "epoch. They compute one batch together. Draw order and augmentation from a seed that is the same in all "
     "workers (seed_everything without a rank), and draw nothing in worker 0 alone."
+)
+APART: Final = (
+    "optimizer: {} has come to other settings in another worker, such as a step size of its own: it computes with all "
+    "parameters as one, and workers have parts. Use another, such as torch.optim.SGD or torch.optim.Adam, or strategy "
+    "ddp."
 )
 
 
@@ -220,11 +225,14 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Compare what the workers that compute one batch have of it, at batches 0, 1, 2, 4, 8 ... of an epoch."""
         if self.together > 1 and batch_idx & (batch_idx - 1) == 0:
-            own = torch.tensor([_fingerprint(batch)], device=self.root_device)
+            rates = [dict(group, params=None) for optimizer in self.optimizers for group in optimizer.param_groups]
+            own = torch.tensor([_fingerprint(batch), zlib.crc32(repr(rates).encode())], device=self.root_device)
             everyone = [torch.empty_like(own) for _ in range(self.together)]
             dist.all_gather(everyone, own, self.device_mesh[TENSOR].get_group())
-            if any(int(one) != int(own) for one in everyone):
+            if any(int(one[0]) != int(own[0]) for one in everyone):
                 raise ValueError(UNLIKE.format("tensor group" if self.stages == 1 else "pipeline", batch_idx))
+            if any(int(one[1]) != int(own[1]) for one in everyone):
+                raise ValueError(APART.format(", ".join(type(each).__name__ for each in self.optimizers)))
 
     @override
     def on_validation_start(self) -> None:
@@ -295,7 +303,7 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
         if self.pipeline is None:
             refuse_optimizers(self.optimizers)
         for optimizer in self.optimizers if self.pipeline is not None else ():
-            refuse_optimizer(optimizer)
+            keep_own_state(optimizer)
 
     @override
     def on_train_start(self) -> None:

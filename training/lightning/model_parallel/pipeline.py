@@ -23,22 +23,27 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torchmetrics import Metric
 from typing_extensions import override
 
+from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.experiments.pipeline_order import Schedule, order
-from scalebook.training.lightning.model_parallel.links import (
-    Layout,
-    Link,
+from scalebook.training.lightning.model_parallel.microbatches import StepLog, divide
+from scalebook.training.lightning.model_parallel.neighbours import (
+    Neighbour,
+    TensorShape,
     filled,
     gather_values,
     layout_of,
     layouts_in,
+    tensors_in,
     told_by,
 )
-from scalebook.training.lightning.model_parallel.microbatches import StepLog, divide
 from scalebook.training.lightning.model_parallel.stages import HOW, OwnStage
 from scalebook.training.lightning.package import LightningModule
+from scalebook.training.lightning.process_group.evaluation import undone
 
 APART: Final = 1e-3
-"""Relative difference of two outputs that are meant to be the same, rounding included."""
+"""Relative difference of two results that are not the same with other rounding."""
+NOTHING: Final = 1e-6
+"""A loss that is rounding alone."""
 OTHER_THAN_FORWARD: Final = (
     "model: the parts of stages() in turn give something else than forward of {}. Let stages() contain all that "
     "forward does, its first and last lines too, as modules."
@@ -84,11 +89,11 @@ class Pipeline:
         self._forward = module.forward
         self._in_step: Callable[..., Any] | None = None  # what self(...) does in a step of a microbatch
         self._drawn: tuple[int, ...] = ()  # which random numbers are drawn
-        self._evaluated = 0
-        self._before: Link | None = None  # links for activations: from the stage before, to the one after
-        self._after: Link | None = None
-        self._gradients_in: Link | None = None
-        self._gradients_out: Link | None = None
+        self._evaluated, self._unchecked = 0, microbatches > 1
+        self._before: Neighbour | None = None  # links for activations: from the stage before, to the one after
+        self._after: Neighbour | None = None
+        self._gradients_in: Neighbour | None = None
+        self._gradients_out: Neighbour | None = None
         if self.stage:
             before = groups.ranks[self.stage - 1]
             self._before, self._gradients_out = self._link(groups.forward, before), self._link(groups.backward, before)
@@ -99,8 +104,8 @@ class Pipeline:
             self.own.forget()
         module.forward = self._called  # type: ignore[method-assign]
 
-    def _link(self, group: Any, neighbour: int) -> Link:
-        return Link(group, neighbour, self._device)
+    def _link(self, group: Any, neighbour: int) -> Neighbour:
+        return Neighbour(group, neighbour, self._device)
 
     @property
     def is_last(self) -> bool:
@@ -179,12 +184,12 @@ class Pipeline:
 
     # --- sending and receiving -----------------------------------------------------------------------------------
 
-    def _sent(self, link: Link, value: Any, key: Any = None) -> list[Tensor]:
+    def _sent(self, link: Neighbour, value: Any, key: Any = None) -> list[Tensor]:
         """Send an output to the stage after; its tensors. `key`: what the layout follows from, so that it is sent
         once."""
         layout = layout_of(value)
         if (
-            other := next((one for one in tree_leaves(layout) if not isinstance(one, Layout | None)), None)
+            other := next((one for one in tree_leaves(layout) if not isinstance(one, TensorShape | None)), None)
         ) is not None:
             raise ValueError(
                 f"model: the output of stage {self.stage} has a {type(other).__name__}, and only tensors pass between "
@@ -198,11 +203,11 @@ class Pipeline:
                 f"model: the output of stage {self.stage} is {_words(layout)}, and was {_words(link.layouts[key])} for "
                 "a batch of the same shape. Shapes between stages must follow from the batch's; pad, or use shard."
             )
-        tensors = [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
+        tensors = tensors_in(value)
         link.send(tensors)
         return tensors
 
-    def _received(self, link: Link, key: Any = None, is_expected: bool = False) -> Any:
+    def _received(self, link: Neighbour, key: Any = None, is_expected: bool = False) -> Any:
         """The output of the stage before."""
         if key is None or key not in link.layouts:
             link.layouts[key] = link.hear()
@@ -214,7 +219,7 @@ class Pipeline:
     def _shared(self, value: Any) -> Any:
         """A value of the last worker, in all of the pipeline."""
         layout = self._told(layout_of(value))
-        tensors = [leaf.contiguous() for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
+        tensors = [tensor.contiguous() for tensor in tensors_in(value)]
         if not self.is_last:
             tensors = [torch.empty(one.shape, dtype=one.dtype, device=self._device) for one in layouts_in(layout)]
         for tensor in tensors:
@@ -249,7 +254,10 @@ class Pipeline:
         before = [parameter.grad for parameter in parameters]
         for parameter in parameters:
             parameter.grad = None
-        run = _Run(self, number, forwards, args)
+        if self._unchecked:
+            self._unchecked = False
+            self._check_loss(forwards, args)
+        run = _Run(self, (1, number), forwards, args, self._microbatches)
         for operation, microbatch in order(self._schedule, self.stage, self.stages, len(run.microbatches)):
             (run.forward if operation == "forward" else run.backward)(microbatch)
         for link in (self._after, self._gradients_out):
@@ -264,6 +272,35 @@ class Pipeline:
         start = torch.tensor(loss, device=self._device, requires_grad=True)  # a stage may have nothing to train
         handed: Tensor = _HandOver.apply(start, gradients, *parameters)  # type: ignore[no-untyped-call]
         return handed
+
+    def _check_loss(self, forwards: Callable[[], AbstractContextManager[Any]], args: tuple[Any, ...]) -> None:
+        """Before the first update: the loss of a batch must be the mean over its microbatches, but for what is drawn in
+        it. Nothing is changed by it."""
+        modes = {part: part.training for part in self._module.modules()}
+        links = [link for link in (self._before, self._after) if link is not None]
+        before = [(link.sent_bytes, link.waited_s) for link in links]
+        self._module.eval()
+        losses = []
+        with torch.no_grad(), undone([*self._module.modules()]):
+            for number, count in enumerate((1, self._microbatches, 1)):
+                run = _Run(self, (2, number), forwards, args, count)
+                for microbatch in range(len(run.microbatches)):
+                    run.forward(microbatch)
+                if self._after is not None:
+                    self._after.flush()
+                losses.append(run.loss)
+        self._log.summary()
+        for part, mode in modes.items():
+            part.training = mode
+        for link, (sent_bytes, waited_s) in zip(links, before, strict=True):
+            link.sent_bytes, link.waited_s, link.layouts = sent_bytes, waited_s, {}
+        once, divided, again = losses
+        if self.is_last and once == again and abs(once - divided) > APART * max(abs(once), abs(divided)) + NOTHING:
+            raise ValueError(
+                f"{ARGUMENTS}.microbatches: the loss of the first batch is {once:.6g}, and the mean over its "
+                f"microbatches {divided:.6g}. Return a mean over samples from training_step, with nothing that relates "
+                "samples to each other, or write microbatches: 1 and schedule: gpipe."
+            )
 
     def _averaged(self, gradients: list[Tensor | None], parameters: Sequence[Tensor]) -> list[Tensor | None]:
         """Over the workers that have the same stage. One that has no gradient of a parameter counts as 0, unless none
@@ -282,7 +319,7 @@ class Pipeline:
             flat = torch.cat([each.flatten() for each in alike])
             dist.all_reduce(flat, group=group)
             flat /= workers
-            for each, part in zip(alike, flat.split([each.numel() for each in alike]), strict=True):
+            for each, part in zip(alike, torch.split(flat, [each.numel() for each in alike]), strict=True):
                 each.copy_(part.view_as(each))
         return averaged
 
@@ -335,15 +372,16 @@ class _Run:
     def __init__(
         self,
         pipeline: Pipeline,
-        number: int,
+        drawn: tuple[int, ...],
         forwards: Callable[[], AbstractContextManager[Any]],
         args: tuple[Any, ...],
+        microbatches: int,
     ) -> None:
-        self._pipeline, self._number, self._forwards, self._more = pipeline, number, forwards, args[1:]
-        self.microbatches = divide(args[0], pipeline._microbatches)
+        self._pipeline, self._drawn, self._forwards, self._more = pipeline, drawn, forwards, args[1:]
+        self.microbatches = divide(args[0], microbatches)
         self.loss = 0.0
         self._keys = [tuple(layouts_in(layout_of(batch))) for batch, _ in self.microbatches]
-        self._inputs: dict[int, list[Tensor]] = {}
+        self._of_inputs: dict[int, list[Tensor]] = {}  # gradients
         self._outputs: dict[int, list[Tensor]] = {}
         operations = order(pipeline._schedule, pipeline.stage, pipeline.stages, len(self.microbatches))
         self._arriving = deque(each for operation, each in operations if operation == "forward")
@@ -352,7 +390,7 @@ class _Run:
 
     def forward(self, microbatch: int) -> None:
         pipeline = self._pipeline
-        pipeline._drawn = (1, self._number, microbatch)
+        pipeline._drawn = (*self._drawn, microbatch)
         batch, share = self.microbatches[microbatch]
         value: Any = None
         if pipeline._before is not None:
@@ -375,13 +413,11 @@ class _Run:
         pipeline = self._pipeline
         outputs = self._outputs.pop(microbatch)
         if pipeline._gradients_in is None:
-            (outputs[0] * self.microbatches[microbatch][1]).backward()
+            torch.autograd.backward(outputs[0] * self.microbatches[microbatch][1])
         else:
-            gradients = self._gradients(microbatch, outputs)
-            torch.autograd.backward(outputs, gradients)
+            torch.autograd.backward(outputs, self._gradients(microbatch, outputs))
         if pipeline._gradients_out is not None:
-            inputs = self._inputs.pop(microbatch)
-            pipeline._gradients_out.send([torch.zeros_like(one) if one.grad is None else one.grad for one in inputs])
+            pipeline._gradients_out.send(self._of_inputs.pop(microbatch))
 
     def _input(self, microbatch: int) -> Any:
         """The output of the stage before, and the next one begins to arrive."""
@@ -392,11 +428,15 @@ class _Run:
         if self._arriving and (layout := link.layouts.get(self._keys[self._arriving[0]])) is not None:
             link.expect(layouts_in(layout))
             self._expected.add(("forward", self._arriving[0]))
-        trained = [one.is_trained for one in layouts_in(link.layouts[self._keys[microbatch]])]
-        tensors = [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
-        self._inputs[microbatch] = [
-            one.requires_grad_() for one, is_trained in zip(tensors, trained, strict=True) if is_trained
+        trained = [
+            leaf
+            for leaf, one in zip(tensors_in(value), layouts_in(link.layouts[self._keys[microbatch]]), strict=True)
+            if one.is_trained
         ]
+        self._of_inputs[microbatch] = []
+        if trained and torch.is_grad_enabled():
+            start = torch.zeros((), device=pipeline._device, requires_grad=True)
+            _Received.apply(start, self._of_inputs[microbatch], *trained)  # type: ignore[no-untyped-call]
         return value
 
     def _gradients(self, microbatch: int, outputs: list[Tensor]) -> list[Tensor]:
@@ -493,10 +533,28 @@ class _HandOver(torch.autograd.Function):
 
     @staticmethod
     @override
-    def backward(ctx: Any, factor: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, factor: Tensor) -> Any:
         gradients, ctx.gradients = ctx.gradients, None
         assert gradients is not None, "gradients are handed over once"
         return None, None, *(gradient if gradient is None else gradient.mul_(factor) for gradient in gradients)
+
+
+class _Received(torch.autograd.Function):
+    """Lets what has arrived be the output of an operation, so that a stage may write into it, and takes its gradients
+    into a list."""
+
+    @staticmethod
+    @override
+    def forward(ctx: Any, start: Tensor, gradients: list[Tensor], *arrived: Tensor) -> tuple[Tensor, ...]:
+        ctx.gradients = gradients
+        ctx.mark_dirty(*arrived)
+        return arrived
+
+    @staticmethod
+    @override
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        ctx.gradients += gradients
+        return None, None, *(None for _ in gradients)
 
 
 def is_alike(one: Any, other: Any) -> bool:

@@ -27,7 +27,7 @@ from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.experiments.pipeline_order import Schedule
 from scalebook.training.experiments.split_degrees import microbatches_of, refuse_degrees
 from scalebook.training.lightning.data.workers_in_turn import in_turn
-from scalebook.training.lightning.model_parallel.microbatches import divide
+from scalebook.training.lightning.model_parallel.microbatches import StepLog, divide
 from scalebook.training.lightning.model_parallel.pipeline import OTHER_THAN_FORWARD, is_alike
 from scalebook.training.lightning.model_parallel.splitting import (
     refuse_optimizers,
@@ -37,9 +37,9 @@ from scalebook.training.lightning.model_parallel.splitting import (
 )
 from scalebook.training.lightning.model_parallel.stages import (
     HOW,
+    keep_own_state,
     parts_by_stage,
     refuse_batch_statistics,
-    refuse_optimizer,
     stages_of_tensors,
 )
 from scalebook.training.lightning.package import LightningModule, SingleDeviceStrategy, Trainer, TrainerFn
@@ -145,7 +145,7 @@ class SimulatedParts(SingleDeviceStrategy):
         super().setup(trainer)
         for optimizer in self.optimizers:
             if self._split.stages > 1:
-                refuse_optimizer(optimizer)
+                keep_own_state(optimizer)
             else:
                 refuse_optimizers([optimizer])
 
@@ -427,10 +427,11 @@ def crossing_bytes(
         tensors = [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
         trained = [each for each in tensors if each.requires_grad]
         crossing.append((float(sum(each.nbytes for each in tensors)), float(sum(each.nbytes for each in trained))))
-    written = value if type(module).forward is LightningModule.forward else module(*args, **kwargs)
+    with StepLog(module).taking(1.0, drops=True):
+        written = value if type(module).forward is LightningModule.forward else module(*args, **kwargs)
     for each, mode in modes.items():
         each.training = mode
-    if not is_alike(written, value):
+    if not is_alike(*tree_map_only(Tensor, Tensor.detach, (written, value))):
         raise ValueError(OTHER_THAN_FORWARD.format(type(module).__name__))
     return crossing[:-1]
 

@@ -54,13 +54,16 @@ def parts_by_stage(module: Module, stages: int) -> list[Sequence[Module]]:
     return [parts[begin:end] for begin, end in zip(begins, [*begins[1:], None], strict=True)]
 
 
-def refuse_optimizer(optimizer: Optimizer) -> None:
-    """ValueError for an optimizer that computes with all parameters as one."""
+def keep_own_state(optimizer: Optimizer) -> None:
+    """Forget what an optimizer that is new has for parameters of other stages. ValueError for one that computes with
+    all parameters as one."""
     if isinstance(optimizer, LBFGS):
         raise ValueError(
             "optimizer: LBFGS computes with all parameters as one, and workers have a stage each. Use another, such as "
             "torch.optim.SGD or torch.optim.Adam, or strategy ddp."
         )
+    for parameter in [each for each in optimizer.state if each.is_meta]:
+        del optimizer.state[parameter]
 
 
 def refuse_batch_statistics(module: Module) -> None:
@@ -152,7 +155,8 @@ class OwnStage:
 
     def to(self, device: torch.device) -> None:
         """Move what has values."""
-        self._module._apply(lambda tensor: tensor if tensor.is_meta else tensor.to(device))
+        module: Any = self._module
+        module._apply(lambda tensor: tensor if tensor.is_meta else tensor.to(device))
 
     @contextmanager
     def whole(self, values: Mapping[str, Tensor]) -> Iterator[None]:

@@ -13,6 +13,8 @@ from torch import nn
 from typing_extensions import override
 
 MaskType = Literal["A", "B"]
+Features = tuple[torch.Tensor, torch.Tensor]
+"""Of the vertical and of the horizontal stack, each [n, features, rows, columns]."""
 
 
 class MaskedRow(nn.Conv2d):
@@ -61,6 +63,12 @@ class GatedLayer(nn.Module):
         for convolution in (self.vertical, self.down_to_right, self.horizontal, self.out):
             # Torch's default is 3 times less variance; the gates halve the signal as it is.
             nn.init.kaiming_normal_(convolution.weight, nonlinearity="linear")
+
+    @override
+    def forward(self, features: Features) -> Features:
+        """The next features of both stacks."""
+        down, to_right = self.down(features[0])
+        return down, self.right(features[1], to_right)
 
     def down(self, above: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """[n, inputs, rows, columns] -> the next vertical features, and what the horizontal stack takes from them."""

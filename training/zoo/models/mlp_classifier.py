@@ -49,6 +49,10 @@ class MLPClassifier(Classifier):
             features = self.hidden
         self.net = nn.Sequential(*stack, nn.Linear(features, images.classes))
 
+    def stages(self) -> list[nn.Module]:
+        """Layer after layer, for `ModelParallel`."""
+        return list(self.net.children())
+
     def parallel_plan(self) -> dict[str, ParallelStyle]:
         """Layers by columns and rows in turn, for `ModelParallel`. The normalisation between them needs whole rows, so
         activations are gathered after columns too; an output layer whose turn is columns, of few classes, stays whole.

@@ -12,7 +12,7 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.tracking.names import TRAIN_BITS_PER_DIM, TRAIN_LOSS, VAL_BITS_PER_DIM, VAL_LOSS
 from scalebook.training.zoo.data.module import Batch, ImageSpec
 from scalebook.training.zoo.models.image_model import ImageModel
-from scalebook.training.zoo.models.masked_conv import GatedLayer, MaskedRow
+from scalebook.training.zoo.models.masked_conv import Features, GatedLayer, MaskedRow
 
 
 class PixelCNN(ImageModel):
@@ -67,6 +67,10 @@ class PixelCNN(ImageModel):
         """A layer at a time, for `ModelParallel`; the head is gathered with what is called of the model."""
         return {"": ("sample",), **{f"gated.{place}": ("down", "right") for place in range(self.layers)}}
 
+    def stages(self) -> list[nn.Module]:
+        """Both stacks advance together, a layer at a time, for `ModelParallel`: two tensors pass between stages."""
+        return [_BothPixels(), *self.gated, _Logits(self.head, self._spec)]
+
     @override
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Images [n, channels, height, width] in 0..1 -> logits [n, levels, channels, height, width]."""
@@ -88,9 +92,7 @@ class PixelCNN(ImageModel):
         for layer, taken in zip(self.gated, above, strict=True):
             assert isinstance(layer, GatedLayer)
             features = layer.right(features, taken)
-        logits: torch.Tensor = self.head(features)
-        rows, columns = logits.shape[2:]
-        return logits.view(len(logits), pixels.shape[1], -1, rows, columns).transpose(1, 2)
+        return by_channel(self.head(features), pixels.shape[1])
 
     @override
     def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
@@ -150,3 +152,29 @@ class PixelCNN(ImageModel):
         """Draw new images to look at, float32 [count, channels, height, width] in 0..1; repeatable."""
         drawn = self.sample(count, torch.Generator(self.device).manual_seed(0))
         return drawn / (self._spec.levels - 1)
+
+
+class _BothPixels(nn.Module):
+    """What the two stacks begin with: images [n, channels, height, width] in 0..1, twice, in -1..1."""
+
+    @override
+    def forward(self, images: torch.Tensor) -> Features:
+        pixels = 2 * images - 1
+        return pixels, pixels
+
+
+class _Logits(nn.Module):
+    """The head after the last layer of both stacks: logits [n, levels, channels, height, width]."""
+
+    def __init__(self, head: nn.Module, images: ImageSpec) -> None:
+        super().__init__()
+        self.head, self.channels = head, images.channels
+
+    @override
+    def forward(self, features: Features) -> torch.Tensor:
+        return by_channel(self.head(features[1]), self.channels)
+
+
+def by_channel(logits: torch.Tensor, channels: int) -> torch.Tensor:
+    """[n, channels * levels, rows, columns] -> [n, levels, channels, rows, columns]."""
+    return logits.view(len(logits), channels, -1, *logits.shape[2:]).transpose(1, 2)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import torch
 import torch.nn.functional as F
@@ -102,6 +102,14 @@ class Translator(LightningModule):
             plan[f"{stack}.layers.*.dropout"] = SplitDropout(4 * self.width)
             plan[f"{stack}.layers.*.linear2"] = RowwiseParallel()
         return plan
+
+    def stages(self) -> NoReturn:
+        """ConfigError: there are none."""
+        raise ConfigError(
+            "trainer.strategy.init_args.stages",
+            "Translator has one table for its first and its last layer, and its loss is a mean over subwords",
+            "Write stages: 1, and tensor or shard in its place.",
+        )
 
     @override
     def forward(self, source: Tensor, target: Tensor) -> Tensor:

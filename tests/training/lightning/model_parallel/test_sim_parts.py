@@ -23,6 +23,7 @@ from scalebook.training.lightning.model_parallel.sim_parts import SimulatedParts
 from scalebook.training.pricing.layers import Layer
 from tests.training.lightning.async_ps.small import SAMPLES, data, trainer, weights
 from tests.training.lightning.model_parallel.split_model import Pair, held_out, pair
+from tests.training.lightning.model_parallel.staged_model import Staged, staged
 
 CLOCK = {"gradient_s": 0.05, "link": {"latency_s": 1e-4, "bandwidth": 1e7}}
 BATCH = 8
@@ -40,7 +41,7 @@ class Losses(Callback):
         self.seen: list[float] = []
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        self.seen.append(float(outputs["loss"]) * trainer.accumulate_grad_batches)
+        self.seen.append(float(outputs["loss"].detach()) * trainer.accumulate_grad_batches)
 
 
 def virtual(**arguments: Any) -> Any:
@@ -117,6 +118,47 @@ def test_the_clock_goes_on_where_a_checkpoint_was_written(tmp_path: Path) -> Non
     torch.testing.assert_close(resumed, whole, rtol=0, atol=1e-6)
 
 
+class Passing(Staged):
+    """Notes what both workers of a pipeline have sent."""
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if isinstance(self.trainer.strategy, ModelParallel):
+            assert self.trainer.strategy.pipeline is not None
+            self.sent.fill_(self.trainer.strategy.pipeline.sent_bytes)
+            torch.distributed.all_reduce(self.sent)
+
+    def __init__(self, optimizer: Any) -> None:
+        super().__init__(optimizer)
+        self.register_buffer("sent", torch.zeros(1))
+
+    sent: Tensor
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+def test_virtual_stages_pass_what_real_ones_do(schedule: Any, tmp_path: Path) -> None:
+    arguments = {"stages": 2, "microbatches": 4, "schedule": schedule}
+    strategy, updates = virtual(**arguments), 5
+    settings: dict[str, Any] = {"max_steps": updates, "max_epochs": 1}
+    one, losses, _ = fit(tmp_path, "auto", 1, staged(kind=Passing), **settings)
+    same, seen, _ = fit(tmp_path, strategy, 1, staged(kind=Passing), **settings)
+    assert torch.equal(same, one)
+    assert seen == losses
+    split = strategy.clock.split
+    assert (split.workers, split.microbatches, split.schedule, split.data) == (2, 4, schedule, 1)
+    model = staged(kind=Passing)
+    real, _, _ = fit(tmp_path, ModelParallel(**arguments), 2, model, **settings)
+    torch.testing.assert_close(real, one, rtol=0, atol=1e-6)
+    first, last = strategy.price.traffic
+    assert updates * (first.stages + last.stages) == model.sent.item()
+    assert (first.stages, last.stages) == (4 * BATCH * (17 + 3), 4 * BATCH * 17), "inputs have no gradient"
+    assert sum(memory.parameters for memory in strategy.price.memory) == 4 * sum(p.numel() for p in model.parameters())
+    assert strategy.price.idle > 1 / 5, "(K - 1) / (m + K - 1), and more for stages that are not equal"
+    replicas = virtual(stages=2)
+    fit(tmp_path, replicas, 4, staged(), max_steps=2)
+    assert (replicas.clock.split.data, replicas.clock.split.microbatches) == (2, 8)
+    assert replicas.price.traffic[0].data > 0
+
+
 PLANS: list[tuple[dict[str, ParallelStyle], str]] = [
     ({"net.3": ColwiseParallel()}, "net.3 has no price.*outputs stay divided"),
     ({"net.1": SequenceParallel()}, "net.1 has no price.*SequenceParallel is neither"),
@@ -159,6 +201,16 @@ class Manual(Pair):
         self.automatic_optimization = False
 
 
+class Inside(Staged):
+    def loss(self, batch: Any) -> Tensor:
+        return nn.functional.cross_entropy(self.forward(batch[0]), batch[1])
+
+
+class Other(Staged):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return super().forward(inputs) * 2
+
+
 def sequence_of_batches() -> DataLoader[Any]:
     return DataLoader(data(), batch_sampler=type("Own", (BatchSampler,), {})(RandomSampler(range(SAMPLES)), 8, False))
 
@@ -174,6 +226,11 @@ def sequence_of_batches() -> DataLoader[Any]:
         ({"tensor": 2}, {"num_nodes": 2}, "trainer.num_nodes: is 2, and one process"),
         ({"tensor": 2}, {"model": SplitsItself}, "model: configure_model splits it by self.device_mesh"),
         ({"tensor": 2}, {"model": Manual}, "model: optimizes manually"),
+        ({"stages": 7}, {}, r"init_args.stages: Pair has 6 parts in its stages\(\), fewer than 7"),
+        ({"stages": 2}, {"model": Inside}, "training_step of Inside does not call self"),
+        ({"stages": 2}, {"model": Other}, "stages.. in turn give something else than forward of Other"),
+        ({"stages": 2, "tensor": 2}, {}, "init_args.stages: a stage's worker has whole layers"),
+        ({"stages": 2}, {"devices": 3}, "init_args.stages: stages 2 do not divide the 3 workers"),
         ({"shard": 2}, {"loader": sequence_of_batches}, "data: virtual parts take the batches of 2 workers"),
     ],
 )  # fmt: skip

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 
 @dataclass(frozen=True)
-class Layout:
+class TensorShape:
     """In place of a tensor in a value: what the receiver must know of it."""
 
     shape: torch.Size
@@ -23,21 +23,25 @@ class Layout:
 
 
 def layout_of(value: Any) -> Any:
-    """A value (nested tuples, lists and dicts) with a Layout in place of each tensor."""
-    return tree_map_only(Tensor, lambda each: Layout(each.shape, each.dtype, each.requires_grad), value)
+    """A value (nested tuples, lists and dicts) with a TensorShape in place of each tensor."""
+    return tree_map_only(Tensor, lambda each: TensorShape(each.shape, each.dtype, each.requires_grad), value)
 
 
-def layouts_in(value: Any) -> list[Layout]:
-    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Layout)]
+def layouts_in(value: Any) -> list[TensorShape]:
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, TensorShape)]
+
+
+def tensors_in(value: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
 
 
 def filled(layout: Any, tensors: Sequence[Tensor]) -> Any:
     """The inverse of `layout_of`."""
     left = deque(tensors)
-    return tree_map_only(Layout, lambda _: left.popleft(), layout)
+    return tree_map_only(TensorShape, lambda _: left.popleft(), layout)
 
 
-class Link:
+class Neighbour:
     """One direction between two neighbours, with a process group of its own, so that no order of operations on both
     directions can make the two wait for each other. Tensors arrive in the order in which they are sent.
 
@@ -73,7 +77,7 @@ class Link:
             self._under_way.append((work, whole))
             self.sent_bytes += whole.numel() * whole.element_size()
 
-    def expect(self, layouts: Sequence[Layout]) -> None:
+    def expect(self, layouts: Sequence[TensorShape]) -> None:
         """Begin to receive what `receive` will return."""
         buffers = [torch.empty(one.shape, dtype=one.dtype, device=self._device) for one in layouts]
         self._ahead.append([(dist.irecv(buffer, self._neighbour, self._group), buffer) for buffer in buffers])
@@ -99,16 +103,15 @@ def gather_values(value: Any, ranks: Sequence[int], group: Any, device: torch.de
     the others. All must call it. A value is nested dicts, lists and tuples of tensors and of what can be pickled."""
     me, first = dist.get_rank(), ranks[0]
     if me != first:
-        link = Link(group, first, device)
+        link = Neighbour(group, first, device)
         link.say(layout_of(value))
-        for tensor in tree_leaves(value):
-            if isinstance(tensor, Tensor):
-                link.send([tensor.to(device)])
-                link.flush()
+        for tensor in tensors_in(value):
+            link.send([tensor.to(device)])
+            link.flush()
         return None
     values = [tree_map_only(Tensor, lambda each: each.detach().cpu(), value)]
     for rank in ranks[1:]:
-        link = Link(group, rank, device)
+        link = Neighbour(group, rank, device)
         layout = link.hear()
         tensors = []
         for one in layouts_in(layout):
