@@ -53,7 +53,6 @@ from scalebook.training.lightning.package import (
     _materialize_distributed_module,
 )
 from scalebook.training.lightning.process_group.forked_group import DEADLINE_S, ForkedGroup
-from scalebook.training.pricing.splits import Split
 
 UNLIKE: Final = (
     "data: the workers of one {} read different batches, or have drawn different random numbers, at batch {} of the "
@@ -105,10 +104,9 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
         """This strategy; of virtual workers `SimulatedParts`."""
         if host != VIRTUAL:
             return super().__new__(cls)
-        check(cls, {"tensor": tensor, "shard": shard}, ARGUMENTS)
-        if stages > 1:
-            raise ValueError(f"{ARGUMENTS}.stages: virtual workers have none yet. Write 1, or host: inline.")
-        return SimulatedParts(Split(tensor=tensor), shard, read_clock_settings(clock))
+        written = {"tensor": tensor, "shard": shard, "stages": stages, "microbatches": microbatches}
+        check(cls, written, ARGUMENTS)
+        return SimulatedParts(tensor, shard, stages, microbatches, schedule, read_clock_settings(clock))
 
     def __init__(
         self,
