@@ -232,12 +232,12 @@ MUTANTS_OF_FIGURES = (
         "who was there at the first validation took exactly that", (f"{CLAIMED}/test_intervals.py",),
     ),
     Mutant(
-        "claims", f"{CLAIMS}/point_choice.py",
+        "claims", f"{CLAIMS}/evidence.py",
         "* (1 if lower else -1) if reached", "if reached",
         "of what should be large the smallest is chosen", (f"{CLAIMED}/test_point_choice.py",),
     ),
     Mutant(
-        "claims", f"{CLAIMS}/point_choice.py",
+        "claims", f"{CLAIMS}/evidence.py",
         "return len(seeds) - len(reached), figure,", "return 0, figure,",
         "whoever misses a seed may have been fast", (f"{CLAIMED}/test_point_choice.py",),
     ),
