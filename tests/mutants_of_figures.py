@@ -180,7 +180,7 @@ MUTANTS_OF_FIGURES = (
         (f"{CALLED}/test_ends.py::test_a_loss_that_is_no_number_raises_with_the_count_of_updates",),
     ),
     Mutant(
-        "callbacks", f"{CALLBACKS}/agreement.py",
+        "callbacks", f"{CALLBACKS}/job_files.py",
         "return max(1, min(MOST_STEPS,", "return max(2, min(MOST_STEPS,",
         "workers whose steps are long are asked too rarely",
         (f"{CALLED}/test_ends.py::test_the_pace_of_workers_in_step_follows_their_speed",),
