@@ -18,10 +18,10 @@ from typing_extensions import override
 
 from scalebook.training.base.system import require_linux
 from scalebook.training.lightning.arguments import AsyncArguments
+from scalebook.training.lightning.async_ps.applied_step import updates_estimated
 from scalebook.training.lightning.async_ps.async_run import AsyncRun
 from scalebook.training.lightning.async_ps.collectives import Collectives, operation_name
 from scalebook.training.lightning.async_ps.refusals import refuse_optimizers
-from scalebook.training.lightning.async_ps.schedules import updates_estimated
 from scalebook.training.lightning.async_ps.session import LAST_MEETING, MEETINGS, ServerSession, Session
 from scalebook.training.lightning.async_ps.worker_session import WorkerSession
 from scalebook.training.lightning.package import (
