@@ -76,7 +76,7 @@ MUTANTS_OF_SPLITS = (
     ),
     Mutant(
         "strategies",
-        "training/zoo/models/split_dropout.py",
+        "training/zoo/models/translator.py",
         "units * parts[rank]",
         "units * parts[0]",
         "all workers drop the same units of their parts",
@@ -84,7 +84,7 @@ MUTANTS_OF_SPLITS = (
     ),
     Mutant(
         "strategies",
-        "training/lightning/callbacks/sample_pictures.py",
+        "training/lightning/callbacks/job_files.py",
         "trainer.strategy if isinstance(trainer.strategy, ModelParallel) else None",
         "None",
         "worker 0 draws pictures by itself, and waits for the others' parameters",
