@@ -7,7 +7,7 @@ NOTEBOOKS ?= notebooks
 
 # Pytest's processes on the unit tests. More than cores: half of the tests wait for what they have started.
 WORKERS ?= 4
-PYTEST := $(BIN)/python -m pytest -q --ignore tests/test_architecture.py
+PYTEST := $(BIN)/python -m pytest -q -p tests.forks --ignore tests/test_architecture.py
 # How each part of the tests ended, for what is run once more by itself (tests/again.py).
 OUTCOMES := .pytest_cache/outcomes
 # What both lanes of `make test` need alike (tests/prepared.py).
@@ -56,7 +56,7 @@ unexport PYTHONDONTWRITEBYTECODE
 shared e2e: export OMP_WAIT_POLICY := passive
 
 shared: programs ## those of the unit tests that share the machine
-	$(PYTEST) -m "not e2e and not alone and not drill and not thorough" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -p tests.again --outcome $(OUTCOMES)/$@
+	$(PYTEST) -m "not e2e and not alone and not drill and not thorough" --forks $(WORKERS) -p tests.again --outcome $(OUTCOMES)/$@
 
 alone: programs ## those that hold one time against another
 	$(PYTEST) -m "alone and not drill and not thorough" -p tests.again --outcome $(OUTCOMES)/$@ $$(grep -rl --include='*.py' 'mark[.]alone' tests)
@@ -87,7 +87,7 @@ thorough: programs ## the second lane, before a release, some hours: what `make 
 	$(MAKE) --keep-going cases journeys drills cluster
 
 cases: programs ## cases alike, of each kind of which `make test` runs a few, and what is shown whole there by its parts
-	$(PYTEST) -m "thorough and not e2e" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder tests
+	$(PYTEST) -m "thorough and not e2e" --forks $(WORKERS) tests
 	$(PYTEST) -m hypothesis --hypothesis-profile thorough tests/training
 
 journeys: programs ## all of them: one goes on where another has ended

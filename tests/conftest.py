@@ -19,12 +19,13 @@ from tests.prepared import Prepared, prepare
 gc.disable()  # while modules are imported: nothing of them is garbage, and to look for it takes a third of the time
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """From here on garbage is looked for among what tests make, not among a million objects of modules; and what a fork
     copies of them is little."""
     gc.freeze()
     gc.enable()
-    huge_pages.collapse()
+    if not session.config.getoption("--forks", 0):  # each of which does it
+        huge_pages.collapse()
 
 
 WAITING = frozenset(
@@ -43,7 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     at the end: each is for one process."""
     named = [item.nodeid for item in items if " at 0x" in item.nodeid]
     if named:
-        raise pytest.UsageError(f"{named[0]}: an address is another in each process of xdist. Give the cases ids.")
+        raise pytest.UsageError(f"{named[0]}: an address is another in each process. Give the cases ids.")
     leave_others(items)
     items.sort(key=lambda item: (item.path.stem not in WAITING, item.get_closest_marker("long") is None))
 
