@@ -1,9 +1,9 @@
 """Starts jobs through the fork server: keeps one ready, orders jobs from it, and hears how they end."""
 
-import select
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Final, Literal
 
@@ -69,7 +69,7 @@ class LocalLauncher(Launcher):
         if self._warm is None:
             time.sleep(wait_s)
         else:
-            select.select([self._warm.connection], [], [], wait_s)
+            wait([self._warm.connection], wait_s)  # not select(2), which knows no descriptor above 1023
             events += self._reports(self._warm)
         return [*events, *self._ended_orphans()]
 
