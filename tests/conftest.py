@@ -1,6 +1,7 @@
 """What holds for all tests."""
 
 import gc
+import importlib
 import os
 import sys
 from collections.abc import Iterator
@@ -22,9 +23,11 @@ gc.disable()  # while modules are imported: nothing of them is garbage, and to l
 def pytest_collection_finish(session: pytest.Session) -> None:
     """From here on garbage is looked for among what tests make, not among a million objects of modules; and what a fork
     copies of them is little."""
+    if forks := session.config.getoption("--forks", 0):
+        importlib.import_module("mlflow.store.tracking.sqlalchemy_store")  # 0.9 CPU-s for each who opens a store
     gc.freeze()
     gc.enable()
-    if not session.config.getoption("--forks", 0):  # each of which does it
+    if not forks:  # each of which does it
         huge_pages.collapse()
 
 
