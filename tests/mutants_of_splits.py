@@ -61,8 +61,8 @@ MUTANTS_OF_SPLITS = (
     Mutant(
         "strategies",
         f"{HERE}/model_parallel.py",
-        "if self.lightning_module.trainer.predicting:",
-        "if False:",
+        "if self.lightning_module.trainer.predicting or self._evaluates():",
+        "if self._evaluates():",
         "workers of shards predict different numbers of batches, and wait for each other",
         TRAINER,
     ),
