@@ -76,7 +76,7 @@ MUTANTS_OF_SPLITS = (
     ),
     Mutant(
         "strategies",
-        "training/zoo/models/split_dropout.py",
+        "training/zoo/models/translator.py",
         "units * parts[rank]",
         "units * parts[0]",
         "all workers drop the same units of their parts",
@@ -84,7 +84,7 @@ MUTANTS_OF_SPLITS = (
     ),
     Mutant(
         "strategies",
-        "training/lightning/callbacks/sample_pictures.py",
+        "training/lightning/callbacks/job_files.py",
         "trainer.strategy if isinstance(trainer.strategy, ModelParallel) else None",
         "None",
         "worker 0 draws pictures by itself, and waits for the others' parameters",
@@ -105,5 +105,13 @@ MUTANTS_OF_SPLITS = (
         "",
         "a table that is the output layer too becomes two",
         BROUGHT,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/random_parts.py",
+        "manual_seed(seed + number_of_part(spec))",
+        "manual_seed(seed)",
+        "all workers draw the same weights for their parts",
+        (f"{TESTS}/test_random_parts.py",),
     ),
 )

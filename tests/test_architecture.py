@@ -27,7 +27,7 @@ BROWSER_MAY_USE = tuple(
         "tracking.worker_figures",
     )
 )  # fmt: skip
-NEED_TORCH = ("scalebook.training.experiments.injected", "scalebook.training.experiments.introspect")
+NEED_TORCH = ("scalebook.training.experiments.introspect",)
 """What reads signatures: in rooms that the browser side uses, and not for it."""
 LAYERS = {
     "training": [

@@ -364,8 +364,6 @@ def split_problems(config: Mapping[str, Any], description: Description) -> list[
     if nodes_of(trainer) > 1 and load.is_simulated:
         why = f"is {nodes_of(trainer)}, and one process has all virtual parts"
         findings.append(Problem("trainer.num_nodes", why, "Write 1, and all workers as trainer.devices."))
-    elif load.is_simulated and stages not in (None, 1):
-        findings.append(Problem(f"{ARGUMENTS}.stages", "virtual workers have none yet", "Write 1, or host: inline."))
     elif all(isinstance(degree, int | None) for degree in (tensor, shard, stages, microbatches)):
         findings += _said_by(
             lambda: refuse_degrees(tensor or 1, shard, load.workers, stages or 1, microbatches, schedule)

@@ -142,7 +142,7 @@ def workload(config: Mapping[str, Any], description: Description) -> Workload:
         (_count(args.get(degree)) or 1) if name == MODEL_PARALLEL else 1 for degree in ("tensor", "stages")
     )
     if name == MODEL_PARALLEL and simulated and devices == 1:
-        workers = tensor * (_count(args.get("shard")) or 1)
+        workers = tensor * (_count(args.get("shard")) or 1) * stages
     batches = max(1, workers // (tensor * stages))
     gradients, computed = (batches, batches) if name in SYNCHRONOUS else _gradients(rule, workers)
     exchange = _exchange(args, info)

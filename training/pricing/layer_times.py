@@ -60,10 +60,9 @@ class _Step:
 
     def seconds(self, name: str) -> tuple[float, float]:
         """Of a unit, forward and backward: from its beginning, or the gradient of its output, to the next one's."""
-        forward_s = _until_next(self.begun, self.forward_end_s)
-        return forward_s.get(name, 0.0), _until_next(
-            sorted(self.ready, key=lambda event: event[0]), self.backward_end_s
-        ).get(name, 0.0)
+        ready = sorted(self.ready, key=lambda event: event[0])  # in their turn where nothing passed between
+        forward_s, backward_s = _until_next(self.begun, self.forward_end_s), _until_next(ready, self.backward_end_s)
+        return forward_s.get(name, 0.0), backward_s.get(name, 0.0)
 
 
 def _until_next(events: list[tuple[float, str]], end_s: float) -> dict[str, float]:

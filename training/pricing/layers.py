@@ -36,6 +36,8 @@ class Layer:
         sums: Of a layer that a model's own plan divides, in place of `kind`: the shares of an all-reduce that are made
             of its outputs, and of the gradients of its inputs.
         input_bytes: Bytes of inputs whose gradient it hands back, where `sums` are known.
+        returned_bytes: Bytes of the gradient of its output that come back from the next stage; null: as many as
+            `output_bytes`.
         unit: The part of the model with which its parameters are gathered, `""` for what stays gathered until the
             backward pass is done; null: not known, so that layers are gathered by their bytes.
     """
@@ -51,11 +53,17 @@ class Layer:
     cut: bool = True
     sums: tuple[float, float] | None = None
     input_bytes: float = 0.0
+    returned_bytes: float | None = None
     unit: str | None = None
 
     @property
     def seconds(self) -> float:
         return self.forward_s + self.backward_s
+
+    @property
+    def returned(self) -> float:
+        """Bytes of the gradient of its output."""
+        return self.output_bytes if self.returned_bytes is None else self.returned_bytes
 
     @property
     def is_divided(self) -> bool:

@@ -24,6 +24,7 @@ class WorkerSeconds:
 class SplitClock:
     """The clock of a split, from the layers of one gradient of one machine that would have all of the model.
 
+    The workers of a pipeline have consecutive numbers, the first stage's first; otherwise those of a tensor group have.
     In each update every worker draws by how much it is slower than `gradient_s` says on average; all others wait.
     """
 
@@ -31,6 +32,10 @@ class SplitClock:
         self.settings, self.split = settings, split
         self.time_s = 0.0
         self.workers = [WorkerSeconds() for _ in range(split.workers)]
+        self._numbers = [
+            worker for stage in range(split.stages) for worker in range(stage, split.workers, split.stages)
+        ]
+        """Workers in the order of prices, which has those of a stage together; numbers have those of a pipeline."""
         self._seed, self._draws = seed, Draws(seed)
         self._pricing: SplitPricing | None = None
         self._last: tuple[tuple[float, ...], UpdateTimes] | None = None
@@ -38,6 +43,10 @@ class SplitClock:
     def resume(self, seconds: float) -> None:
         """Before the first update: set the time of the run that is resumed; draws then differ from its first ones."""
         self.time_s, self._draws = seconds, Draws(f"{self._seed} from {seconds!r}")
+
+    def stage_of(self, worker: int) -> int:
+        """The stage that a worker has."""
+        return worker % self.split.stages
 
     def set_layers(self, layers: Sequence[Layer], batch_size: int, state: float = 0.0) -> Price:
         """The price of the split of these layers. `state`: bytes of the optimizer's state of all parameters.
@@ -59,16 +68,18 @@ class SplitClock:
         return self._pricing.price()
 
     def update(self) -> UpdateTimes:
-        """Let the clock go on by one update."""
+        """Let the clock go on by one update; its workers in the order of prices, those of a stage together."""
         assert self._pricing is not None, "set_layers first"
-        factors = tuple(map(self._factor, range(self.split.workers)))
+        drawn = list(map(self._factor, range(self.split.workers)))
+        factors = tuple(drawn[worker] for worker in self._numbers)
         if self._last is None or self._last[0] != factors:
             self._last = factors, self._pricing.update(factors)
         took = self._last[1]
         self.time_s += took.seconds
-        for worker, computing, bubble, uneven, link in zip(
-            self.workers, took.computing, took.bubble, took.uneven, took.link, strict=True
+        for number, computing, bubble, uneven, link in zip(
+            self._numbers, took.computing, took.bubble, took.uneven, took.link, strict=True
         ):
+            worker = self.workers[number]
             worker.computing += computing
             worker.bubble += bubble
             worker.uneven += uneven

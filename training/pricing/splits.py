@@ -328,8 +328,10 @@ class SplitPricing:
             return StageTimes(forward_s, backward_s)
         link = self._link_after(place)
         speed = bytes_a_second(link)
-        sends_s = 0.0 if speed is None else layers[-1].output_bytes / each / speed
-        return StageTimes(forward_s, backward_s, sends_s, mean(link.latency_s))
+        sends_s, returns_s = (
+            0.0 if speed is None else nbytes / each / speed for nbytes in (layers[-1].output_bytes, layers[-1].returned)
+        )
+        return StageTimes(forward_s, backward_s, sends_s, mean(link.latency_s), returns_s)
 
     def _link_after(self, place: int) -> Link:
         """The slowest link between a stage's workers and those of the next."""
@@ -462,7 +464,7 @@ class SplitPricing:
         sums = sum(again * ahead[0] * ahead[1] + back[0] * back[1] for ahead, back in summed)
         before = self._before[id(layers[0])]
         crossing = 0.0 if place == split.stages - 1 else layers[-1].output_bytes
-        crossing += before.output_bytes if place and before is not None else 0.0
+        crossing += before.returned if place and before is not None else 0.0
         return Traffic(
             _ring(split.tensor) * sums,
             _ring(split.shard) / 2 * ((3 if split.stages == 1 else 2) * held - self._staying(place)),

@@ -252,7 +252,7 @@ class ClockSettings:
         """ValueError, naming key and remedy, for what is no clock of one model over so many workers."""
         self.check(workers, key, is_read)
         for name, why in NOT_OF_A_SPLIT.items():
-            if getattr(self, name) != getattr(ClockSettings(1.0), name):
+            if getattr(self, name) not in (0, False, None, (), [], {}, Link()):
                 raise ValueError(f"{key}.{name}: has no effect on a split model, of which {why}")
         for name, value in vars(self.link).items():
             if isinstance(value, Distribution):

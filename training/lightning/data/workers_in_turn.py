@@ -53,14 +53,9 @@ def in_turn(trainer: Trainer, loader: object, workers: int) -> DataLoader[Any]:
             "a batch sampler of its own, no length, or is divided already. Write a plain DataLoader, or host: inline."
         )
     batches, shuffles = loader.batch_sampler, isinstance(loader.sampler, RandomSampler)
+    overfits: float = trainer.overfit_batches  # type: ignore[attr-defined]  # made by Lightning's data connector
     samplers = [
-        _get_distributed_sampler(
-            loader,
-            shuffles,
-            trainer.overfit_batches,
-            num_replicas=workers,
-            rank=worker,  # type: ignore[attr-defined]
-        )
+        _get_distributed_sampler(loader, shuffles, overfits, num_replicas=workers, rank=worker)
         for worker in range(workers)
     ]
     divided = copy.copy(loader)

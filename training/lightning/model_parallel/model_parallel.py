@@ -31,6 +31,7 @@ from scalebook.training.lightning.model_parallel.parts import (
     whole,
 )
 from scalebook.training.lightning.model_parallel.pipeline import Groups, Pipeline
+from scalebook.training.lightning.model_parallel.random_parts import draw_parts_apart
 from scalebook.training.lightning.model_parallel.sim_parts import SimulatedParts
 from scalebook.training.lightning.model_parallel.splitting import (
     DATA,
@@ -52,7 +53,6 @@ from scalebook.training.lightning.package import (
     _materialize_distributed_module,
 )
 from scalebook.training.lightning.process_group.forked_group import DEADLINE_S, ForkedGroup
-from scalebook.training.pricing.splits import Split
 
 UNLIKE: Final = (
     "data: the workers of one {} read different batches, or have drawn different random numbers, at batch {} of the "
@@ -104,10 +104,9 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
         """This strategy; of virtual workers `SimulatedParts`."""
         if host != VIRTUAL:
             return super().__new__(cls)
-        check(cls, {"tensor": tensor, "shard": shard}, ARGUMENTS)
-        if stages > 1:
-            raise ValueError(f"{ARGUMENTS}.stages: virtual workers have none yet. Write 1, or host: inline.")
-        return SimulatedParts(Split(tensor=tensor), shard, read_clock_settings(clock))
+        written = {"tensor": tensor, "shard": shard, "stages": stages, "microbatches": microbatches}
+        check(cls, written, ARGUMENTS)
+        return SimulatedParts(tensor, shard, stages, microbatches, schedule, read_clock_settings(clock))
 
     def __init__(
         self,
@@ -167,6 +166,7 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
     @override
     def setup_environment(self) -> None:
         super().setup_environment()
+        draw_parts_apart(self.root_device.type)
         if self.data_size == 1:  # the batches of one process, in its order
             assert self.lightning_module is not None
             self.lightning_module.trainer._accelerator_connector.use_distributed_sampler = False
@@ -184,8 +184,11 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
         if self.stages > 1:
             self._into_stages(module)
         else:
+            empty = any(parameter.is_meta for parameter in module.parameters())
             split(module, self.device_mesh)
             _materialize_distributed_module(self.model, self.root_device)
+            if empty:
+                begin_alike(module, self.root_device.type)
         super(ModelParallelStrategy, self).setup(trainer)  # whose own demands configure_model
         plugin: Any = self.precision_plugin
         norm = None if self.pipeline is None else self.pipeline.norm

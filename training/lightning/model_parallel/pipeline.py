@@ -44,6 +44,10 @@ APART: Final = 1e-3
 """Relative difference of two results that are not the same with other rounding."""
 NOTHING: Final = 1e-6
 """A loss that is rounding alone."""
+OTHER_THAN_FORWARD: Final = (
+    "model: the parts of stages() in turn give something else than forward of {}. Let stages() contain all that "
+    "forward does, its first and last lines too, as modules."
+)
 
 
 class Groups(NamedTuple):
@@ -156,11 +160,8 @@ class Pipeline:
             written, value = self._forward(*args, **kwargs), self.own.all_computed(*args, **kwargs)
         for part, mode in modes.items():
             part.training = mode
-        if not _alike(written, value):
-            raise ValueError(
-                f"model: the parts of stages() in turn give something else than forward of {type(module).__name__}. "
-                "Let stages() contain all that forward does, its first and last lines too, as modules."
-            )
+        if not is_alike(written, value):
+            raise ValueError(OTHER_THAN_FORWARD.format(type(module).__name__))
 
     # --- random numbers ------------------------------------------------------------------------------------------
 
@@ -556,7 +557,8 @@ class _Received(torch.autograd.Function):
         return None, None, *(None for _ in gradients)
 
 
-def _alike(one: Any, other: Any) -> bool:
+def is_alike(one: Any, other: Any) -> bool:
+    """Whether two outputs are the same but for rounding."""
     left, right = tree_leaves(one), tree_leaves(other)
     return len(left) == len(right) and all(
         a.shape == b.shape and torch.allclose(a.float(), b.float(), APART, APART * float(b.float().abs().max() or 1))

@@ -8,12 +8,15 @@ for an update; here these are computed one after the other, and their gradients 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Final
 
 from torch import Tensor
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
+from torch.nn import Module
 from torch.optim import Optimizer
+from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.data import DataLoader
 from torch.utils.flop_counter import FlopCounterMode
 from typing_extensions import override
@@ -21,13 +24,23 @@ from typing_extensions import override
 from scalebook.training.engine.coordination.measures import Counts, WorkerTimes
 from scalebook.training.engine.rules.clock_settings import ClockSettings
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
-from scalebook.training.experiments.split_degrees import refuse_degrees
+from scalebook.training.experiments.pipeline_order import Schedule
+from scalebook.training.experiments.split_degrees import microbatches_of, refuse_degrees
 from scalebook.training.lightning.data.workers_in_turn import in_turn
+from scalebook.training.lightning.model_parallel.microbatches import StepLog, divide
+from scalebook.training.lightning.model_parallel.pipeline import OTHER_THAN_FORWARD, is_alike
 from scalebook.training.lightning.model_parallel.splitting import (
     refuse_optimizers,
     refuse_sparse,
     shard_units,
     tensor_plan,
+)
+from scalebook.training.lightning.model_parallel.stages import (
+    HOW,
+    keep_own_state,
+    parts_by_stage,
+    refuse_batch_statistics,
+    stages_of_tensors,
 )
 from scalebook.training.lightning.package import LightningModule, SingleDeviceStrategy, Trainer, TrainerFn
 from scalebook.training.lightning.processes.strategy_launcher import repr_for_trainers
@@ -46,17 +59,26 @@ PROGRESS: Final = "epoch_loop.batch_progress"
 class SimulatedParts(SingleDeviceStrategy):
     """What `ModelParallel(host="virtual")` makes; its arguments."""
 
-    def __init__(self, split: Split, shard: int | None, clock: ClockSettings | None) -> None:
+    def __init__(
+        self,
+        tensor: int,
+        shard: int | None,
+        stages: int,
+        microbatches: int | None,
+        schedule: Schedule,
+        clock: ClockSettings | None,
+    ) -> None:
         super().__init__()
         if clock is None:
             raise ValueError(
                 f"{ARGUMENTS}.clock: is missing, but virtual workers take the time that it declares. Write how long a "
                 "gradient takes one machine, as clock: {gradient_s: 0.05}."
             )
-        self._split, self._shard, self._settings = split, shard, clock
+        self._written, self._settings = (tensor, shard, stages, microbatches, schedule), clock
+        self._split = split_of(0, *self._written)
         self.num_nodes = 1
         self.started_with: dict[str, str] = {}
-        self.clock = SplitClock(clock, split)  # of the present fit
+        self.clock = SplitClock(clock, self._split)  # of the present fit
         self.figures = SplitFigures(self.clock, None)
         self.price: Price | None = None
         """Of the split, once a batch has been seen."""
@@ -89,8 +111,7 @@ class SimulatedParts(SingleDeviceStrategy):
                 f"trainer.num_nodes: is {self.num_nodes}, and one process has all virtual parts. Write 1, and all "
                 "workers as trainer.devices."
             )
-        devices = len(self._devices or ())
-        self._split = split_of(self._split, self._shard, devices)
+        self._split = split_of(len(self._devices or ()), *self._written)
         self._settings.check_split(self._split.workers)
 
     @property
@@ -118,9 +139,22 @@ class SimulatedParts(SingleDeviceStrategy):
                 )
             if self._split.tensor > 1:
                 tensor_plan(self.lightning_module, self._split.tensor)
+            if self._split.stages > 1:
+                stages_of_tensors(self.lightning_module, parts_by_stage(self.lightning_module, self._split.stages))
             self._begin(trainer)
         super().setup(trainer)
-        refuse_optimizers(self.optimizers)
+        for optimizer in self.optimizers:
+            if self._split.stages > 1:
+                keep_own_state(optimizer)
+            else:
+                refuse_optimizers([optimizer])
+
+    @override
+    def on_train_start(self) -> None:
+        super().on_train_start()
+        assert self.lightning_module is not None
+        if self._split.stages > 1:
+            refuse_batch_statistics(self.lightning_module)
 
     def _begin(self, trainer: Trainer) -> None:
         self.clock = SplitClock(self._settings, self._split, int(os.environ.get("PL_GLOBAL_SEED", "0")))
@@ -150,7 +184,12 @@ class SimulatedParts(SingleDeviceStrategy):
         if self._layers:
             return super().training_step(*args, **kwargs)
         assert self.lightning_module is not None
-        self._counting = _Counting(self.lightning_module)
+        if self._split.stages > 1:
+            microbatches = len(divide(args[0], self._split.microbatches))
+            if microbatches < self._split.microbatches:
+                self._split = replace(self._split, microbatches=microbatches)
+                self.clock.split = self._split
+        self._counting = _Counting(self.lightning_module, self._split)
         try:
             output = super().training_step(*args, **kwargs)
         except BaseException:
@@ -174,7 +213,7 @@ class SimulatedParts(SingleDeviceStrategy):
         counting.close()
         assert self.lightning_module is not None
         batches = self.lightning_module.trainer.accumulate_grad_batches // self.data_size
-        self._layers = counting.layers(self._split, mean(self._settings.gradient_s), batches)
+        self._layers = counting.layers(mean(self._settings.gradient_s), batches)
 
     @override
     def optimizer_step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
@@ -215,12 +254,18 @@ class SimulatedParts(SingleDeviceStrategy):
         return _counted(checkpoint, lambda count: count * self.data_size)
 
 
-def split_of(written: Split, shard: int | None, devices: int) -> Split:
-    """The split of all workers: the Trainer's devices, or, where it has one, as many as the degrees make."""
-    if devices > 1:
-        refuse_degrees(written.tensor, shard, devices)
-        shard = devices // written.tensor
-    return replace(written, shard=shard or 1)
+def split_of(
+    devices: int, tensor: int, shard: int | None, stages: int, microbatches: int | None, schedule: Schedule
+) -> Split:
+    """The split of all workers: the Trainer's devices, or, where it has one, as many as the degrees make. ConfigError
+    for degrees that do not go together."""
+    workers = devices if devices > 1 else tensor * (shard or 1) * stages
+    if devices:
+        refuse_degrees(tensor, shard, workers, stages, microbatches, schedule)
+    if stages > 1:
+        count = microbatches_of(stages, microbatches)
+        return Split(stages=stages, data=workers // stages, microbatches=count, schedule=schedule)
+    return Split(tensor, max(1, workers // tensor))
 
 
 class SplitFigures(RunFigures):
@@ -255,8 +300,7 @@ class SplitFigures(RunFigures):
     @override
     def worker_times(self) -> list[WorkerTimes]:
         split = self._clock.split
-        apart = split.workers // split.stages
-        batches = apart // split.tensor
+        batches = split.workers // (split.tensor * split.stages)
         return [
             WorkerTimes(
                 compute=seconds.computing,
@@ -265,9 +309,9 @@ class SplitFigures(RunFigures):
                 data=0.0,
                 updates=self._updates,
                 samples=self._samples // batches,
-                pushed_bytes=self._sent(worker // apart),
-                pulled_bytes=self._sent(worker // apart),  # as many, on average
-                memory_bytes=0 if self.price is None else round(self.price.memory[worker // apart].whole),
+                pushed_bytes=self._sent(self._clock.stage_of(worker)),
+                pulled_bytes=self._sent(self._clock.stage_of(worker)),  # as many, on average
+                memory_bytes=0 if self.price is None else round(self.price.memory[self._clock.stage_of(worker)].whole),
             )
             for worker, seconds in enumerate(self._clock.workers)
         ]
@@ -296,39 +340,100 @@ class _NoMesh:
 class _Counting:
     """Of one batch: the layers' operations and bytes."""
 
-    def __init__(self, module: LightningModule) -> None:
-        self._module = module
+    def __init__(self, module: LightningModule, split: Split) -> None:
+        self._module, self._split = module, split
         self._operations = FlopCounterMode(display=False)
         self._times = LayerTimes(module, lambda: float(self._operations.get_total_flops()))
         self._times.begin_step()
-        self._operations.__enter__()
+        self._called: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+        self._hook = module.register_forward_pre_hook(self._note_call, with_kwargs=True)
+        self._operations.__enter__()  # type: ignore[no-untyped-call]  # torch's
+
+    def _note_call(self, _module: Any, args: Any, kwargs: Any) -> None:
+        if self._called is None:
+            self._called = tree_map_only(Tensor, Tensor.detach, (args, kwargs))
 
     def close(self) -> None:
         """After the backward pass."""
         self._times.end_step()
-        self._operations.__exit__(None, None, None)
+        self._operations.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # torch's
+        self._hook.remove()
 
-    def layers(self, split: Split, gradient_s: float, batches: int) -> list[Layer]:
+    def layers(self, gradient_s: float, batches: int) -> list[Layer]:
         """By so many batches for one gradient, of `gradient_s` seconds on one machine, which layers share by their
         operations. ValueError, with key and remedy, for a plan without a price."""
-        whole = float(self._operations.get_total_flops())
-        weights = float(sum(parameter.nbytes for parameter in self._module.parameters()))
+        whole, module, split = float(self._operations.get_total_flops()), self._module, self._split
+        weights = float(sum(parameter.nbytes for parameter in module.parameters()))
         counted = self._times.layers(whole, weights, joins=False)
         if whole:
             counted = list(scaled(counted, gradient_s / whole))
         else:
             counted[-1] = replace(counted[-1], forward_s=gradient_s)
-        styles = tensor_plan(self._module, split.tensor) if split.tensor > 1 else {}
-        units = shard_units(self._module) if split.shard > 1 else {}
+        counted = divided(counted, tensor_plan(module, split.tensor) if split.tensor > 1 else {})
+        if split.stages > 1:
+            counted = self._in_stages(counted)
+        units = shard_units(module) if split.shard > 1 else {}
         return [
             replace(
                 layer,
                 output_bytes=batches * layer.output_bytes,
                 input_bytes=batches * layer.input_bytes,
+                returned_bytes=None if layer.returned_bytes is None else batches * layer.returned_bytes,
                 unit=_unit(layer.name, units) if split.shard > 1 else None,
             )
-            for layer in divided(counted, styles)
+            for layer in counted
         ]
+
+    def _in_stages(self, layers: Sequence[Layer]) -> list[Layer]:
+        """Layers stage by stage, which alone may begin with a layer; the last one of each hands on its output."""
+        if self._called is None:
+            raise ValueError(
+                f"{ARGUMENTS}.stages: training_step of {type(self._module).__name__} does not call self(...). {HOW}."
+            )
+        by_stage = parts_by_stage(self._module, self._split.stages)
+        crossing = crossing_bytes(self._module, by_stage, *self._called)
+        last = self._split.stages - 1
+        stage_of = {
+            name: stage
+            for name, module in self._module.named_modules()
+            for stage, parts in enumerate(by_stage)
+            if any(module is each for part in parts for each in part.modules())
+        }
+        ordered = []
+        for stage in range(last + 1):
+            own = [layer for layer in layers if stage_of.get(layer.name, last) == stage]
+            own = own or [Layer(f"stage {stage}", 0.0, 0.0, 0.0, 0.0)]  # without parameters or operations
+            own = [replace(layer, cut=place == 0) for place, layer in enumerate(own)]
+            if stage < last:
+                sent, returned = crossing[stage]
+                own[-1] = replace(own[-1], output_bytes=sent, returned_bytes=returned)
+            ordered += own
+        return ordered
+
+
+def crossing_bytes(
+    module: LightningModule, by_stage: Sequence[Sequence[Module]], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[tuple[float, float]]:
+    """Bytes that each stage but the last hands on, and of their gradients, for these arguments of `self(...)`.
+    ValueError if the parts in turn give something else than the module's `forward`."""
+    crossing = []
+    modes = {each: each.training for part in (module, *chain.from_iterable(by_stage)) for each in part.modules()}
+    for each in modes:
+        each.training = False  # no statistics are updated, and nothing is drawn
+    value: Any = None
+    for stage, parts in enumerate(by_stage):
+        for place, part in enumerate(parts):
+            value = part(*args, **kwargs) if stage == place == 0 else part(value)
+        tensors = [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
+        trained = [each for each in tensors if each.requires_grad]
+        crossing.append((float(sum(each.nbytes for each in tensors)), float(sum(each.nbytes for each in trained))))
+    with StepLog(module).taking(1.0, drops=True):
+        written = value if type(module).forward is LightningModule.forward else module(*args, **kwargs)
+    for each, mode in modes.items():
+        each.training = mode
+    if not is_alike(*tree_map_only(Tensor, Tensor.detach, (written, value))):
+        raise ValueError(OTHER_THAN_FORWARD.format(type(module).__name__))
+    return crossing[:-1]
 
 
 def _unit(layer: str, units: Mapping[str, Any]) -> str:

@@ -66,9 +66,9 @@ def refuse_sparse(module: Module) -> None:
 
 
 def begin_alike(module: Module, device: str) -> None:
-    """Give all workers worker 0's parameters and buffers."""
+    """Give all workers worker 0's parameters and buffers, those that are whole and have values."""
     for tensor in chain(module.parameters(), module.buffers()):
-        if not tensor.is_meta:
+        if not tensor.is_meta and not isinstance(tensor, DTensor):
             sent = tensor.detach().to(device)
             dist.broadcast(sent, 0)
             if sent.data_ptr() != tensor.data_ptr():

@@ -47,6 +47,13 @@ def parts_of(module: Module, stages: int) -> list[Module]:
     return parts
 
 
+def parts_by_stage(module: Module, stages: int) -> list[Sequence[Module]]:
+    """The parts of each stage, cut by the numbers of their parameters. ValueError as `parts_of`."""
+    parts = parts_of(module, stages)
+    begins = cut([_size(part) for part in parts], stages)
+    return [parts[begin:end] for begin, end in zip(begins, [*begins[1:], None], strict=True)]
+
+
 def keep_own_state(optimizer: Optimizer) -> None:
     """Forget what an optimizer that is new has for parameters of other stages. ValueError for one that computes with
     all parameters as one."""
@@ -57,6 +64,16 @@ def keep_own_state(optimizer: Optimizer) -> None:
         )
     for parameter in [each for each in optimizer.state if each.is_meta]:
         del optimizer.state[parameter]
+
+
+def refuse_batch_statistics(module: Module) -> None:
+    """ValueError for a layer that is trained with statistics of its batch, which would be a microbatch."""
+    for name, part in module.named_modules():
+        if isinstance(part, _BatchNorm) and part.training:
+            raise ValueError(
+                f"{ARGUMENTS}.stages: {name}, a {type(part).__name__}, normalises by statistics of a batch, and would "
+                "see a microbatch at a time. Use LayerNorm or GroupNorm, freeze it (eval), or write shard instead."
+            )
 
 
 class OwnStage:
@@ -84,11 +101,10 @@ class OwnStage:
                 f"{ARGUMENTS}.stages: configure_model splits {type(module).__name__} itself, and a stage's worker has "
                 "whole layers. Write no stages, or leave it whole."
             )
-        self.everything = parts_of(module, stages)
-        begins = cut([_size(part) for part in self.everything], stages)
-        by_stage = [self.everything[begin:end] for begin, end in zip(begins, [*begins[1:], None], strict=True)]
+        by_stage = parts_by_stage(module, stages)
+        self.everything = [part for parts in by_stage for part in parts]
         self.parts: Sequence[Module] = by_stage[stage]
-        owners = _owners(module, by_stage)
+        owners = stages_of_tensors(module, by_stage)
         own = {name: owners.get(id(tensor)) for name, tensor in _tensors(module)}
         self.names = [name for name, owner in own.items() if owner == stage]
         self.rest = [name for name, owner in own.items() if owner is None]
@@ -130,14 +146,8 @@ class OwnStage:
         return value
 
     def refuse_batch_statistics(self) -> None:
-        """ValueError for a layer that is trained with statistics of its batch, which would be a microbatch."""
-        for name, part in self._module.named_modules():
-            if isinstance(part, _BatchNorm) and part.training:
-                raise ValueError(
-                    f"{ARGUMENTS}.stages: {name}, a {type(part).__name__}, normalises by statistics of a batch, and "
-                    "would see a microbatch at a time. Use LayerNorm or GroupNorm, freeze it (eval), or write shard "
-                    "instead."
-                )
+        """See `refuse_batch_statistics`."""
+        refuse_batch_statistics(self._module)
 
     def forget(self) -> None:
         """Free the values of other stages."""
@@ -190,8 +200,9 @@ def own_state(optimizer: Optimizer, saved: Mapping[str, Any]) -> dict[str, Any]:
     return {**saved, "state": {number: state for number, state in saved["state"].items() if number not in others}}
 
 
-def _owners(module: Module, by_stage: Sequence[Sequence[Module]]) -> dict[int, int]:
-    """The stage of each parameter and buffer, by its id."""
+def stages_of_tensors(module: Module, by_stage: Sequence[Sequence[Module]]) -> dict[int, int]:
+    """The stage of each parameter and buffer, by its id. ValueError, with remedy, for one in two stages, and for one
+    that the module does not have."""
     names = {id(tensor): name for name, tensor in reversed(list(_tensors(module)))}
     owners: dict[int, int] = {}
     for stage, parts in enumerate(by_stage):
