@@ -15,7 +15,8 @@ from scalebook.training.planner.layers import Layer
 from scalebook.training.planner.links import NETWORKS, OWN, Network
 from scalebook.training.planner.pipelines import Schedule
 from scalebook.training.planner.profile import Profile, SharedNode, as_mapping
-from scalebook.training.planner.split_grid import COMPARED, LARGE, check_split, price_splits, split_lines
+from scalebook.training.planner.split_grid import check_split, price_splits
+from scalebook.training.planner.split_words import COMPARED, LARGE, split_lines
 from scalebook.training.planner.splits import Split, price
 
 SCHEDULES: tuple[Schedule, ...] = ("gpipe", "1f1b")
