@@ -44,16 +44,21 @@ from scalebook.training.lightning.model_parallel.splitting import (
 )
 from scalebook.training.lightning.model_parallel.stages import keep_own_state, own_state
 from scalebook.training.lightning.package import (
+    Callback,
     LightningModule,
     ModelParallelStrategy,
+    ModelPruning,
+    StochasticWeightAveraging,
     Trainer,
     TrainerFn,
     TrainerState,
     TrainerStatus,
+    WeightAveraging,
     _auto_add_worker_init_fn,
     _materialize_distributed_module,
 )
 from scalebook.training.lightning.process_group.forked_group import DEADLINE_S, ForkedGroup
+from scalebook.training.lightning.processes.strategy_launcher import Processes
 from scalebook.training.pricing.part_record import PartRecord
 from scalebook.training.pricing.splits import Split
 
@@ -223,6 +228,17 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
         microbatches = microbatches_of(self.stages, self.microbatches)
         data = self.data_size if self.stages > 1 else 1
         return Split(tensor, shard, self.stages, data, microbatches, self.schedule).words
+
+    @override
+    def before_fork(self, trainer: Trainer) -> Processes:
+        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # made by Lightning's connector
+        for callback in callbacks:
+            if isinstance(callback, ModelPruning | StochasticWeightAveraging | WeightAveraging):
+                raise ValueError(
+                    f"trainer.callbacks: {type(callback).__name__} reads and writes whole parameters, and workers have "
+                    "parts. Remove it, or use strategy ddp."
+                )
+        return super().before_fork(trainer)
 
     # --- data ----------------------------------------------------------------------------------------------------
 
@@ -424,6 +440,18 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
     @override
     def lightning_restore_optimizer(self) -> bool:
         return True
+
+    @property
+    @override
+    def restore_checkpoint_after_setup(self) -> bool:
+        """Whole weights are loaded before they are split, as in one process, if there are any."""
+        assert self.lightning_module is not None
+        return any(parameter.is_meta for parameter in self.lightning_module.parameters())
+
+    @override
+    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any | None = None) -> None:
+        """Save a whole checkpoint, as one process does, in worker 0."""
+        super(ModelParallelStrategy, self).save_checkpoint(checkpoint, filepath, storage_options)
 
     @override
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
