@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn import Module, Parameter
 from torch.optim import Optimizer
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves
 from typing_extensions import override
 
@@ -169,8 +169,7 @@ class _Kept:
 
     def _keep(self, tensor: Tensor) -> "_KeptTensor":
         is_parameter = isinstance(tensor, Parameter) or isinstance(tensor._base, Parameter)
-        storage = part_of(tensor.detach()).untyped_storage()
-        where, size = (0, 0) if is_parameter else (storage.data_ptr(), storage.nbytes())
+        where, size = (0, 0) if is_parameter else _place(tensor.detach())
         if not self._held[where]:
             self._bytes += size
         self._held[where] += 1
@@ -181,6 +180,15 @@ class _Kept:
         self._held[where] -= 1
         if not self._held[where]:
             self._bytes -= size
+
+
+def _place(tensor: Tensor) -> tuple[int, int]:
+    """Address and bytes of the storage of a worker's values, also within a tensor that waits for a collective."""
+    while is_traceable_wrapper_subclass(tensor):
+        names, _ = tensor.__tensor_flatten__()
+        tensor = getattr(tensor, names[0])
+    storage = tensor.untyped_storage()
+    return storage.data_ptr(), storage.nbytes()
 
 
 class _KeptTensor:
