@@ -335,10 +335,11 @@ class Pipeline:
     def share_rest(self) -> None:
         """Give all workers of the pipeline what steps of training change in the last one, besides its stage: the
         parameters and buffers of no stage, and the states of torchmetrics."""
-        rest = set(self.own.rest)
-        for name, tensor in self._module.state_dict(keep_vars=True).items():
-            if name in rest and isinstance(tensor, Tensor):
-                self._spread(tensor)
+        for name, tensor in self.own.values(with_rest=True).items():
+            if name in self.own.rest:
+                whole = tensor.contiguous()
+                self._spread(whole)
+                tensor.copy_(whole)
         metrics = {name: part for name, part in self._module.named_modules() if isinstance(part, Metric)}
         if metrics:
             told = self._told({name: _state_of(metric) for name, metric in metrics.items()} if self.is_last else None)

@@ -66,6 +66,18 @@ def test_parameters_that_a_stage_shares_with_itself_stay_shared() -> None:
     assert {name for name in own.foreign if name.endswith("weight")} == {"layers.0.weight", "layers.1.weight"}
 
 
+def test_modules_that_stages_makes_are_trained_and_evaluated_with_the_model() -> None:
+    class Dropping(Chain):
+        def stages(self) -> list[nn.Module]:
+            return [*self.layers, nn.Sequential(nn.Dropout(0.5))]
+
+    module = Dropping()
+    own, ones = OwnStage(module, 1, 2), torch.ones(1, 4)
+    assert not torch.equal(own.computed(ones), own.computed(ones))
+    module.eval()
+    assert torch.equal(own.computed(ones), own.computed(ones))
+
+
 def test_a_plain_sequential_needs_no_word() -> None:
     class Plain(nn.Module):
         def __init__(self) -> None:
