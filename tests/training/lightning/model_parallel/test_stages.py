@@ -72,7 +72,7 @@ def test_modules_that_stages_makes_are_trained_and_evaluated_with_the_model() ->
             return [*self.layers, nn.Sequential(nn.Dropout(0.5))]
 
     module = Dropping()
-    own, ones = OwnStage(module, 1, 2), torch.ones(1, 4)
+    own, ones = OwnStage(module, 1, 2), torch.ones(64, 4)
     assert not torch.equal(own.computed(ones), own.computed(ones))
     module.eval()
     assert torch.equal(own.computed(ones), own.computed(ones))
