@@ -63,8 +63,8 @@ MUTANTS_OF_SPLITS = (
     Mutant(
         "strategies",
         f"{HERE}/model_parallel.py",
-        "self.lightning_module.trainer.predicting or",
-        "False or",
+        "if self.lightning_module.trainer.predicting or self._evaluates():",
+        "if self._evaluates():",
         "workers of shards predict different numbers of batches, and wait for each other",
         TRAINER,
     ),

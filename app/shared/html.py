@@ -22,6 +22,11 @@ def text(content: str, style: str = "") -> Cell:
     return Cell(escape(content), style)
 
 
+def struck(content: str) -> Cell:
+    """What cannot be had, crossed out."""
+    return Cell(f"<s>{escape(content)}</s>", "dim")
+
+
 def number(content: str, *, best: bool = False, own: bool = False) -> Cell:
     """A figure, right-aligned; a dash if `content` is empty. `own`: not computed from all workers' data together."""
     return Cell(

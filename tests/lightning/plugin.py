@@ -17,7 +17,11 @@ from tests.lightning.results import MORE, Result, read
 from tests.lightning.substitute import CLASSES, Substitute, Way
 
 ROOT = Path(__file__).resolve().parents[2]
-REFUSED = ("than AsyncPS", "does not work with a parameter server", "cannot be shared by")  # docs/reference/refusals.md
+REFUSED = (
+    "than AsyncPS", "does not work with a parameter server", "cannot be shared by",
+    "and workers have parts.", "FSDP2 cannot make", "The `ModelParallelStrategy` does not support",
+)  # fmt: skip
+"""In docs/reference/refusals.md."""
 
 
 class Recorder:

@@ -20,6 +20,10 @@ class WorkerSeconds:
     uneven: float = 0.0
     link: float = 0.0
 
+    @property
+    def whole(self) -> float:
+        return self.computing + self.bubble + self.uneven + self.link
+
 
 class SplitClock:
     """The clock of a split, from the layers of one gradient of one machine that would have all of the model.
@@ -43,6 +47,11 @@ class SplitClock:
     def resume(self, seconds: float) -> None:
         """Before the first update: set the time of the run that is resumed; draws then differ from its first ones."""
         self.time_s, self._draws = seconds, Draws(f"{self._seed} from {seconds!r}")
+
+    @property
+    def stages(self) -> Sequence[Sequence[Layer]]:
+        """The layers of each stage."""
+        return () if self._pricing is None else self._pricing.stages
 
     def stage_of(self, worker: int) -> int:
         """The stage that a worker has."""

@@ -24,6 +24,7 @@ from scalebook.training.experiments.workload import VIRTUAL
 from scalebook.training.lightning.arguments import read_clock_settings
 from scalebook.training.lightning.async_ps.peers import PeerHost
 from scalebook.training.lightning.model_parallel.neighbours import gather_values
+from scalebook.training.lightning.model_parallel.part_measures import EpochMeasures
 from scalebook.training.lightning.model_parallel.parts import (
     clip_by_norm,
     clip_by_value,
@@ -44,16 +45,23 @@ from scalebook.training.lightning.model_parallel.splitting import (
 )
 from scalebook.training.lightning.model_parallel.stages import keep_own_state, own_state
 from scalebook.training.lightning.package import (
+    Callback,
     LightningModule,
     ModelParallelStrategy,
+    ModelPruning,
+    StochasticWeightAveraging,
     Trainer,
     TrainerFn,
     TrainerState,
     TrainerStatus,
+    WeightAveraging,
     _auto_add_worker_init_fn,
     _materialize_distributed_module,
 )
 from scalebook.training.lightning.process_group.forked_group import DEADLINE_S, ForkedGroup
+from scalebook.training.lightning.processes.strategy_launcher import Processes
+from scalebook.training.pricing.part_record import PartRecord
+from scalebook.training.pricing.splits import Split
 
 UNLIKE: Final = (
     "data: the workers of one {} read different batches, or have drawn different random numbers, at batch {} of the "
@@ -131,6 +139,7 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
         """Workers that compute one batch."""
         self.pipeline: Pipeline | None = None
         """In a worker of several stages."""
+        self._measures: EpochMeasures | None = None
         self._state: TrainerState | None = None  # of the Trainer, in a worker that fits
         self._whole: Mapping[str, Tensor] = {}  # weights after a fit, in the first worker of a machine
 
@@ -210,6 +219,27 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
         if self.pipeline is not None:
             self._share_at_the_end_of_epochs(trainer, self.pipeline)
         self._state = trainer.state if trainer.state.fn == TrainerFn.FITTING else None
+        if self._state is not None and self.world_size > 1:
+            self._measures = EpochMeasures(module, self._words, self.pipeline)
+
+    @property
+    def _words(self) -> str:
+        """The split, as prices call it."""
+        tensor, shard = self.tensor, 1 if self.stages > 1 else self.data_size
+        microbatches = microbatches_of(self.stages, self.microbatches)
+        data = self.data_size if self.stages > 1 else 1
+        return Split(tensor, shard, self.stages, data, microbatches, self.schedule).words
+
+    @override
+    def before_fork(self, trainer: Trainer) -> Processes:
+        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # made by Lightning's connector
+        for callback in callbacks:
+            if isinstance(callback, ModelPruning | StochasticWeightAveraging | WeightAveraging):
+                raise ValueError(
+                    f"trainer.callbacks: {type(callback).__name__} reads and writes whole parameters, and workers have "
+                    "parts. Remove it, or use strategy ddp."
+                )
+        return super().before_fork(trainer)
 
     # --- data ----------------------------------------------------------------------------------------------------
 
@@ -318,6 +348,42 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
 
     @override
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        assert self.lightning_module is not None
+        if self._measures is None:
+            return self._step(*args, **kwargs)
+        self._measures.begin(self.lightning_module.trainer)
+        try:
+            output = self._step(*args, **kwargs)
+        except BaseException:
+            self._measures.end()
+            raise
+        if output is None:
+            self._measures.end()
+        return output
+
+    @override
+    def backward(self, *args: Any, **kwargs: Any) -> Tensor:
+        try:
+            return super().backward(*args, **kwargs)
+        finally:
+            if self._measures is not None:
+                self._measures.end()
+
+    @override
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> Any:
+        output = super().optimizer_step(*args, **kwargs)
+        if self._measures is not None:
+            assert self.lightning_module is not None
+            self._measures.tell(self.lightning_module.trainer, self.root_device)
+        return output
+
+    @property
+    def parts(self) -> PartRecord | None:
+        """What each worker holds and sends, as one step of the last epoch says; None before the first."""
+        return None if self._measures is None else self._measures.record
+
+    def _step(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's training step, over all stages."""
         if self.pipeline is None:
             return super().training_step(*args, **kwargs)
         assert self.lightning_module is not None
@@ -374,6 +440,18 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
     @override
     def lightning_restore_optimizer(self) -> bool:
         return True
+
+    @property
+    @override
+    def restore_checkpoint_after_setup(self) -> bool:
+        """Whole weights are loaded before they are split, as in one process, if there are any."""
+        assert self.lightning_module is not None
+        return any(parameter.is_meta for parameter in self.lightning_module.parameters())
+
+    @override
+    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any | None = None) -> None:
+        """Save a whole checkpoint, as one process does, in worker 0."""
+        super(ModelParallelStrategy, self).save_checkpoint(checkpoint, filepath, storage_options)
 
     @override
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:

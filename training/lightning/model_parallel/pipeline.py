@@ -73,6 +73,8 @@ class Pipeline:
 
     Attributes:
         own: The stage that this worker has.
+        microbatches: Into how many parts a batch is divided, if it has so many samples.
+        schedule: In which order they are computed.
         ran_s: Seconds in training steps, of which `waited_s` for other stages.
     """
 
@@ -84,7 +86,7 @@ class Pipeline:
         self.own = OwnStage(module, self.stage, self.stages)
         self.ran_s = 0.0
         self._module, self._groups, self._device = module, groups, device
-        self._microbatches, self._schedule = microbatches, schedule
+        self.microbatches, self.schedule = microbatches, schedule
         self._log = StepLog(module)
         self._seed = (told_by(groups.ranks[-1], torch.initial_seed(), groups.forward, device), groups.ranks[0])
         self._forward = module.forward
@@ -258,8 +260,8 @@ class Pipeline:
         if self._unchecked:
             self._unchecked = False
             self._check_loss(forwards, args)
-        run = _Run(self, (1, number), forwards, args, self._microbatches)
-        for operation, microbatch in order(self._schedule, self.stage, self.stages, len(run.microbatches)):
+        run = _Run(self, (1, number), forwards, args, self.microbatches)
+        for operation, microbatch in order(self.schedule, self.stage, self.stages, len(run.microbatches)):
             (run.forward if operation == "forward" else run.backward)(microbatch)
         for link in (self._after, self._gradients_out):
             if link is not None:
@@ -283,7 +285,7 @@ class Pipeline:
         self._module.eval()
         losses = []
         with torch.no_grad(), undone([*self._module.modules()]):
-            for number, count in enumerate((1, self._microbatches, 1)):
+            for number, count in enumerate((1, self.microbatches, 1)):
                 run = _Run(self, (2, number), forwards, args, count)
                 for microbatch in range(len(run.microbatches)):
                     run.forward(microbatch)
@@ -386,7 +388,7 @@ class _Run:
         self._keys = [tuple(layouts_in(layout_of(batch))) for batch, _ in self.microbatches]
         self._of_inputs: dict[int, list[Tensor]] = {}  # gradients
         self._outputs: dict[int, list[Tensor]] = {}
-        operations = order(pipeline._schedule, pipeline.stage, pipeline.stages, len(self.microbatches))
+        operations = order(pipeline.schedule, pipeline.stage, pipeline.stages, len(self.microbatches))
         self._arriving = deque(each for operation, each in operations if operation == "forward")
         self._returning = deque(each for operation, each in operations if operation == "backward")
         self._expected: set[tuple[str, int]] = set()

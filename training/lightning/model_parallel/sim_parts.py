@@ -6,7 +6,7 @@ for an update; here these are computed one after the other, and their gradients 
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
@@ -28,6 +28,7 @@ from scalebook.training.experiments.pipeline_order import Schedule
 from scalebook.training.experiments.split_degrees import microbatches_of, refuse_degrees
 from scalebook.training.lightning.data.workers_in_turn import in_turn
 from scalebook.training.lightning.model_parallel.microbatches import StepLog, divide
+from scalebook.training.lightning.model_parallel.part_measures import THE_REST
 from scalebook.training.lightning.model_parallel.pipeline import OTHER_THAN_FORWARD, is_alike
 from scalebook.training.lightning.model_parallel.splitting import (
     refuse_optimizers,
@@ -47,6 +48,7 @@ from scalebook.training.lightning.processes.strategy_launcher import repr_for_tr
 from scalebook.training.lightning.run_figures import RunFigures
 from scalebook.training.pricing.layer_times import OUTSIDE, LayerTimes
 from scalebook.training.pricing.layers import Layer, scaled
+from scalebook.training.pricing.part_record import PartRecord, Passed, PlacedLayer, WorkerPart
 from scalebook.training.pricing.profile import mean
 from scalebook.training.pricing.split_clock import SplitClock
 from scalebook.training.pricing.splits import Price, Split
@@ -225,6 +227,46 @@ class SimulatedParts(SingleDeviceStrategy):
                 self.figures.price = self.price
             self.clock.update()
         return output
+
+    @property
+    def parts(self) -> PartRecord | None:
+        """What each worker would hold and send, by its price; None before the first update."""
+        if self.price is None:
+            return None
+        split, stages = self._split, self._split.stages
+        return PartRecord(
+            split.words,
+            True,
+            [
+                PlacedLayer(
+                    layer.name,
+                    layer.parameter_bytes,
+                    split.shard * (split.tensor if layer.is_divided else 1),
+                    stage if stages > 1 else None,
+                )
+                for stage, layers in enumerate(self.clock.stages)
+                for layer in layers
+                if layer.parameter_bytes
+            ],
+            list(self._worker_parts(self.price)),
+            passed_by(self._layers, split) + between_stages(self.clock.stages, split),
+        )
+
+    def _worker_parts(self, price: Price) -> Iterator[WorkerPart]:
+        for worker, spent in enumerate(self.clock.workers):
+            stage = self.clock.stage_of(worker)
+            memory, whole_s = price.memory[stage], spent.whole or 1.0
+            yield WorkerPart(
+                memory.parameters,
+                memory.gradients,
+                memory.state,
+                memory.activations,
+                price.traffic[stage].whole,
+                stage if self._split.stages > 1 else None,
+                spent.bubble / whole_s,
+                spent.uneven / whole_s,
+                spent.link / whole_s,
+            )
 
     @override
     def teardown(self) -> None:
@@ -482,6 +524,50 @@ def _unpriced(name: str, why: str) -> ValueError:
     return ValueError(
         f"model: parallel_plan of {name} has no price on a virtual clock: {why}. Change it, or write host: inline."
     )
+
+
+def passed_by(layers: Sequence[Layer], split: Split) -> list[Passed]:
+    """What a worker passes in an update, of layers that a plan divides and of units that shards gather."""
+    rows: list[Passed] = []
+    for layer in layers if split.tensor > 1 else ():
+        for share, nbytes in zip(layer.sums or (), (layer.output_bytes, layer.input_bytes), strict=False):
+            if share and nbytes:
+                name = "all-gather" if share == 0.5 else "all-reduce"
+                sent = share * 2 * (split.tensor - 1) / split.tensor * nbytes
+                rows.append(Passed(name, layer.name, 1, nbytes, sent))
+    by_unit: dict[str, float] = {}
+    for layer in layers if split.shard > 1 else ():
+        held = layer.parameter_bytes / (split.tensor if layer.is_divided else 1)
+        by_unit[layer.unit or THE_REST] = by_unit.get(layer.unit or THE_REST, 0.0) + held
+    for unit, nbytes in by_unit.items():
+        times, sent = 1 if unit == THE_REST else 2, (split.shard - 1) / split.shard * nbytes
+        if nbytes:
+            rows.append(Passed("all-gather", unit, times, times * nbytes, times * sent))
+            rows.append(Passed("reduce-scatter", unit, 1, nbytes, sent))
+    return _summed(rows)
+
+
+def between_stages(stages: Sequence[Sequence[Layer]], split: Split) -> list[Passed]:
+    """What stages send each other in an update, and replicas of each."""
+    rows = []
+    for stage, layers in enumerate(stages if split.stages > 1 else ()):
+        if stage + 1 < split.stages:
+            nbytes = layers[-1].output_bytes + layers[-1].returned
+            rows.append(Passed("send", f"stage {stage} and {stage + 1}", 2 * split.microbatches, nbytes, nbytes))
+        if split.data > 1:
+            held = sum(layer.parameter_bytes for layer in layers)
+            rows.append(Passed("all-reduce", f"stage {stage}", 1, held, 2 * (split.data - 1) / split.data * held))
+    return rows
+
+
+def _summed(rows: Sequence[Passed]) -> list[Passed]:
+    """One row for each collective and layer."""
+    by_key: dict[tuple[str, str], Passed] = {}
+    for row in rows:
+        key = row.collective, row.layer
+        before = by_key.get(key, Passed(*key, 0, 0.0, 0.0))
+        by_key[key] = Passed(*key, before.calls + row.calls, before.nbytes + row.nbytes, before.sent + row.sent)
+    return list(by_key.values())
 
 
 def _state_bytes(optimizers: Sequence[Optimizer]) -> float:

@@ -139,6 +139,7 @@ def _all_done(pid: int) -> ProcessActivity:
 
 STOP_S: Final = 20.0  # between a SIGTERM passed on to a worker and the end of all, whatever it does
 ECHO_S: Final = 0.3  # how long after an exception a death that caused it may show
+DIES_S: Final = 0.1  # from the end of a process's pipe to its own
 ECHOES: Final = ("Connection closed by peer", "Connection reset by peer")
 """What gloo says in a worker that waits for one that has ended."""
 
@@ -280,7 +281,8 @@ class ProcessWatch:
         return None if restarts or process.role == "server" else lost
 
     def _ask(self, process: Forked) -> tuple[LostProcess, Reaction]:
-        self._others.send_heartbeat()  # who dies slowly is waited for
+        if not wait([process.death], DIES_S):  # who dies slowly is waited for
+            self._others.send_heartbeat()
         lost = LostProcess(process.role, process.number, process.cause())
         if self.stopping.is_set() and process.exit_code() == -signal.SIGTERM:
             raise SystemExit(128 + signal.SIGTERM)  # asked to stop before training had begun

@@ -162,6 +162,8 @@ class Odd(Staged):
     """A stage that begins by writing into what has arrived; and what is in no stage: a parameter that is trained, and a
     buffer that the step changes."""
 
+    largest: Tensor
+
     def __init__(self, optimizer: Any, frozen: bool = False) -> None:
         super().__init__(optimizer)
         self.net[2] = nn.ReLU(inplace=True)

@@ -51,7 +51,7 @@ def test_others_have_no_values_and_an_optimizer_numbers_all() -> None:
     whole = torch.optim.Adam(Chain().parameters()).state_dict() | {"state": {number: {} for number in range(10)}}
     assert list(own_state(optimizer, whole)["state"]) == [4, 5, 6, 7, 8, 9]
     with own.whole({**values, **own.values(with_rest=True)}):
-        assert torch.equal(module.layers[0].weight, values["layers.0.weight"])
+        assert torch.equal(module.get_parameter("layers.0.weight"), values["layers.0.weight"])
         assert module.layers[0](torch.ones(1, 4)).shape == (1, 4)
     assert module.layers[0].weight.is_meta
     with pytest.raises(ValueError, match=r"model: layers.0 is called by itself, and is in stage 0.* Call self\(...\)"):
