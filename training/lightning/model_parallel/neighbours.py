@@ -129,6 +129,6 @@ def gather_values(value: Any, ranks: Sequence[int], group: Any, device: torch.de
 
 def told_by(rank: int, value: Any, group: Any, device: torch.device) -> Any:
     """The value of worker `rank`, in all workers of the group; anything that can be pickled."""
-    told = [value if dist.get_rank() == rank else None]
-    dist.broadcast_object_list(told, rank, group, device)
-    return told[0]
+    values = [value if dist.get_rank() == rank else None]
+    dist.broadcast_object_list(values, rank, group, device)
+    return values[0]

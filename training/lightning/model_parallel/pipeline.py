@@ -346,9 +346,9 @@ class Pipeline:
                 tensor.copy_(whole)
         metrics = {name: part for name, part in self._module.named_modules() if isinstance(part, Metric)}
         if metrics:
-            told = self._told({name: _state_of(metric) for name, metric in metrics.items()} if self.is_last else None)
+            states = self._told({name: _state_of(metric) for name, metric in metrics.items()} if self.is_last else None)
             for name, metric in metrics.items() if not self.is_last else ():
-                for key, value in told[name].items():
+                for key, value in states[name].items():
                     setattr(metric, key, tree_map_only(Tensor, lambda each: each.to(self._device), value))
 
     def gathered(self, value: Any) -> list[Any] | None:
