@@ -6,6 +6,8 @@ HERE = "training/lightning/model_parallel"
 TESTS = "tests/training/lightning/model_parallel"
 TRAINER = (f"{TESTS}/test_model_parallel.py",)
 ZOO = (f"{TESTS}/test_zoo_splits.py",)
+PIPELINE = (f"{TESTS}/test_pipeline.py",)
+STAGES = (f"{TESTS}/test_stages.py",)
 EQUAL = (f"{TESTS}/test_model_parallel.py::test_losses_and_weights_are_one_process_s",)
 BROUGHT = (f"{TESTS}/test_brought_plan.py",)
 
@@ -113,5 +115,101 @@ MUTANTS_OF_SPLITS = (
         "manual_seed(seed)",
         "all workers draw the same weights for their parts",
         (f"{TESTS}/test_random_parts.py",),
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/pipeline.py",
+        "gradient if gradient is None else gradient.mul_(factor)",
+        "gradient",
+        "accumulated gradients of a pipeline are not divided",
+        PIPELINE,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/pipeline.py",
+        "outputs[0] * self.microbatches[microbatch][1]",
+        "outputs[0] / len(self.microbatches)",
+        "microbatches of different sizes count alike",
+        PIPELINE,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/pipeline.py",
+        "            parameter.grad = gradient\n",
+        "            pass\n",
+        "gradients of a pipeline count once more where batches are accumulated",
+        PIPELINE,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/pipeline.py",
+        "dist.all_reduce(total, group=self._groups.forward)",
+        "pass",
+        "a stage clips by the norm of its own gradients",
+        PIPELINE,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/pipeline.py",
+        "            flat /= workers\n",
+        "            pass\n",
+        "gradients of several pipelines are summed",
+        PIPELINE,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/pipeline.py",
+        "generator.set_state(state)",
+        "pass",
+        "what a stage draws changes the order of data",
+        PIPELINE,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/pipeline.py",
+        "with pipeline._random(-1), ",
+        "with pipeline._random(-1 - pipeline.stage), ",
+        "the last stage asks for other noise than the first one has added",
+        PIPELINE,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/pipeline.py",
+        "        self._log.repeat(logged)\n",
+        "        self._log.repeat(logged if self.is_last else [])\n",
+        "worker 0 does not see what the last stage logs",
+        PIPELINE,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/pipeline.py",
+        "        if metrics:\n",
+        "        if not metrics:\n",
+        "an epoch's hooks read torchmetrics that only the last stage has updated",
+        PIPELINE,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/pipeline.py",
+        "if self.is_last and once == again and",
+        "if not self.is_last and once == again and",
+        "a loss that is a sum over the batch is trained as a mean over microbatches",
+        STAGES,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/stages.py",
+        "*(self.rest if with_rest else ())",
+        "*()",
+        "a checkpoint has worker 0's old values of what is in no stage",
+        PIPELINE,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/stages.py",
+        "each.training = self._module.training",
+        "pass",
+        "dropout that stages() makes goes on in validation",
+        STAGES,
     ),
 )

@@ -1,8 +1,9 @@
 """Lightning's model parallelism, with workers that are forked: tensor parallelism and FSDP2, on CPUs too."""
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from numbers import Number
 from typing import Any, Final
 
 import torch
@@ -260,8 +261,7 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Compare what the workers that compute one batch have of it, at batches 0, 1, 2, 4, 8 ... of an epoch."""
         if self.together > 1 and batch_idx & (batch_idx - 1) == 0:
-            rates = [dict(group, params=None) for optimizer in self.optimizers for group in optimizer.param_groups]
-            own = torch.tensor([_fingerprint(batch), zlib.crc32(repr(rates).encode())], device=self.root_device)
+            own = torch.tensor([_fingerprint(batch), _settings_print(self.optimizers)], device=self.root_device)
             everyone = [torch.empty_like(own) for _ in range(self.together)]
             dist.all_gather(everyone, own, self.device_mesh[TENSOR].get_group())
             if any(int(one[0]) != int(own[0]) for one in everyone):
@@ -519,3 +519,9 @@ def _fingerprint(batch: Any) -> int:
             flat = leaf.detach().cpu().contiguous().reshape(-1)
             checked = zlib.crc32(flat.view(torch.uint8).numpy().data, checked)
     return checked
+
+
+def _settings_print(optimizers: Sequence[Optimizer]) -> int:
+    """Of the numbers in an optimizer's groups."""
+    groups = [dict(group, params=None) for optimizer in optimizers for group in optimizer.param_groups]
+    return zlib.crc32(repr([leaf for leaf in tree_leaves(groups) if isinstance(leaf, Number | Tensor)]).encode())
