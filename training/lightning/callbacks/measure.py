@@ -120,7 +120,7 @@ class Measure(Callback):
         self.measured = figures_of(trainer) or LocalFigures(trainer)
         if self._restored and isinstance(self.measured, LocalFigures):
             self.measured.add_samples(self._restored["samples"] // batches_at_once(trainer))
-        device = device_of([*pl_module.parameters()])
+        device = device_of([one for one in pl_module.parameters() if not one.is_meta])  # which other stages have
         if isinstance(self.measured, LocalFigures) and not device.is_host:
             self._on_device = DeviceSteps(device)
         self._window = Window(STEPS if self.measured.is_simulated else 0)

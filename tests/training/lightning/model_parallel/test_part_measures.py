@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
 
+from scalebook.training.base.files import records
 from scalebook.training.lightning import ModelParallel
 from scalebook.training.lightning.model_parallel.part_measures import PartMeasures
-from scalebook.training.pricing.part_record import PartRecord, read_record
+from scalebook.training.pricing.part_record import PartRecord
 from tests.training.lightning.model_parallel.split_model import Pair, adam, pair
 from tests.training.lightning.model_parallel.staged_model import Staged
 from tests.training.lightning.model_parallel.test_sim_parts import BATCH, fit, virtual
@@ -63,9 +64,7 @@ class Told(Callback):
 def record(folder: Path, strategy: Any, workers: int, **settings: Any) -> PartRecord:
     told, settings = Told(), {"max_steps": 2, "max_epochs": 1, **settings}
     fit(folder, strategy, workers, pair(kind=Even), callbacks=[told], **settings)
-    found = read_record(json.loads(told.text))
-    assert found is not None
-    return found
+    return records.parse(Path("parts.json"), told.text.encode(), PartRecord)
 
 
 def passed(of: PartRecord) -> dict[tuple[str, str], tuple[float, float]]:
@@ -166,8 +165,3 @@ def test_a_step_that_fails_or_is_left_out_leaves_torch_as_it_was(tmp_path: Path)
     fit(tmp_path, strategy, 1, pair(kind=Skipping), max_steps=2)
     assert strategy.parts is not None
     assert torch._C._len_torch_dispatch_stack() == 0
-
-
-@pytest.mark.parametrize("raw", [None, [], {}, {"words": 1}, {"words": "a", "is_priced": 1, "layers": 3}])
-def test_what_is_no_record_is_none(raw: Any) -> None:
-    assert read_record(raw) is None
