@@ -326,8 +326,9 @@ def _bring_back(trainer: Trainer, results: _Results, tensors: IO[bytes], before:
     content = torch.load(tensors, map_location="cpu", weights_only=True)
     if content["weights"] is not None:  # not strict: the worker's configure_model may have added layers
         module = trainer.lightning_module
-        empty = any(tensor.is_meta for tensor in module.state_dict().values())  # of `init_module(empty_init=True)`
-        module.load_state_dict(_unpruned(content["weights"], module.state_dict()), strict=False, assign=empty)
+        own = module.state_dict()
+        assign = {"assign": True} if any(tensor.is_meta for tensor in own.values()) else {}  # made without weights
+        module.load_state_dict(_unpruned(content["weights"], own), strict=False, **assign)
     for here, there in zip(_metrics(trainer), content["metrics"], strict=True):
         here.clear()
         here.update(there)
