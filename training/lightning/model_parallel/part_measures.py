@@ -190,7 +190,7 @@ class _Kept:
             self._bytes -= size
 
 
-def _place(tensor: Tensor) -> tuple[int, int]:
+def _place(tensor: Any) -> tuple[int, int]:
     """Address and bytes of the storage of a worker's values, also within a tensor that waits for a collective."""
     while is_traceable_wrapper_subclass(tensor):
         names, _ = tensor.__tensor_flatten__()
