@@ -91,7 +91,8 @@ def unknown_metric(configs: Iterable[Mapping[str, Any]], metric: str, descriptio
     infos = [read_class(config.get("model")).info("models", description) for config in configs]
     seen = logged_metrics.names_seen(configs, description)
     logged = dict.fromkeys(name for info in infos if info for name in info.metrics)
-    if infos and all(info and info.metrics for info in infos) and metric not in [*logged, *seen, names.TRAIN_LOSS]:
+    is_known = metric.startswith(names.MEASURED) or metric in (*logged, *seen, names.TRAIN_LOSS)
+    if infos and all(info and info.metrics for info in infos) and not is_known:
         remedy = f"They record {', '.join(logged)}."
         yield Problem("metric", f"is {metric}, which none of these models records", remedy, "warning")
 

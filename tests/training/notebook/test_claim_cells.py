@@ -129,6 +129,7 @@ def test_what_cannot_be_read_says_which_key_and_what_to_write(body: str, key: st
         ("runs: [{workers: 2}]\nsearch: rates\nmetric: val/acc\n",
          ["metric: is val/acc, which none of these models records"]),
         ("runs: [{workers: 2}]\nagainst: {workers: 1}\nsearch: rates\nmetric: val/accuracy\n", []),
+        ("runs: [{workers: 2}]\nsearch: rates\nmetric: {parts/memory_megabytes: min}\n", []),
         ("runs: {of: {workers: 2}, against: {workers: 1}, search: rates}\nagainst: {of: one, against: tow}\n",
          ["against.against: there is no experiment tow in this notebook"]),
         ("runs: {of: {workers: 3}, against: {workers: 1}, search: rates}\n",
