@@ -21,9 +21,10 @@ BROWSER_MAY_USE = tuple(
     for name in (
         "base", "cluster.ray_executor", "engine.coordination.measures", "engine.rules", "experiments", "jobs",
         "notebook", "planner.answer", "planner.question_folder", "pricing.links", "pricing.profile",
-        "pricing.quantities", "planner.question", "planner.reliability", "planner.time_to_target",
-        "planner.answer_words", "planner.split_words", "search", "tracking.curves", "tracking.directions",
-        "tracking.names", "tracking.notes", "tracking.own_metrics", "tracking.run_reader", "tracking.schema",
+        "pricing.part_record", "pricing.quantities", "planner.question", "planner.reliability",
+        "planner.time_to_target", "planner.answer_words", "planner.split_words", "search", "tracking.curves",
+        "tracking.directions", "tracking.names",
+        "tracking.notes", "tracking.own_metrics", "tracking.run_reader", "tracking.schema",
         "tracking.worker_figures",
     )
 )  # fmt: skip

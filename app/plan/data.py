@@ -202,5 +202,5 @@ def split_rows(answer: SplitAnswer) -> list[SplitRow]:
 
 def split_count(answer: SplitAnswer) -> str:
     """How many of all splits the table has."""
-    shown = min(len(answer.points), MOST_ROWS) + min(len(answer.struck), MOST_ROWS)
-    return f"{shown} of {len(answer.points) + len(answer.struck)} splits."
+    rows = min(len(answer.points), MOST_ROWS) + min(len(answer.struck), MOST_ROWS)
+    return f"{rows} of {len(answer.points) + len(answer.struck)} splits."

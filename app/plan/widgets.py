@@ -201,7 +201,7 @@ def split_table(answer: SplitAnswer) -> None:
     rows = []
     for row in data.split_rows(answer):
         name = html.struck(row.words) if row.struck else html.text(row.words)
-        rows.append([name, *(html.number(each) for each in row.figures), html.text(row.cause, "wrap")])
+        rows.append([name, *(html.number(each) for each in row.figures), html.text(row.cause, "wide")])
     head = ("Split", *data.SPLIT_FIGURES, "limit")
     html.draw(html.table(head, rows, numeric=range(1, len(head) - 1), label=split_title(answer)))
     st.caption(" ".join([data.split_count(answer), *last_words(answer)]))

@@ -15,7 +15,7 @@ class Cell:
 
     html: str
     style: str = ""
-    """Any of: num, best, dim, wrap."""
+    """Any of: num, best, dim, wrap, wide."""
 
 
 def text(content: str, style: str = "") -> Cell:

@@ -41,6 +41,7 @@ from scalebook.training.lightning.callbacks.heartbeat import Heartbeat
 from scalebook.training.lightning.callbacks.job_files import CurveWriter, LastCheckpoint, Pictures, StopFile
 from scalebook.training.lightning.callbacks.measure import Measure
 from scalebook.training.lightning.callbacks.noise_scale import NoiseScale
+from scalebook.training.lightning.callbacks.parts_recorder import PartsRecorder
 from scalebook.training.lightning.callbacks.push_recorder import PushRecorder
 from scalebook.training.lightning.callbacks.rate_scaling import scaled_rates
 from scalebook.training.lightning.callbacks.resource_limits import GpuShare, Threads
@@ -180,6 +181,7 @@ def default_callbacks(
         StopFile(job, measure),
         Pictures(job.path),
         PushRecorder(job.path),
+        PartsRecorder(job.path, measure),
     ]
     if job.request().trial is not None:
         callbacks.append(CurveWriter(job, measure))

@@ -35,6 +35,7 @@ class Layer:
         cut: Whether a stage of a pipeline may begin with it.
         sums: Of a layer that a model's own plan divides, in place of `kind`: the shares of an all-reduce that are made
             of its outputs, and of the gradients of its inputs.
+        whole_bytes: Bytes of its parameters that a split by `sums` leaves to each worker, as the bias after rows.
         input_bytes: Bytes of inputs whose gradient it hands back, where `sums` are known.
         returned_bytes: Bytes of the gradient of its output that come back from the next stage; null: as many as
             `output_bytes`.
@@ -52,6 +53,7 @@ class Layer:
     width: int = 0
     cut: bool = True
     sums: tuple[float, float] | None = None
+    whole_bytes: float = 0.0
     input_bytes: float = 0.0
     returned_bytes: float | None = None
     unit: str | None = None
@@ -64,6 +66,12 @@ class Layer:
     def returned(self) -> float:
         """Bytes of the gradient of its output."""
         return self.output_bytes if self.returned_bytes is None else self.returned_bytes
+
+    def held(self, tensor: int) -> float:
+        """Bytes of its parameters that each of so many workers has."""
+        if not self.is_divided:
+            return self.parameter_bytes
+        return self.whole_bytes + (self.parameter_bytes - self.whole_bytes) / tensor
 
     @property
     def is_divided(self) -> bool:

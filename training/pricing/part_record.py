@@ -1,6 +1,6 @@
 """Which part of a model lies on which worker, what it holds and what it sends: measured, or priced; without torch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -8,9 +8,9 @@ from scalebook.training.experiments.pipeline_order import Schedule
 from scalebook.training.pricing.pipelines import StageTimes, bubble, play_pipeline
 
 MEMORY: Final = ("parameters", "gradients", "state", "activations")
+"""What a worker's memory is made of, as `WorkerPart` calls it."""
 REASONS: Final = ("bubble", "uneven", "link")
-MOST: Final = 4096
-"""Most layers and workers that are read of a record."""
+"""Why a worker waits, as `WorkerPart` calls it."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,9 @@ class PartRecord:
 
     words: str
     is_priced: bool
-    layers: Sequence[PlacedLayer] = ()
-    workers: Sequence[WorkerPart] = ()
-    passed: Sequence[Passed] = field(default_factory=tuple)
+    layers: list[PlacedLayer] = field(default_factory=list)
+    workers: list[WorkerPart] = field(default_factory=list)
+    passed: list[Passed] = field(default_factory=list)
 
     def content(self) -> dict[str, Any]:
         """As values for JSON."""
@@ -79,22 +79,6 @@ class PartRecord:
         """The mean share over all workers; None where it was not measured."""
         shares = [share for worker in self.workers if (share := getattr(worker, reason)) is not None]
         return sum(shares) / len(shares) if shares else None
-
-
-def read_record(raw: object) -> PartRecord | None:
-    """The inverse of `content`, of a file which may be anybody's; None for what is no record."""
-    if not isinstance(raw, Mapping):
-        return None
-    try:
-        return PartRecord(
-            str(raw["words"]),
-            bool(raw["is_priced"]),
-            [PlacedLayer(**each) for each in raw["layers"][:MOST]],
-            [WorkerPart(**each) for each in raw["workers"][:MOST]],
-            [Passed(**each) for each in raw["passed"][:MOST]],
-        )
-    except (KeyError, TypeError):
-        return None
 
 
 def pipeline_reasons(

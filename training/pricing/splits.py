@@ -373,7 +373,7 @@ class SplitPricing:
         size, limit = 0.0, 1e6 * FIRST_MB
         for place, layer in enumerate(reversed(layers)):
             done += sum(self._way_s(layer, 1, factor))
-            size += layer.parameter_bytes / self._parts(layer)
+            size += layer.held(self._split.tensor)
             if size and (size >= limit or place == len(layers) - 1):
                 ready_s = begun_s + (end_s - begun_s) * (done / whole if whole else 1.0)
                 took_s = (self._shared_s(size) if self._split.shard > 1 else 0.0) + self._replicas_s(size)
@@ -415,20 +415,20 @@ class SplitPricing:
             return
         part = _Part()
         for place, layer in enumerate(layers):
-            part = self._with(part, layer, factor, layer.parameter_bytes)
+            part = self._with(part, layer, factor, layer.held(self._split.tensor))
             if part.nbytes >= PART or place == len(layers) - 1:
                 yield part
                 part = _Part()
 
     def _in_units(self, layers: Sequence[Layer], factor: float) -> Iterator[_Part]:
         """What is in no unit is gathered first, and stays; such layers are computed beside the unit before them."""
-        left = sum(layer.parameter_bytes / self._parts(layer) for layer in layers if not layer.unit)
+        left = sum(layer.held(self._split.tensor) for layer in layers if not layer.unit)
         part, unit = _Part(nbytes=left, stays=True), ""
         for layer in layers:
             if layer.unit and layer.unit != unit:
                 yield part
                 part, unit = _Part(), layer.unit
-            part = self._with(part, layer, factor, layer.parameter_bytes if layer.unit else 0.0)
+            part = self._with(part, layer, factor, layer.held(self._split.tensor) if layer.unit else 0.0)
         yield part
 
     def _with(self, part: _Part, layer: Layer, factor: float, nbytes: float) -> _Part:
@@ -436,7 +436,7 @@ class SplitPricing:
         return part._replace(
             forward_s=part.forward_s + forward_s,
             backward_s=part.backward_s + backward_s,
-            nbytes=part.nbytes + nbytes / self._parts(layer),
+            nbytes=part.nbytes + nbytes,
         )
 
     def _updates_s(self, place: int) -> float:
@@ -444,7 +444,7 @@ class SplitPricing:
         return sum(map(self._layer_updates_s, self._stages[place]))
 
     def _layer_updates_s(self, layer: Layer) -> float:
-        share = layer.parameter_bytes / self._parts(layer) / self._split.shard
+        share = layer.held(self._split.tensor) / self._split.shard
         return self._update_s * share / self._whole
 
     # bytes
@@ -455,7 +455,7 @@ class SplitPricing:
 
     def _held(self, place: int) -> float:
         """Bytes of a stage's parameters that a tensor split leaves to each worker, before they are sharded."""
-        return sum(layer.parameter_bytes / self._parts(layer) for layer in self._stages[place])
+        return sum(layer.held(self._split.tensor) for layer in self._stages[place])
 
     def _traffic(self, place: int) -> Traffic:
         split, layers, held = self._split, self._stages[place], self._held(place)

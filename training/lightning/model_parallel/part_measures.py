@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn import Module, Parameter
 from torch.optim import Optimizer
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves
 from typing_extensions import override
 
@@ -48,6 +48,8 @@ class PartMeasures:
         self._hooks: list[Any] = []
         self.passed: list[Passed] = []
         self.activations = 0.0
+        self.gathered = 0.0
+        """Bytes of parameters that are there beside a worker's shares: what stays, and the two largest units."""
 
     @property
     def is_under_way(self) -> bool:
@@ -69,6 +71,8 @@ class PartMeasures:
         for hook in self._hooks:
             hook.remove()
         self.passed, self.activations = self._passing.rows(), float(self._kept.most)
+        staying = self._passing.units.pop(THE_REST, 0.0)
+        self.gathered = staying + sum(sorted(self._passing.units.values(), reverse=True)[:2])
         self._passing = self._kept = None
         self._hooks = []
 
@@ -97,6 +101,8 @@ class _Passing(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's
         self.layer = BESIDE
+        self.units: dict[str, float] = {}
+        """Bytes of what FSDP2 gathers at a time, by unit."""
         self._gathered: list[str] = []  # names of what FSDP2 does at the moment, the innermost last
         self._calls: Counter[tuple[str, str]] = Counter()
         self._bytes: dict[tuple[str, str], float] = defaultdict(float)
@@ -137,6 +143,8 @@ class _Passing(TorchDispatchMode):
     def _add(self, collective: str, nbytes: float, sent: float) -> None:
         inside = next((name for name in reversed(self._gathered) if name.startswith(FSDP)), None)
         layer = self.layer if inside is None else inside.partition("(")[2].rstrip(")") or THE_REST
+        if inside is not None and collective == "all-gather":
+            self.units[layer] = nbytes
         key = collective, layer
         self._calls[key] += 1
         self._bytes[key] += nbytes
@@ -169,8 +177,7 @@ class _Kept:
 
     def _keep(self, tensor: Tensor) -> "_KeptTensor":
         is_parameter = isinstance(tensor, Parameter) or isinstance(tensor._base, Parameter)
-        storage = part_of(tensor.detach()).untyped_storage()
-        where, size = (0, 0) if is_parameter else (storage.data_ptr(), storage.nbytes())
+        where, size = (0, 0) if is_parameter else _place(tensor.detach())
         if not self._held[where]:
             self._bytes += size
         self._held[where] += 1
@@ -181,6 +188,15 @@ class _Kept:
         self._held[where] -= 1
         if not self._held[where]:
             self._bytes -= size
+
+
+def _place(tensor: Any) -> tuple[int, int]:
+    """Address and bytes of the storage of a worker's values, also within a tensor that waits for a collective."""
+    while is_traceable_wrapper_subclass(tensor):
+        names, _ = tensor.__tensor_flatten__()
+        tensor = getattr(tensor, names[0])
+    storage = tensor.untyped_storage()
+    return storage.data_ptr(), storage.nbytes()
 
 
 class _KeptTensor:
@@ -194,15 +210,11 @@ class _KeptTensor:
 def worker_part(
     module: Module, optimizers: Sequence[Optimizer], measured: PartMeasures, stage: int | None
 ) -> WorkerPart:
-    """What this worker holds after a step, and has sent in it. Of parameters that are gathered in turn, those of the
-    two largest units are there at the same time, and those that stay."""
-    gathers = [row for row in measured.passed if row.collective == "all-gather"]
-    staying = sum(row.nbytes for row in gathers if row.layer == THE_REST)
-    passing = sorted((row.nbytes / row.calls for row in gathers if row.layer != THE_REST), reverse=True)[:2]
+    """What this worker holds in a step, and has sent in it."""
     own = [parameter for parameter in module.parameters() if not parameter.is_meta]
     states = [value for each in optimizers for values in each.state.values() for value in values.values()]
     return WorkerPart(
-        _nbytes(own) + staying + sum(passing),
+        _nbytes(own) + measured.gathered,
         _nbytes(parameter for parameter in own if parameter.requires_grad),
         _nbytes(value for value in states if isinstance(value, Tensor) and not value.is_meta),
         measured.activations,

@@ -411,7 +411,10 @@ class _Counting:
             counted = list(scaled(counted, gradient_s / whole))
         else:
             counted[-1] = replace(counted[-1], forward_s=gradient_s)
-        counted = divided(counted, tensor_plan(module, split.tensor) if split.tensor > 1 else {})
+        styles = tensor_plan(module, split.tensor) if split.tensor > 1 else {}
+        counted = [
+            replace(layer, whole_bytes=_bias_bytes(module, layer.name, styles)) for layer in divided(counted, styles)
+        ]
         if split.stages > 1:
             counted = self._in_stages(counted)
         units = shard_units(module) if split.shard > 1 else {}
@@ -478,6 +481,12 @@ def crossing_bytes(
     return crossing[:-1]
 
 
+def _bias_bytes(module: LightningModule, layer: str, styles: Mapping[str, ParallelStyle]) -> float:
+    """Of a bias that is added once rows are summed, so that each worker has all of it."""
+    bias = getattr(module.get_submodule(layer), "bias", None) if layer in styles else None
+    return float(bias.nbytes) if isinstance(bias, Tensor) and isinstance(styles[layer], RowwiseParallel) else 0.0
+
+
 def _unit(layer: str, units: Mapping[str, Any]) -> str:
     """The innermost unit that a layer is in; "" for none."""
     return max((unit for unit in units if unit and f"{layer}.".startswith(f"{unit}.")), key=len, default="")
@@ -537,8 +546,7 @@ def passed_by(layers: Sequence[Layer], split: Split) -> list[Passed]:
                 rows.append(Passed(name, layer.name, 1, nbytes, sent))
     by_unit: dict[str, float] = {}
     for layer in layers if split.shard > 1 else ():
-        held = layer.parameter_bytes / (split.tensor if layer.is_divided else 1)
-        by_unit[layer.unit or THE_REST] = by_unit.get(layer.unit or THE_REST, 0.0) + held
+        by_unit[layer.unit or THE_REST] = by_unit.get(layer.unit or THE_REST, 0.0) + layer.held(split.tensor)
     for unit, nbytes in by_unit.items():
         times, sent = 1 if unit == THE_REST else 2, (split.shard - 1) / split.shard * nbytes
         if nbytes:

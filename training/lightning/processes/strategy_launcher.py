@@ -388,8 +388,8 @@ def _load(trainer: Trainer, weights: dict[str, Tensor], arguments: Sequence[Any]
             f"model: after the fit {', '.join(missing[:3])}{' ...' if missing[3:] else ''} are not in the module of "
             f"this process{why}. Its workers have trained them: load the run's checkpoint before you use the module."
         )
-    empty = any(tensor.is_meta for tensor in module.state_dict().values())  # of `init_module(empty_init=True)`
-    module.load_state_dict(weights, strict=False, assign=empty)
+    assign = {"assign": True} if any(tensor.is_meta for tensor in module.state_dict().values()) else {}
+    module.load_state_dict(weights, strict=False, **assign)  # assigned where it was made without weights
 
 
 def _unpruned(weights: dict[str, Tensor], own_weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -41,7 +41,8 @@ class Losses(Callback):
         self.seen: list[float] = []
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        self.seen.append(float(outputs["loss"].detach()) * trainer.accumulate_grad_batches)
+        if "loss" in outputs:
+            self.seen.append(float(outputs["loss"].detach()) * trainer.accumulate_grad_batches)
 
 
 def virtual(**arguments: Any) -> Any:
