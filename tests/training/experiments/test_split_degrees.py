@@ -17,6 +17,10 @@ CLOCK = {"gradient_s": 0.05}
 def test_degrees_that_make_the_workers() -> None:
     for tensor, shard, workers in ((1, None, 1), (2, None, 8), (2, 4, 8), (1, 8, 8)):
         refuse_degrees(tensor, shard, workers)
+    for workers, stages, microbatches in ((2, 2, None), (8, 4, 4)):
+        refuse_degrees(1, None, workers, stages, microbatches)
+    with pytest.raises(ConfigError, match=r"init_args.stages: .* which do not go with tensor 2 x shard 2"):
+        refuse_degrees(2, 2, 8, 2)
     with pytest.raises(ConfigError, match=r"init_args.tensor: tensor 2 x shard 2 is not the 8 .*devices: 4"):
         refuse_degrees(2, 2, 8)
 
@@ -30,6 +34,13 @@ def test_degrees_that_make_the_workers() -> None:
         ({"shard": 1}, {}, ["trainer.strategy.init_args.tensor"]),
         ({"tensor": "two"}, {}, ["trainer.strategy.init_args.tensor"]),
         ({"tensor": 0}, {}, ["trainer.strategy.init_args.tensor"]),
+        ({"stages": 2, "microbatches": 1, "schedule": "gpipe"}, {}, []),
+        ({"stages": 2, "microbatches": 1}, {}, ["trainer.strategy.init_args.microbatches"]),
+        ({"microbatches": 4}, {}, ["trainer.strategy.init_args.microbatches"]),
+        ({"stages": 3}, {}, ["trainer.strategy.init_args.stages"]),
+        ({"stages": 2, "tensor": 2}, {}, ["trainer.strategy.init_args.stages"]),
+        ({"stages": 2, "shard": 2}, {}, ["trainer.strategy.init_args.stages"]),
+        ({"stages": 2, "schedule": "zero_bubble"}, {}, ["trainer.strategy.init_args.schedule"]),
         ({}, {"sync_batchnorm": True}, ["trainer.sync_batchnorm"]),
         ({}, {"precision": "64-true"}, ["trainer.precision"]),
         ({"host": "virtual", "clock": CLOCK}, {"devices": 81}, []),

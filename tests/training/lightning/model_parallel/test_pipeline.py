@@ -42,13 +42,19 @@ def test_losses_and_weights_are_one_process_s(
     assert not torch.allclose(one, weights(staged()), atol=0.01)
 
 
+def test_pipelines_average_their_gradients(tmp_path: Path) -> None:
+    """With an optimizer that tells a mean from a sum."""
+    one, _ = train(tmp_path, model=staged(momentum), max_epochs=10)
+    split, _ = train(tmp_path, ModelParallel(stages=2), 4, staged(momentum), max_epochs=10)
+    torch.testing.assert_close(split, one, rtol=0, atol=1e-6)
+
+
 def test_gradients_are_accumulated_as_in_one_process(tmp_path: Path) -> None:
     """The last batch of an epoch makes an update with the one before it; the third has fewer samples than parts."""
 
     def accumulated(made: Any, devices: int) -> tuple[Tensor, float]:
-        model = staged()
-        settings: Any = {"accumulate_grad_batches": 2, "gradient_clip_val": 0.1}
-        done = trainer(tmp_path, made, devices, **settings)
+        model = staged(momentum)
+        done = trainer(tmp_path, made, devices, accumulate_grad_batches=2)
         done.fit(model, DataLoader(data(), 31), held_out())
         return weights(model), float(done.callback_metrics["train/loss"])
 
