@@ -358,7 +358,7 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
 
     @property
     def parts(self) -> PartRecord | None:
-        """What each worker holds and sends, as one step of the last epoch says; None before the first."""
+        """What each worker holds and sends, as the last step that was measured says; None before."""
         return None if self._measures is None else self._measures.record
 
     def _step(self, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Measures in one step of an epoch what a worker of a split model holds, and what it sends for each layer.
+"""Measures in one step of some epochs what a worker of a split model holds, and what it sends for each layer.
 
 Begin with `PartMeasures`. Bytes of collectives are read off torch's dispatcher, so that they are those of tensors that
 really travelled. The step takes longer for it; all others are as they were.
@@ -236,7 +236,7 @@ def placed_layers(module: Module, stage: int | None) -> list[PlacedLayer]:
 
 
 class EpochMeasures:
-    """A `PartRecord` of all workers from one step of each epoch: its second one, if it has two.
+    """A `PartRecord` of all workers from one step of epochs 0, 1, 2, 4, 8 ...: the second one, if they have two.
 
     `words`: the split. `pipeline`: where it has stages. All workers must call all methods.
     """
@@ -250,7 +250,10 @@ class EpochMeasures:
 
     def begin(self, trainer: Trainer) -> None:
         """Before the forward pass of a batch."""
-        if trainer.fit_loop.epoch_loop.batch_idx == min(1, trainer.num_training_batches - 1):
+        epoch = trainer.current_epoch
+        if epoch & (epoch - 1) == 0 and trainer.fit_loop.epoch_loop.batch_idx == min(
+            1, trainer.num_training_batches - 1
+        ):
             self._step.begin()
             self._is_told = False
 

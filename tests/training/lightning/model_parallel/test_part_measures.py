@@ -141,6 +141,7 @@ def test_accumulated_batches_count_and_only_one_step_of_an_epoch_is_measured(
     assert steps.read_text() == "xxxx", "two workers, two epochs"
     twice = record(tmp_path, ModelParallel(tensor=2), 2, accumulate_grad_batches=2)
     assert twice.workers[0].sent == 2 * once.workers[0].sent
+    assert passed(twice)["all-reduce", "net.4"][0] == 2 * passed(once)["all-reduce", "net.4"][0]
     assert record(tmp_path, virtual(tensor=2), 1, accumulate_grad_batches=2).workers[0].sent == twice.workers[0].sent
 
 
