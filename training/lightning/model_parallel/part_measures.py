@@ -40,7 +40,7 @@ THE_REST: Final = "what no unit has"
 
 
 class PartMeasures:
-    """One step of one worker, from `begin` to `end`, around its forward and its backward pass."""
+    """One step of one worker, from `begin_step` to `end_step`, around its forward and its backward pass."""
 
     def __init__(self, module: Module) -> None:
         self._module = module
@@ -56,14 +56,14 @@ class PartMeasures:
     def is_under_way(self) -> bool:
         return self._passing is not None
 
-    def begin(self) -> None:
+    def begin_step(self) -> None:
         self._passing, self._kept = _Passing(), _Kept()
         for name, part in self._module.named_modules():
             self._hooks += self._watch(name, part, self._passing)
         self._kept.hooks.__enter__()
         self._passing.__enter__()
 
-    def end(self) -> None:
+    def end_step(self) -> None:
         """After the backward pass, or where there is none."""
         if self._passing is None or self._kept is None:
             return
@@ -174,7 +174,7 @@ class _Kept:
         self.most = 0
         self._held: Counter[int] = Counter()
         self._bytes = 0
-        self.hooks = torch.autograd.graph.saved_tensors_hooks(self._keep, lambda kept: kept.tensor)
+        self.hooks = torch.autograd.graph.saved_tensors_hooks(self._keep, lambda packed: packed.tensor)
 
     def _keep(self, tensor: Tensor) -> "_KeptTensor":
         is_parameter = isinstance(tensor, Parameter) or isinstance(tensor._base, Parameter)
@@ -194,11 +194,11 @@ class _Kept:
 
 
 class _KeptTensor:
-    def __init__(self, kept: _Kept, tensor: Tensor, where: int, size: int) -> None:
-        self._kept, self.tensor, self._where, self._size = kept, tensor, where, size
+    def __init__(self, keeper: _Kept, tensor: Tensor, where: int, size: int) -> None:
+        self._keeper, self.tensor, self._where, self._size = keeper, tensor, where, size
 
     def __del__(self) -> None:
-        self._kept.free(self._where, self._size)
+        self._keeper.free(self._where, self._size)
 
 
 def worker_part(
@@ -248,18 +248,18 @@ class EpochMeasures:
         self._ran_s = self._waited_s = 0.0  # of the pipeline, when it was last asked
         self.record: PartRecord | None = None
 
-    def begin(self, trainer: Trainer) -> None:
+    def begin_step(self, trainer: Trainer) -> None:
         """Before the forward pass of a batch."""
         epoch = trainer.current_epoch
         if epoch & (epoch - 1) == 0 and trainer.fit_loop.epoch_loop.batch_idx == min(
             1, trainer.num_training_batches - 1
         ):
-            self._step.begin()
+            self._step.begin_step()
             self._is_told = False
 
-    def end(self) -> None:
+    def end_step(self) -> None:
         """After a backward pass."""
-        self._step.end()
+        self._step.end_step()
 
     def tell(self, trainer: Trainer, device: torch.device) -> None:
         """After an optimizer's step."""

@@ -129,14 +129,14 @@ def test_accumulated_batches_count_and_only_one_step_of_an_epoch_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = tmp_path / "steps"
-    begin = PartMeasures.begin
+    begin = PartMeasures.begin_step
 
     def noted(self: PartMeasures) -> None:
         with steps.open("a") as file:
             file.write("x")
         begin(self)
 
-    monkeypatch.setattr(PartMeasures, "begin", noted)
+    monkeypatch.setattr(PartMeasures, "begin_step", noted)
     once = record(tmp_path, ModelParallel(tensor=2), 2, max_steps=-1, max_epochs=2)
     assert steps.read_text() == "xxxx", "two workers, two epochs"
     twice = record(tmp_path, ModelParallel(tensor=2), 2, accumulate_grad_batches=2)
