@@ -7,7 +7,7 @@ NOTEBOOKS ?= notebooks
 
 # Pytest's processes on the unit tests. More than cores: half of the tests wait for what they have started.
 WORKERS ?= 4
-PYTEST := $(BIN)/python -m pytest -q --ignore tests/test_architecture.py
+PYTEST := $(BIN)/python -m pytest -q -p tests.forks --ignore tests/test_architecture.py
 # How each part of the tests ended, for what is run once more by itself (tests/again.py).
 OUTCOMES := .pytest_cache/outcomes
 # What both lanes of `make test` need alike (tests/prepared.py).
@@ -22,11 +22,11 @@ demo: $(VENV)/.run ## the notebook "First steps", headless
 	$(BIN)/scalebook notebook run notebooks/first-steps.md
 
 test: export SCALEBOOK_PREPARED := $(PREPARED)
-test: lint docs programs ## everything; what CI runs. Journeys, then types, go beside the unit tests
+test: lint $(VENV)/.docs programs ## everything; what CI runs. Journeys, types and docs go beside the unit tests
 	rm -rf $(OUTCOMES) $(PREPARED)
 	-$(MAKE) --jobs=2 --keep-going --output-sync=target shared beside
 	-$(MAKE) alone
-	@$(BIN)/python -m tests.again $(OUTCOMES)/types=0 $(OUTCOMES)/shared=5 $(OUTCOMES)/e2e=2 $(OUTCOMES)/alone=2
+	@$(BIN)/python -m tests.again $(OUTCOMES)/types=0 $(OUTCOMES)/docs=0 $(OUTCOMES)/shared=5 $(OUTCOMES)/e2e=2 $(OUTCOMES)/alone=2
 
 check: lint types ## format, lint, types, and the arrows between the folders
 
@@ -42,6 +42,7 @@ types: $(VENV)/.dev # no outcome is left where mypy finds something
 beside: # one after the other: all at once is too much for two cores at first, and too little in the end
 	-$(MAKE) e2e
 	-$(MAKE) types
+	-$(MAKE) docs && echo '{"exit": 0, "failed": []}' > $(OUTCOMES)/docs
 
 unit: programs ## the tests without a browser
 	rm -rf $(OUTCOMES)
@@ -56,7 +57,7 @@ unexport PYTHONDONTWRITEBYTECODE
 shared e2e: export OMP_WAIT_POLICY := passive
 
 shared: programs ## those of the unit tests that share the machine
-	$(PYTEST) -m "not e2e and not alone and not drill and not thorough" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -p tests.again --outcome $(OUTCOMES)/$@
+	$(PYTEST) -m "not e2e and not alone and not drill and not thorough" --forks $(WORKERS) -p tests.again --outcome $(OUTCOMES)/$@
 
 alone: programs ## those that hold one time against another
 	$(PYTEST) -m "alone and not drill and not thorough" -p tests.again --outcome $(OUTCOMES)/$@ $$(grep -rl --include='*.py' 'mark[.]alone' tests)
@@ -87,7 +88,7 @@ thorough: programs ## the second lane, before a release, some hours: what `make 
 	$(MAKE) --keep-going cases journeys drills cluster
 
 cases: programs ## cases alike, of each kind of which `make test` runs a few, and what is shown whole there by its parts
-	$(PYTEST) -m "thorough and not e2e" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder tests
+	$(PYTEST) -m "thorough and not e2e" --forks $(WORKERS) tests
 	$(PYTEST) -m hypothesis --hypothesis-profile thorough tests/training
 
 journeys: programs ## all of them: one goes on where another has ended

@@ -19,7 +19,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import Description
 from scalebook.training.jobs import job_requests
-from scalebook.training.jobs.supervisor_owners import hold_supervisor
+from scalebook.training.jobs.supervisor_handle import hold_supervisor
 from scalebook.training.planner.answering import Setting
 from scalebook.training.planner.measuring import measure
 from scalebook.training.planner.question import Question

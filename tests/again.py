@@ -22,7 +22,7 @@ FAILED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 
 
 class Outcome:
-    """A plugin in pytest's own process, not in those of xdist: it writes how the tests ended."""
+    """A plugin that writes how the tests ended."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -45,7 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     path = config.getoption("--outcome")
-    if path is not None and not hasattr(config, "workerinput"):
+    if path is not None:
         config.pluginmanager.register(Outcome(path))
 
 

@@ -1,6 +1,7 @@
 """What holds for all tests."""
 
 import gc
+import importlib
 import os
 import sys
 from collections.abc import Iterator
@@ -19,12 +20,15 @@ from tests.prepared import Prepared, prepare
 gc.disable()  # while modules are imported: nothing of them is garbage, and to look for it takes a third of the time
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """From here on garbage is looked for among what tests make, not among a million objects of modules; and what a fork
     copies of them is little."""
+    if forks := session.config.getoption("--forks", 0):
+        importlib.import_module("mlflow.store.tracking.sqlalchemy_store")  # 0.9 CPU-s for each who opens a store
     gc.freeze()
     gc.enable()
-    huge_pages.collapse()
+    if not forks:  # each of which does it
+        huge_pages.collapse()
 
 
 WAITING = frozenset(
@@ -43,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     at the end: each is for one process."""
     named = [item.nodeid for item in items if " at 0x" in item.nodeid]
     if named:
-        raise pytest.UsageError(f"{named[0]}: an address is another in each process of xdist. Give the cases ids.")
+        raise pytest.UsageError(f"{named[0]}: an address is another in each process. Give the cases ids.")
     leave_others(items)
     items.sort(key=lambda item: (item.path.stem not in WAITING, item.get_closest_marker("long") is None))
 

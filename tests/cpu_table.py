@@ -1,4 +1,4 @@
-"""CPU seconds by test file: `pytest -p tests.cpu_table tests/...`, also with `--numprocesses`.
+"""CPU seconds by test file: `pytest -p tests.cpu_table tests/...`, also with `--forks`.
 
 Of pytest's processes and of all that they have waited for; not of what outlives a test or is nobody's child, such as
 a supervisor that a command has started. Unlike a duration it says the same on a machine that others use as well.
@@ -22,14 +22,14 @@ def cpu_s() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
-def pytest_collection_finish() -> None:
+def pytest_runtest_logstart() -> None:
     global _last  # noqa: PLW0603  # the one clock of this process
     _last = cpu_s()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, Any, Any]:
-    """A report carries what was spent since the one before, from an xdist process to pytest's own."""
+    """A report carries what was spent since the one before, from a fork to pytest's own process."""
     global _last
     report = yield
     now = cpu_s()

@@ -182,7 +182,7 @@ MUTANTS_OF_FIGURES = (
         (f"{CALLED}/test_ends.py::test_a_loss_that_is_no_number_raises_with_the_count_of_updates",),
     ),
     Mutant(
-        "callbacks", f"{CALLBACKS}/agreement.py",
+        "callbacks", f"{CALLBACKS}/job_files.py",
         "return max(1, min(MOST_STEPS,", "return max(2, min(MOST_STEPS,",
         "workers whose steps are long are asked too rarely",
         (f"{CALLED}/test_ends.py::test_the_pace_of_workers_in_step_follows_their_speed",),
@@ -234,12 +234,12 @@ MUTANTS_OF_FIGURES = (
         "who was there at the first validation took exactly that", (f"{CLAIMED}/test_intervals.py",),
     ),
     Mutant(
-        "claims", f"{CLAIMS}/point_choice.py",
+        "claims", f"{CLAIMS}/evidence.py",
         "* (1 if lower else -1) if reached", "if reached",
         "of what should be large the smallest is chosen", (f"{CLAIMED}/test_point_choice.py",),
     ),
     Mutant(
-        "claims", f"{CLAIMS}/point_choice.py",
+        "claims", f"{CLAIMS}/evidence.py",
         "return len(seeds) - len(reached), figure,", "return 0, figure,",
         "whoever misses a seed may have been fast", (f"{CLAIMED}/test_point_choice.py",),
     ),

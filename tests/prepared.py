@@ -1,7 +1,7 @@
-"""What takes seconds to make and is the same for every test: made once in a session, by the first of its processes.
+"""What takes seconds to make and is the same for every test: made once in a session.
 
-Where `SCALEBOOK_PREPARED` names a folder, once for all sessions that it is told to: `make test` has two beside each
-other, and empties it first.
+Where `SCALEBOOK_PREPARED` names a folder, once for all who are told of it: the forks of a session (`tests/forks.py`);
+and in `make test`, which empties it first, two sessions beside each other.
 """
 
 import fcntl
@@ -47,11 +47,9 @@ def prepare(factory: pytest.TempPathFactory) -> Prepared:
 
 def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
     """The file `name` as `make` has written it, one for all who share it; who is not first waits."""
-    base = factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    if told := os.environ.get("SCALEBOOK_PREPARED"):
-        shared = Path(told)
-        shared.mkdir(parents=True, exist_ok=True)
+    told = os.environ.get("SCALEBOOK_PREPARED")
+    shared = Path(told) if told else factory.getbasetemp()
+    shared.mkdir(parents=True, exist_ok=True)
     path = shared / name
     with (shared / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -19,8 +19,6 @@ def outcome(folder: Path, *words: str) -> Path:
     options = [
         "-q",
         "-p",
-        "xdist",
-        "-p",
         "tests.again",
         "-p",
         "no:cacheprovider",
@@ -35,7 +33,7 @@ def outcome(folder: Path, *words: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("words", [[], ["--numprocesses", "2", "--dist", "loadfile"]], ids=["one", "xdist"])
+@pytest.mark.parametrize("words", [[], ["-p", "tests.forks", "--forks", "2"]], ids=["one", "forks"])
 def test_the_names_of_failed_tests_are_kept_also_those_whose_fixture_failed(words: list[str], tmp_path: Path) -> None:
     (tmp_path / "test_a.py").write_text(
         "import pytest\n"

@@ -22,13 +22,13 @@ BROWSER_MAY_USE = tuple(
         "base", "cluster.ray_executor", "engine.coordination.measures", "engine.rules", "experiments", "jobs",
         "notebook", "planner.answer", "planner.question_folder", "pricing.links", "pricing.profile",
         "pricing.part_record", "pricing.quantities", "planner.question", "planner.reliability",
-        "planner.time_to_target", "planner.answer_words", "search", "tracking.curves", "tracking.directions",
-        "tracking.names",
+        "planner.time_to_target", "planner.answer_words", "planner.split_words", "search", "tracking.curves",
+        "tracking.directions", "tracking.names",
         "tracking.notes", "tracking.own_metrics", "tracking.run_reader", "tracking.schema",
         "tracking.worker_figures",
     )
 )  # fmt: skip
-NEED_TORCH = ("scalebook.training.experiments.injected", "scalebook.training.experiments.introspect")
+NEED_TORCH = ("scalebook.training.experiments.introspect",)
 """What reads signatures: in rooms that the browser side uses, and not for it."""
 LAYERS = {
     "training": [

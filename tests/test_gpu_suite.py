@@ -23,7 +23,7 @@ from tests.gpu.__main__ import ALL, FIGURES, driver_version, figures_check, foun
 from tests.gpu.models import Dyadic, Pictures
 from tests.gpu.running import Check, Machine, Outcome, closing, run_check
 
-pytestmark = [pytest.mark.xdist_group("tests/gpu"), pytest.mark.long]
+pytestmark = pytest.mark.long
 FOLDERS = ("training/engine", "training/lightning/async_ps", "tests/gpu")
 STRANGERS = ("mlflow", "streamlit", "optuna", "plotly", "sklearn", "jsonargparse", "ruamel", "psutil", "pytest")
 CUDA_ONLY = {check.name: check.cuda for check in ALL if check.cuda}

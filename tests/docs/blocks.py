@@ -3,6 +3,7 @@
 ```python title="sides.py"                 the block is the content of that file
 ```sh {.not-run reason="needs Slurm"}      it cannot run here; its commands are checked instead
 ```sh {.thorough}                          it takes long: `make thorough` runs it
+```text {.varies}                          its numbers are of one run: only its words are printed again
 """
 
 import re
@@ -26,6 +27,7 @@ class Block:
     title: str = ""
     not_run: str = ""
     thorough: bool = False
+    varies: bool = False
 
 
 def blocks(page: Path) -> list[Block]:
@@ -46,6 +48,7 @@ def blocks(page: Path) -> list[Block]:
                 said.get("title", ""),
                 said.get("reason", ""),
                 ".thorough" in rest,
+                ".varies" in rest,
             )
         )
     return found

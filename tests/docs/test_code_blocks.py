@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -36,6 +37,7 @@ OURS = re.compile(r"(?:^|\s)(?:-m )?scalebook ((?:[a-z-]+ )?[^#&|;]*)")
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 SECONDS_LONG = {"own-data", "how-many-workers", "own-model"}
 """Pages whose runs are those of other pages, with other classes: a release runs them."""
+NUMBER = re.compile(r"\b\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 LONG = [page for page in PAGES if any(block.thorough for block in blocks(page))]
 
 
@@ -73,7 +75,7 @@ class Reader:
             case "sh":
                 self.printed = "".join(map(run, lines(block.text)))
             case "text" if self.printed:
-                missing = [line for line in block.text.splitlines() if line not in self.printed]
+                missing = not_printed(block, self.printed)
                 assert missing == [], f"not printed: {missing}\n{self.printed}"
             case "python":
                 compile(block.text, f"line {block.line}", "exec")
@@ -94,6 +96,18 @@ class Reader:
                 continue
             problems = validate(read, catalogue.describe(Workspace(self.folder)), partial=not block.title, typed=True)
             assert problems == [], f"line {block.line}: {problems[0]}"
+
+
+def not_printed(block: Block, printed: str) -> list[str]:
+    """Lines of the block that were not; where its numbers vary, each line in some form, as often as it stands there."""
+    if not block.varies:
+        return [line for line in block.text.splitlines() if line not in printed]
+    wanted, there = (Counter(map(without_numbers, text.splitlines())) for text in (block.text, printed))
+    return [*(wanted - there).elements()]
+
+
+def without_numbers(line: str) -> str:
+    return " ".join(NUMBER.sub("#", line).split())
 
 
 def lines(text: str) -> Iterator[str]:
@@ -226,12 +240,22 @@ def test_what_is_wrong_is_found(reader: Callable[[bool], Reader], tmp_path: Path
         "```yaml\ngradient: fast\nbatch_size: 2\n```": "profile.push",
         "```python\nassert 1 == 2\n```": "does not run",
         "```sh\necho one\n```\n\n```text\ntwo\n```": "not printed",
+        "```sh\necho one 1; echo one 2\n```\n\n```text {.varies}\none 3\none 4\none 5\n```": "not printed: ['one #']",
         "```sh {.not-run}\nls\n```": "and its reason",
         "```ruby\nputs 1\n```": "no language",
     }.items():
         page.write_text(f"# Page\n\n{text}\n", encoding="utf-8")
         with pytest.raises((AssertionError, ValueError), match=re.escape(said)):
             reader(False).follow(page)
+
+
+def test_where_numbers_vary_words_are_printed_again(reader: Callable[[bool], Reader], tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    run = "echo 'the best of 8:'; echo ' 7  0.1987 rate 3.9e-02'"
+    page.write_text(
+        f"```sh\n{run}\n```\n\n```text {{.varies}}\nthe best of 8:\n  3 0.2 rate 1\n```\n", encoding="utf-8"
+    )
+    reader(False).follow(page)
 
 
 def test_settings_in_the_pages_are_settings() -> None:

@@ -8,7 +8,7 @@ import time
 import traceback
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -64,7 +64,7 @@ def run_job(folder: Path) -> int:
     """
     job = JobFolder(folder)
     inline = _inline(job)
-    with copied_to(job.log) if inline else _as_it_is():
+    with copied_to(job.log) if inline else nullcontext():
         if inline:
             print(f"scalebook: run {job.id}", flush=True)
         result, code = _outcome(job)
@@ -293,11 +293,6 @@ def _sigterm_asks_to_stop(job: JobFolder) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _as_it_is() -> Iterator[None]:
-    yield
 
 
 def upload_artifacts(client: "MlflowClient | Spool", job: JobFolder) -> None:

@@ -22,11 +22,6 @@ class PathTarget:
     field: Field | None
     group: Group | None = None
 
-    @property
-    def holds_class(self) -> bool:
-        """Whether the value there is a class, which decides which fields there are below it."""
-        return self.group is not None or (self.field is not None and self.field.type == "class")
-
 
 def plain(path: str) -> str:
     """`path` without the `init_args` that may be left out."""

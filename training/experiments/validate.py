@@ -118,11 +118,9 @@ def _confined(
     yield from path_problems(config, Path(description.folder), Path.cwd() if typed else None)
 
 
-def require(
-    config: Any, description: Description, *, partial: bool = False, typed: bool = False, queued: bool = True
-) -> None:
+def require(config: Any, description: Description, *, typed: bool = False, queued: bool = True) -> None:
     """Raise ConfigError for the first error in `config`; warnings pass. See `validate`."""
-    for problem in validate(config, description, partial=partial, typed=typed, queued=queued):
+    for problem in validate(config, description, typed=typed, queued=queued):
         if problem.severity == "error":
             raise ConfigError(problem.key, problem.message, problem.remedy)
 

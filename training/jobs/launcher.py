@@ -4,13 +4,13 @@ orders jobs from it, hears how they end, and notices that its sources are out of
 
 import json
 import os
-import select
 import socket
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from multiprocessing.connection import wait
 from pathlib import Path
 from signal import SIGKILL
 from typing import Final, Literal
@@ -241,7 +241,7 @@ class LocalLauncher(Launcher):
         if self._warm is None:
             time.sleep(wait_s)
         else:
-            select.select([self._warm.connection], [], [], wait_s)
+            wait([self._warm.connection], wait_s)  # not select(2), which knows no descriptor above 1023
             events += self._reports(self._warm)
         return [*events, *self._ended_orphans()]
 

@@ -151,14 +151,6 @@ class PlannedPeers(WithoutServer):
         every = self.peering.global_every
         return graph_s if not every else ((every - 1) * graph_s + ring_s) / every
 
-    def busiest_bytes(self, nbytes: float, workers: int) -> float:
-        """Bytes that the busiest peer sends, or receives, for each of its steps."""
-        if not (self.peering.in_rounds or self.peering.exchange.pairs):
-            return self.peering.exchange.probability * nbytes / self.peering.every
-        if self.peering.exchange.pairs:  # its own exchange, and on the average one that another begins
-            return 2 * nbytes / self.peering.every
-        return self.exchange_s(nbytes, workers, Link(0.0, 1.0)) / self.peering.every
-
     def degree(self, workers: int, shared: bool = False) -> float:
         """Messages that the busiest peer sends, or receives, in a round, averaged over the graph's period.
 

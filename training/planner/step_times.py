@@ -26,7 +26,7 @@ from scalebook.training.engine.net.wire import Kind, Wire, connected, listening,
 from scalebook.training.engine.store.table_optimizer import is_table
 from scalebook.training.lightning.callbacks.batches import batch_size
 from scalebook.training.lightning.callbacks.divergence import DivergenceGuard
-from scalebook.training.lightning.callbacks.sample_pictures import Pictures
+from scalebook.training.lightning.callbacks.job_files import Pictures
 from scalebook.training.lightning.run_figures import RunFigures, figures_of
 from scalebook.training.pricing.layer_times import STEPS, LayerTimes
 from scalebook.training.pricing.layers import Layer

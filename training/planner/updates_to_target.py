@@ -16,7 +16,7 @@ from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.workload import VIRTUAL
 from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.job_folder import JobFolder
-from scalebook.training.jobs.supervisor_owners import hold_supervisor
+from scalebook.training.jobs.supervisor_handle import hold_supervisor
 from scalebook.training.notebook.result_row import first_at
 from scalebook.training.planner.all_reduce import WithoutServer
 from scalebook.training.planner.answering import Setting

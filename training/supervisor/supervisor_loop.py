@@ -32,7 +32,7 @@ from scalebook.training.base.trust import FOUND, JOB, may_run
 from scalebook.training.base.workspace import OWNER_ONLY, Workspace
 from scalebook.training.cluster.ray_executor import RayExecutor
 from scalebook.training.cluster.ray_launcher import RayLauncher
-from scalebook.training.jobs import supervisor_owners
+from scalebook.training.jobs import supervisor_handle
 from scalebook.training.jobs.devices import Allocation
 from scalebook.training.jobs.executor import CLAIMED_ELSEWHERE, GPUS_TAKEN, Executor, LocalExecutor, configured_executor
 from scalebook.training.jobs.job_folder import JobFolder, Result
@@ -268,7 +268,7 @@ class SupervisorLoop:
         if stamp != self._stamp or now - self._looked_around > LOOK_AROUND_S:
             self._stamp = stamp
             self._looked_around = now
-            self._owned = supervisor_owners.present(self.workspace)
+            self._owned = supervisor_handle.present(self.workspace)
             self._guarded("submissions", lambda: self.recorder.pending.update(abandoned(self.workspace)))
             self.held = {name for name in self.held if not self._may_run(self.open[name])}
             for path in self.workspace.jobs.iterdir():

@@ -172,6 +172,7 @@ def test_an_edit_of_another_cell_made_meanwhile_is_merged(open_page: Open, works
     assert path.read_text(encoding="utf-8") == theirs, "one's own edit is undone, not the other"
 
 
+@pytest.mark.usefixtures("looked_at")
 def test_duplicate_opens_the_form_and_the_name_follows_what_is_chosen_there(
     open_page: Open, workspace: Workspace
 ) -> None:

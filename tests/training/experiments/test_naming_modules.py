@@ -11,6 +11,7 @@ from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.experiments.found_modules import name_module, write_template
 from scalebook.training.tracking.run_reader import RunReader
 from tests.describing import forked
+from tests.prepared import Prepared
 
 
 def named(root: Path) -> tuple[str, ...]:
@@ -79,8 +80,12 @@ def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
     assert (tmp_path / "my_model.py").read_text(encoding="utf-8") == "mine"
 
 
-def test_the_template_is_described_and_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("forked_descriptions")
+def test_the_template_is_described_and_trains(
+    tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
     workspace = Workspace(tmp_path)
+    prepared.open(workspace)
     write_template(workspace, "my_model")
     done = forked("describe", "--workspace", str(tmp_path), "--trust")
     assert done.returncode == 0, done.stderr

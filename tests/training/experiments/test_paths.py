@@ -71,8 +71,6 @@ def test_an_optimizer_that_is_not_written_is_the_default_one(description: Descri
 def test_a_class_is_known_by_its_place(description: Description) -> None:
     assert place("model", BASE, description).group == "models"
     assert place("trainer.strategy", BASE, description).group == "strategies"
-    assert place("trainer.strategy.rule", BASE, description).holds_class
-    assert not place("model.hidden", BASE, description).holds_class
 
 
 def test_a_field_that_is_not_there(description: Description) -> None:

@@ -1,7 +1,7 @@
 """The fork server and who looks after it."""
 
 import os
-import select
+from multiprocessing.connection import wait
 from pathlib import Path
 
 from scalebook.training.jobs.devices import this_machine
@@ -19,7 +19,7 @@ def test_a_fork_reports_its_end_and_a_closed_socket_ends_the_warm_process(bench:
         assert warm.order(Order(str(job.path), str(bench.workspace.root), this_machine().cores[:1], []))
         reports: list[Report] = []
         while len(reports) < 2:
-            assert select.select([warm.connection], [], [], 20)[0], "no report in 20 s"
+            assert wait([warm.connection], 20), "no report in 20 s"
             reports += warm.reports()
         started = job.started()
         assert started is not None
@@ -49,6 +49,18 @@ def test_what_jobs_have_in_common_is_prepared_once_behind_the_first_and_may_fail
         assert kept == ["[]", repr([jobs[0].path]), repr([jobs[0].path])]
     finally:
         warm.close()
+
+
+def test_a_process_with_a_thousand_open_files_hears_of_its_jobs(bench: Bench) -> None:
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1024)]
+    launcher = LocalLauncher(bench.workspace, Children(), STAND_IN, ())
+    try:
+        launcher.prepare(fresh=False)
+        wait_for(lambda: launcher.events(0.02) is not None and launcher.prepare(fresh=False), "the launcher")
+    finally:
+        launcher.close()
+        for descriptor in held:
+            os.close(descriptor)
 
 
 def test_a_changed_source_file_replaces_the_warm_process(bench: Bench, tmp_path: Path) -> None:

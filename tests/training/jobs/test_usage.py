@@ -3,7 +3,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -113,19 +113,19 @@ def test_a_process_that_plays_all_workers_has_no_number(nvml: Put) -> None:
 @pytest.mark.parametrize(
     ("gpu", "told"),
     [
-        (FakeGpu("GPU-a", processes=None), []),
-        (FakeGpu("GPU-a", lost=True), []),
-        (FakeGpu("GPU-a", processes={ELSE: FakeProcess(5)}), []),  # as in a container, with the host's numbers
-        (FakeGpu("GPU-a", processes={os.getpid(): FakeProcess(None)}), [GpuWorker("GPU-a", "", None, None)]),
+        (lambda: FakeGpu("GPU-a", processes=None), []),
+        (lambda: FakeGpu("GPU-a", lost=True), []),
+        (lambda: FakeGpu("GPU-a", processes={ELSE: FakeProcess(5)}), []),  # as in a container, with the host's numbers
+        (lambda: FakeGpu("GPU-a", processes={os.getpid(): FakeProcess(None)}), [GpuWorker("GPU-a", "", None, None)]),
         (
-            FakeGpu("GPU-c", instances=[FakeGpu("MIG-a", processes={os.getpid(): FakeProcess(5, {1: 50})})]),
+            lambda: FakeGpu("GPU-c", instances=[FakeGpu("MIG-a", processes={os.getpid(): FakeProcess(5, {1: 50})})]),
             [GpuWorker("MIG-a", "", None, 5.0)],
         ),
     ],
     ids=["tells nothing", "lost", "other numbers", "names alone", "a part of a GPU"],
 )
-def test_what_is_not_told_is_unknown(nvml: Put, gpu: FakeGpu, told: list[GpuWorker]) -> None:
-    nvml([gpu])
+def test_what_is_not_told_is_unknown(nvml: Put, gpu: Callable[[], FakeGpu], told: list[GpuWorker]) -> None:
+    nvml([gpu()])
     assert gpu_workers([told[0].uuid if told else "GPU-a"], [os.getpid()], since=0.0) == told
 
 

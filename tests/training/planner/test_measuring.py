@@ -19,7 +19,7 @@ from scalebook.training.cli.main import main as scalebook
 from scalebook.training.engine.rules.clock_settings import Distribution
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.jobs.job_requests import all_jobs
-from scalebook.training.jobs.supervisor_owners import hold_supervisor
+from scalebook.training.jobs.supervisor_handle import hold_supervisor
 from scalebook.training.planner import measuring, play
 from scalebook.training.planner.measuring import (
     NotMeasured,

@@ -47,6 +47,26 @@ def prepared(workspace: Workspace, request: PlanRequest) -> QuestionFolder:
     return asked
 
 
+def test_a_model_is_split_if_that_is_asked(workspace: Workspace) -> None:
+    layers = [{"name": "a", "forward": "3 ms", "output": "1 MB", "parameters": "4 MB"}] * 4
+    known = as_mapping(read_profile({"gradient": "40 ms", "batch_size": 8, "parameters": "16 MB",
+                                     "copy_bandwidth": "10 GB/s", "layers": layers}))  # fmt: skip
+    asked = prepared(workspace, replace(REQUEST, profile=known, networks=["10gbe"], split=4))
+    assert planner_process.main([str(asked.folder)]) == 0
+    found = asked.answer()
+    assert found is not None
+    (splits,) = found.splits
+    assert (splits.workers, splits.network) == (4, "10gbe")
+    assert splits.points
+    unlayered = prepared(workspace, replace(REQUEST, split=4))
+    assert planner_process.main([str(unlayered.folder)]) == 2
+    failure = unlayered.failure()
+    assert failure is not None
+    assert failure.key == "profile.layers"
+    with pytest.raises(ConfigError, match=r"--split: is 1. Write a number from 2 to 512"):
+        replace(REQUEST, split=1).question()
+
+
 def test_the_process_answers_and_whoever_asks_the_same_finds_it(workspace: Workspace) -> None:
     asked = prepared(workspace, REQUEST)
     assert planner_process.main([str(asked.folder)]) == 0

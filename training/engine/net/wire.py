@@ -4,6 +4,7 @@ There is no pickle, and no memory is allocated for what the other side only clai
 goes into memory that exists already.
 """
 
+import math
 import socket
 import ssl
 import struct
@@ -94,9 +95,10 @@ class Wire:
         until = None if within_s is None else monotonic() + within_s
         got = 0
         while not got:
-            if not lives() or (until is not None and monotonic() > until):
+            left_s = math.inf if until is None else until - monotonic()
+            if not lives() or left_s <= 0:
                 raise TimeoutError("channel: no answer")
-            self._socket.settimeout(SLICE_S)
+            self._socket.settimeout(min(SLICE_S, left_s))
             try:
                 got = self._socket.recv_into(bytes_)
             except TimeoutError:

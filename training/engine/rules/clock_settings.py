@@ -242,11 +242,11 @@ class ClockSettings:
         if self.group is not None:
             self.group.check(f"{key}.group")
 
-    def check_without_servers(self, key: str = CLOCK) -> None:
+    def check_without_servers(self) -> None:
         """ValueError, naming key and remedy, for what only servers need."""
         for name in ("server_s", "server_link", "server_process"):
             if getattr(self, name) not in (0, Link(), False):
-                raise ValueError(f"{key}.{name}: has no effect, since peers have no server. Remove it.")
+                raise ValueError(f"{CLOCK}.{name}: has no effect, since peers have no server. Remove it.")
 
     def check_split(self, workers: int, is_read: bool = True, key: str = CLOCK) -> None:
         """ValueError, naming key and remedy, for what is no clock of one model over so many workers."""

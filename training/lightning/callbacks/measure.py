@@ -25,9 +25,8 @@ from scalebook.training.lightning.callbacks.computed_figures import (
     shares,
     staleness,
 )
-from scalebook.training.lightning.callbacks.data_wait import DataClock
-from scalebook.training.lightning.callbacks.device_steps import DeviceSteps, StepSeconds
 from scalebook.training.lightning.callbacks.metric_summary import MetricSummary, logged
+from scalebook.training.lightning.callbacks.step_clocks import DataClock, DeviceSteps, StepSeconds
 from scalebook.training.lightning.callbacks.step_counts import LocalFigures
 from scalebook.training.lightning.process_group.forked_group import batches_at_once
 from scalebook.training.lightning.run_figures import RunFigures, figures_of

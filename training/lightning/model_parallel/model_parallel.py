@@ -1,8 +1,9 @@
 """Lightning's model parallelism, with workers that are forked: tensor parallelism and FSDP2, on CPUs too."""
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from numbers import Number
 from typing import Any, Final
 
 import torch
@@ -32,6 +33,7 @@ from scalebook.training.lightning.model_parallel.parts import (
     whole,
 )
 from scalebook.training.lightning.model_parallel.pipeline import Groups, Pipeline
+from scalebook.training.lightning.model_parallel.random_parts import draw_parts_apart
 from scalebook.training.lightning.model_parallel.sim_parts import SimulatedParts
 from scalebook.training.lightning.model_parallel.splitting import (
     DATA,
@@ -43,16 +45,21 @@ from scalebook.training.lightning.model_parallel.splitting import (
 )
 from scalebook.training.lightning.model_parallel.stages import keep_own_state, own_state
 from scalebook.training.lightning.package import (
+    Callback,
     LightningModule,
     ModelParallelStrategy,
+    ModelPruning,
+    StochasticWeightAveraging,
     Trainer,
     TrainerFn,
     TrainerState,
     TrainerStatus,
+    WeightAveraging,
     _auto_add_worker_init_fn,
     _materialize_distributed_module,
 )
 from scalebook.training.lightning.process_group.forked_group import DEADLINE_S, ForkedGroup
+from scalebook.training.lightning.processes.strategy_launcher import Processes
 from scalebook.training.pricing.part_record import PartRecord
 from scalebook.training.pricing.splits import Split
 
@@ -169,6 +176,7 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
     @override
     def setup_environment(self) -> None:
         super().setup_environment()
+        draw_parts_apart(self.root_device.type)
         if self.data_size == 1:  # the batches of one process, in its order
             assert self.lightning_module is not None
             self.lightning_module.trainer._accelerator_connector.use_distributed_sampler = False
@@ -186,8 +194,11 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
         if self.stages > 1:
             self._into_stages(module)
         else:
+            empty = any(parameter.is_meta for parameter in module.parameters())
             split(module, self.device_mesh)
             _materialize_distributed_module(self.model, self.root_device)
+            if empty:
+                begin_alike(module, self.root_device.type)
         super(ModelParallelStrategy, self).setup(trainer)  # whose own demands configure_model
         plugin: Any = self.precision_plugin
         norm = None if self.pipeline is None else self.pipeline.norm
@@ -219,6 +230,17 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
         data = self.data_size if self.stages > 1 else 1
         return Split(tensor, shard, self.stages, data, microbatches, self.schedule).words
 
+    @override
+    def before_fork(self, trainer: Trainer) -> Processes:
+        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # made by Lightning's connector
+        for callback in callbacks:
+            if isinstance(callback, ModelPruning | StochasticWeightAveraging | WeightAveraging):
+                raise ValueError(
+                    f"trainer.callbacks: {type(callback).__name__} reads and writes whole parameters, and workers have "
+                    "parts. Remove it, or use strategy ddp."
+                )
+        return super().before_fork(trainer)
+
     # --- data ----------------------------------------------------------------------------------------------------
 
     @property
@@ -239,8 +261,7 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Compare what the workers that compute one batch have of it, at batches 0, 1, 2, 4, 8 ... of an epoch."""
         if self.together > 1 and batch_idx & (batch_idx - 1) == 0:
-            rates = [dict(group, params=None) for optimizer in self.optimizers for group in optimizer.param_groups]
-            own = torch.tensor([_fingerprint(batch), zlib.crc32(repr(rates).encode())], device=self.root_device)
+            own = torch.tensor([_fingerprint(batch), _settings_print(self.optimizers)], device=self.root_device)
             everyone = [torch.empty_like(own) for _ in range(self.together)]
             dist.all_gather(everyone, own, self.device_mesh[TENSOR].get_group())
             if any(int(one[0]) != int(own[0]) for one in everyone):
@@ -420,6 +441,18 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
     def lightning_restore_optimizer(self) -> bool:
         return True
 
+    @property
+    @override
+    def restore_checkpoint_after_setup(self) -> bool:
+        """Whole weights are loaded before they are split, as in one process, if there are any."""
+        assert self.lightning_module is not None
+        return any(parameter.is_meta for parameter in self.lightning_module.parameters())
+
+    @override
+    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any | None = None) -> None:
+        """Save a whole checkpoint, as one process does, in worker 0."""
+        super(ModelParallelStrategy, self).save_checkpoint(checkpoint, filepath, storage_options)
+
     @override
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
         """Load a whole checkpoint, in every worker; plain values alone by default, since Lightning would run code in a
@@ -486,3 +519,9 @@ def _fingerprint(batch: Any) -> int:
             flat = leaf.detach().cpu().contiguous().reshape(-1)
             checked = zlib.crc32(flat.view(torch.uint8).numpy().data, checked)
     return checked
+
+
+def _settings_print(optimizers: Sequence[Optimizer]) -> int:
+    """Of the numbers in an optimizer's groups."""
+    groups = [dict(group, params=None) for optimizer in optimizers for group in optimizer.param_groups]
+    return zlib.crc32(repr([leaf for leaf in tree_leaves(groups) if isinstance(leaf, Number | Tensor)]).encode())

@@ -45,15 +45,19 @@ class Neighbour:
     """One direction between two neighbours, with a process group of its own, so that no order of operations on both
     directions can make the two wait for each other. Tensors arrive in the order in which they are sent.
 
+    Args:
+        most: Of what `send` was given, how much may be under way, and in memory. In a pipeline of K stages, K: `1f1b`
+            never has more, and with half of it two stages could wait for each other.
+
     Attributes:
         layouts: Of values that have been sent or received, by what they follow from.
         sent_bytes: Of tensors, by this worker.
         waited_s: For tensors to arrive.
     """
 
-    def __init__(self, group: Any, neighbour: int, device: torch.device) -> None:
-        self._group, self._neighbour, self._device = group, neighbour, device
-        self._under_way: list[tuple[Any, Tensor]] = []
+    def __init__(self, group: Any, neighbour: int, device: torch.device, most: int = 1) -> None:
+        self._group, self._neighbour, self._device, self._most = group, neighbour, device, most
+        self._under_way: deque[list[tuple[Any, Tensor]]] = deque()
         self._ahead: deque[list[tuple[Any, Tensor]]] = deque()
         self.layouts: dict[Any, Any] = {}
         self.sent_bytes, self.waited_s = 0, 0.0
@@ -71,11 +75,10 @@ class Neighbour:
 
     def send(self, tensors: Sequence[Tensor]) -> None:
         """Begin to send; the tensors must not be written until `flush`."""
-        for tensor in tensors:
-            whole = tensor.detach().contiguous()
-            work = dist.isend(whole, self._neighbour, self._group)
-            self._under_way.append((work, whole))
-            self.sent_bytes += whole.numel() * whole.element_size()
+        self._settle(self._most - 1)
+        wholes = [tensor.detach().contiguous() for tensor in tensors]
+        self._under_way.append([(dist.isend(whole, self._neighbour, self._group), whole) for whole in wholes])
+        self.sent_bytes += sum(whole.nbytes for whole in wholes)
 
     def expect(self, layouts: Sequence[TensorShape]) -> None:
         """Begin to receive what `receive` will return."""
@@ -93,9 +96,12 @@ class Neighbour:
 
     def flush(self) -> None:
         """Wait until all is sent."""
-        for work, _ in self._under_way:
-            work.wait()
-        self._under_way = []
+        self._settle(0)
+
+    def _settle(self, most: int) -> None:
+        while len(self._under_way) > most:
+            for work, _ in self._under_way.popleft():
+                work.wait()
 
 
 def gather_values(value: Any, ranks: Sequence[int], group: Any, device: torch.device) -> list[Any] | None:
@@ -123,6 +129,6 @@ def gather_values(value: Any, ranks: Sequence[int], group: Any, device: torch.de
 
 def told_by(rank: int, value: Any, group: Any, device: torch.device) -> Any:
     """The value of worker `rank`, in all workers of the group; anything that can be pickled."""
-    told = [value if dist.get_rank() == rank else None]
-    dist.broadcast_object_list(told, rank, group, device)
-    return told[0]
+    values = [value if dist.get_rank() == rank else None]
+    dist.broadcast_object_list(values, rank, group, device)
+    return values[0]

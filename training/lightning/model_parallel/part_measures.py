@@ -12,10 +12,9 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.nn import Module, Parameter
 from torch.optim import Optimizer
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves
 from typing_extensions import override
 
@@ -178,9 +177,7 @@ class _Kept:
 
     def _keep(self, tensor: Tensor) -> "_KeptTensor":
         is_parameter = isinstance(tensor, Parameter) or isinstance(tensor._base, Parameter)
-        own = part_of(tensor)
-        storage = (own.elem if isinstance(own, AsyncCollectiveTensor) else own).untyped_storage()
-        where, size = (0, 0) if is_parameter else (storage.data_ptr(), storage.nbytes())
+        where, size = (0, 0) if is_parameter else _place(tensor.detach())
         if not self._held[where]:
             self._bytes += size
         self._held[where] += 1
@@ -191,6 +188,15 @@ class _Kept:
         self._held[where] -= 1
         if not self._held[where]:
             self._bytes -= size
+
+
+def _place(tensor: Any) -> tuple[int, int]:
+    """Address and bytes of the storage of a worker's values, also within a tensor that waits for a collective."""
+    while is_traceable_wrapper_subclass(tensor):
+        names, _ = tensor.__tensor_flatten__()
+        tensor = getattr(tensor, names[0])
+    storage = tensor.untyped_storage()
+    return storage.data_ptr(), storage.nbytes()
 
 
 class _KeptTensor:

@@ -66,9 +66,9 @@ def refuse_sparse(module: Module) -> None:
 
 
 def begin_alike(module: Module, device: str) -> None:
-    """Give all workers worker 0's parameters and buffers."""
+    """Give all workers worker 0's parameters and buffers, those that are whole and have values."""
     for tensor in chain(module.parameters(), module.buffers()):
-        if not tensor.is_meta:
+        if not tensor.is_meta and not isinstance(tensor, DTensor):
             sent = tensor.detach().to(device)
             dist.broadcast(sent, 0)
             if sent.data_ptr() != tensor.data_ptr():
@@ -197,7 +197,13 @@ def _shard(module: Module, mesh: DeviceMesh) -> None:
         for method in units[name]:
             register_fsdp_forward_method(parts[name], method)
     module.register_forward_hook(_without_views)
-    fully_shard(module, mesh=mesh)
+    try:
+        fully_shard(module, mesh=mesh)
+    except TypeError as error:
+        raise ValueError(
+            f"model: FSDP2 cannot make a sharded class of {type(module).__name__} ({error}). If it derives from "
+            "Generic, write that last among its bases: class Model(LightningModule, Generic[T])."
+        ) from None
     _keep_name(module)
     for method in (*(step for step in STEPS if hasattr(module, step)), *methods):
         register_fsdp_forward_method(module, method)

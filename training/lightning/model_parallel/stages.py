@@ -115,14 +115,14 @@ class OwnStage:
         ]  # that stages() has made: train() and eval() of the model do not reach them
         metas: dict[int, Tensor] = {}
         for name, owner, leaf, tensor in list(_places(module)):
-            if own[name] not in (stage, None):
+            if (has := own[name]) not in (stage, None):
                 self.foreign[name] = tensor
                 if id(tensor) not in metas:
                     metas[id(tensor)] = _without_values(tensor)
                 _put(owner, leaf, metas[id(tensor)])
-                owner.register_forward_pre_hook(partial(self._refuse_call, name.rpartition(".")[0], own[name]))
+                owner.register_forward_pre_hook(partial(self._refuse_call, name.rpartition(".")[0], has))
 
-    def _refuse_call(self, name: str, owner: int, _module: Module, _inputs: Any) -> None:
+    def _refuse_call(self, name: str, owner: int | None, _module: Module, _inputs: Any) -> None:
         if not self._is_whole:
             raise ValueError(
                 f"model: {name} is called by itself, and is in stage {owner}, which another worker has. Call self(...) "

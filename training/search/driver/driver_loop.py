@@ -69,10 +69,11 @@ class Driver:
         """Drive until the budget is used, a stop is requested, or too much fails; None if `leaving` was set first."""
         self._adopt()
         self.record.record_start()
+        self._take_stock()
         while not self.leaving.is_set():
-            self._take_stock()
             for trial in list(self.running.values()):
                 self._look_at(trial)
+            self._take_stock()  # so that no run is made after the failure that ends the search
             if self.folder.stop_file.exists():
                 return self._stop("stopped", "stopped on request")
             if self._wrong is not None:

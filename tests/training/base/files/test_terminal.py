@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from scalebook.training.base.files.terminal import EscapingStream, escaped_output, give, untouched, visible
+from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.main import main
 from scalebook.training.cli.run_lines import RunLines
 from scalebook.training.jobs.job_folder import Result
+from tests.prepared import Prepared
 from tests.training.benches import Bench
 
 EVIL = "\x1b[31mred\x1b]0;title\x07\u202egpj\u200b\x9b2J\x7f\r"
@@ -95,7 +97,10 @@ def test_no_command_lets_names_through(bench: Bench, monkeypatch: pytest.MonkeyP
         assert "Traceback" not in shown_, words
 
 
-def test_a_name_makes_no_line_of_its_own_and_no_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_makes_no_line_of_its_own_and_no_page(
+    tmp_path: Path, prepared: Prepared, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prepared.describe(Workspace(tmp_path).create())
     page = tmp_path / "x\nscalebook: error.md"
     page.write_text(f"```yaml experiment={'n' * 100_000}\nconfig: {{}}\n```\n", encoding="utf-8")
     assert main(["notebook", "check", str(page)]) == 2

@@ -5,11 +5,12 @@ import ssl
 import threading
 import tracemalloc
 from collections.abc import Iterator
+from time import monotonic
 
 import pytest
 
 from scalebook.training.engine.net.handshake import asking, serving
-from scalebook.training.engine.net.wire import HEAD, MAGIC, Kind, ProtocolError, Wire, WireHead
+from scalebook.training.engine.net.wire import HEAD, MAGIC, SLICE_S, Kind, ProtocolError, Wire, WireHead
 
 DEADLINE_S = 10.0
 
@@ -92,6 +93,19 @@ def test_a_body_that_is_not_of_the_plan_is_refused() -> None:
     head = wire.head(10)
     with pytest.raises(ProtocolError, match=f"a body of {2**60} bytes, not 4"):
         wire.body(head, [memoryview(bytearray(4))])
+    ours.close()
+    theirs.close()
+
+
+def test_silence_is_noticed_at_its_deadline_and_not_at_the_next_look() -> None:
+    ours, theirs = socket.socketpair()
+    wire, waited_s = Wire(theirs, DEADLINE_S), list[float]()
+    for _ in range(5):
+        began = monotonic()
+        with pytest.raises(TimeoutError, match="no answer"):
+            wire.head(10, within_s=SLICE_S / 10)
+        waited_s.append(monotonic() - began)
+    assert SLICE_S / 10 <= min(waited_s) < SLICE_S / 2
     ours.close()
     theirs.close()
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import pytest
@@ -69,8 +70,13 @@ def test_a_codec_keeps_the_mean_and_reaches_consensus(codec: Codec) -> None:
     gradient, apart = scattered(8, 64, dtype=torch.float32)
     run = run_peers(Peering(ADAPT, Ring(), codec=codec), 8, 121, gradient, torch.zeros(64), watches=True)
     torch.testing.assert_close(run.mean, apart.mean(0), rtol=0, atol=4e-6)  # of 120 rounds in fp32
-    plain = run_peers(Peering(ADAPT, Ring()), 8, 121, gradient, torch.zeros(64), watches=True)
-    assert run.distances()[-1] < max(1e-10, 100 * plain.distances()[-1])
+    assert run.distances()[-1] < max(1e-10, 100 * distance_without_codec())
+
+
+@cache
+def distance_without_codec() -> float:
+    gradient, _ = scattered(8, 64, dtype=torch.float32)
+    return run_peers(Peering(ADAPT, Ring()), 8, 121, gradient, torch.zeros(64), watches=True).distances()[-1]
 
 
 @pytest.mark.parametrize("codec", [TopK(0.1), RandomK(0.1)], ids=repr)
@@ -189,11 +195,11 @@ def eigenvector(workers: int) -> Tensor:
 
 @pytest.mark.parametrize("order", ["adapt_first", "combine_first"])
 def test_skewed_data_lead_to_the_fixed_point_of_their_order(order: Any) -> None:
-    """On h (x - c_i)^2 / 2, with c along an eigenvector of W."""
+    """On h (x - c_i)^2 / 2, with c along an eigenvector of W; what is left of the start falls by 0.7 a step."""
     workers, h, rate = 8, 0.7, 0.2
     c, eigenvalue = eigenvector(workers), second_eigenvalue(Ring(), workers)
     run = run_peers(
-        Peering(DPsgd(order), Ring()), workers, 400, lambda w, step, x: h * (x - c[w]), torch.zeros(1, dtype=DOUBLE),
+        Peering(DPsgd(order), Ring()), workers, 100, lambda w, step, x: h * (x - c[w]), torch.zeros(1, dtype=DOUBLE),
         lambda p: SGD(p, lr=rate), watches=True,
     )  # fmt: skip
     if order == "adapt_first":

@@ -158,6 +158,49 @@ def test_hooks_and_callbacks_of_all_workers_decide_alike(tmp_path: Path) -> None
     assert one[2] < 30
 
 
+class Odd(Staged):
+    """A stage that begins by writing into what has arrived; and what is in no stage: a parameter that is trained, and a
+    buffer that the step changes."""
+
+    largest: Tensor
+
+    def __init__(self, optimizer: Any, frozen: bool = False) -> None:
+        super().__init__(optimizer)
+        self.net[2] = nn.ReLU(inplace=True)
+        self.bias = nn.Parameter(torch.zeros(3))
+        self.register_buffer("largest", torch.zeros(()))
+        self.net[0].requires_grad_(not frozen)
+        self.net[1].requires_grad_(not frozen)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        out: Tensor = self.net(inputs)
+        return out
+
+    def stages(self) -> list[nn.Module]:
+        return [self.net[:2], self.net[2:]]
+
+    def loss(self, batch: Any) -> Tensor:
+        out = self(batch[0]) + self.bias
+        if self.training:
+            self.largest = torch.maximum(self.largest, out.detach().max())
+        return cross_entropy(out / (1 + self.largest), batch[1])
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_what_is_in_no_stage_is_trained_by_the_last_one_and_known_to_all(frozen: bool, tmp_path: Path) -> None:
+    """With one microbatch, since the buffer relates samples to each other."""
+
+    def run(made: Any, devices: int) -> tuple[Tensor, dict[str, float]]:
+        model = staged(kind=lambda optimizer: Odd(optimizer, frozen))  # type: ignore[arg-type]
+        logged = train(tmp_path, made, devices, model, max_epochs=20, check_val_every_n_epoch=5)[1]
+        return torch.cat([value.flatten() for value in model.state_dict().values()]), logged
+
+    one, logged = run("auto", 1)
+    split, same = run(ModelParallel(stages=2, microbatches=1, schedule="gpipe"), 2)
+    torch.testing.assert_close(split, one, rtol=0, atol=1e-6)
+    assert same == pytest.approx(logged, abs=1e-6)
+
+
 @pytest.mark.parametrize("then", ["one", "DDP", "tensor", "shard", "stages 3", "stages 2 x 2"])
 def test_a_checkpoint_is_whole_and_goes_on_in_another_split(then: str, tmp_path: Path) -> None:
     made, devices = {

@@ -51,7 +51,7 @@ def test_others_have_no_values_and_an_optimizer_numbers_all() -> None:
     whole = torch.optim.Adam(Chain().parameters()).state_dict() | {"state": {number: {} for number in range(10)}}
     assert list(own_state(optimizer, whole)["state"]) == [4, 5, 6, 7, 8, 9]
     with own.whole({**values, **own.values(with_rest=True)}):
-        assert torch.equal(module.layers[0].weight, values["layers.0.weight"])
+        assert torch.equal(module.get_parameter("layers.0.weight"), values["layers.0.weight"])
         assert module.layers[0](torch.ones(1, 4)).shape == (1, 4)
     assert module.layers[0].weight.is_meta
     with pytest.raises(ValueError, match=r"model: layers.0 is called by itself, and is in stage 0.* Call self\(...\)"):
@@ -64,6 +64,18 @@ def test_parameters_that_a_stage_shares_with_itself_stay_shared() -> None:
     own = OwnStage(module, 1, 2)
     assert module.layers[0].weight is module.layers[1].weight
     assert {name for name in own.foreign if name.endswith("weight")} == {"layers.0.weight", "layers.1.weight"}
+
+
+def test_modules_that_stages_makes_are_trained_and_evaluated_with_the_model() -> None:
+    class Dropping(Chain):
+        def stages(self) -> list[nn.Module]:
+            return [*self.layers, nn.Sequential(nn.Dropout(0.5))]
+
+    module = Dropping()
+    own, ones = OwnStage(module, 1, 2), torch.ones(64, 4)
+    assert not torch.equal(own.computed(ones), own.computed(ones))
+    module.eval()
+    assert torch.equal(own.computed(ones), own.computed(ones))
 
 
 def test_a_plain_sequential_needs_no_word() -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from scalebook.training.lightning import ModelParallel
-from scalebook.training.lightning.callbacks.sample_pictures import Pictures
+from scalebook.training.lightning.callbacks.job_files import Pictures
 from scalebook.training.tracking import names
 from scalebook.training.zoo.data.module import ImageSpec
 from scalebook.training.zoo.data.subwords import learned

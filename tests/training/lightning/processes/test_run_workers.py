@@ -6,9 +6,12 @@ from collections.abc import Callable
 
 import psutil
 import pytest
+from typing_extensions import override
 
 from scalebook.training.base.failures import Diverged, WorkerLost
 from scalebook.training.lightning.processes.forked import WorkerTraceback
+from scalebook.training.lightning.processes.peer_monitor import PeerMonitor
+from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
 from scalebook.training.lightning.processes.run_workers import run_workers
 
 
@@ -90,6 +93,44 @@ def test_a_death_counts_more_than_the_errors_it_causes() -> None:
     finally:
         os.close(reading)
         os.close(writing)
+
+
+def test_an_error_counts_more_than_the_connections_that_it_closes() -> None:
+    """Worker 1 sees worker 0's end, and says so before it, on a machine that is busy."""
+
+    def body(worker: int) -> None:
+        if worker == 1:
+            raise RuntimeError("[gloo/transport/tcp/pair.cc] Connection closed by peer [127.0.0.1]:44929")
+        time.sleep(0.1)
+        raise Diverged("train/loss", float("inf"), 12)
+
+    with pytest.raises(Diverged, match="train/loss became infinite") as caught:
+        run_workers(2, body)
+    assert "in worker 0" in str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize("lingers", [False, True])
+def test_other_nodes_hear_of_this_one_before_a_death_only_if_it_takes_long(lingers: bool) -> None:
+    """Of a node that is cut off each sign of life takes half a second, by which its own deaths were told late."""
+    happened: list[str] = []
+
+    class Others(PeerMonitor):
+        @override
+        def send_heartbeat(self) -> None:
+            happened.append("a sign of life")
+
+    def body(worker: int) -> None:
+        os.closerange(3, 1000)  # its pipe has ended, and others may see it before its death
+        time.sleep(0.5 if lingers else 0)
+        os._exit(3)
+
+    def lost(_lost: LostProcess) -> Reaction:
+        happened.append("the death")
+        return Reaction.END
+
+    with pytest.raises(WorkerLost):
+        run_workers(1, body, lost=lost, others=Others())
+    assert happened == (["a sign of life", "the death"] if lingers else ["the death"])
 
 
 def test_what_a_killed_worker_had_started_is_ended_too() -> None:

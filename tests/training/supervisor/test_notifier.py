@@ -13,8 +13,8 @@ from scalebook.training.base.trust import trust, trusted
 from scalebook.training.base.workspace import NotifySettings
 from scalebook.training.jobs import ended_jobs
 from scalebook.training.jobs.ended_jobs import Ending
-from scalebook.training.supervisor import notify_command
-from scalebook.training.supervisor.notify_command import notify
+from scalebook.training.supervisor import notifier
+from scalebook.training.supervisor.notifier import notify
 from tests.training.benches import Bench, until_state, wait_for
 
 ENDING = Ending("run", "a", "pixelcnn seed 1", "finished", 1000.0, 90.0, "first.md")
@@ -73,7 +73,7 @@ def test_what_goes_wrong_is_said_in_words(
     assert notify(NotifySettings(("./none",)), ENDING, tmp_path) == [
         "notify.command ./none: cannot be run (No such file or directory)"
     ]
-    monkeypatch.setattr(notify_command, "COMMAND_DEADLINE_S", 0.2)
+    monkeypatch.setattr(notifier, "COMMAND_DEADLINE_S", 0.2)
     slow = NotifySettings((sys.executable, "-c", "import time; time.sleep(60)"))
     assert notify(slow, ENDING, tmp_path) == [f"notify.command {sys.executable}: did not end within 0.2 s"]
 
