@@ -12,6 +12,7 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import _resolve_process_group
 from torch.nn import Module, Parameter
 from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
@@ -24,7 +25,6 @@ from scalebook.training.lightning.package import LightningModule, Trainer
 from scalebook.training.lightning.process_group.evaluation import exchange
 from scalebook.training.pricing.layer_times import units
 from scalebook.training.pricing.part_record import (
-    REASONS,
     PartRecord,
     Passed,
     PlacedLayer,
@@ -60,13 +60,13 @@ class PartMeasures:
         for name, part in self._module.named_modules():
             self._hooks += self._watch(name, part, self._passing)
         self._kept.hooks.__enter__()
-        self._passing.__enter__()
+        self._passing.__enter__()  # type: ignore[no-untyped-call]  # torch's
 
     def end_step(self) -> None:
         """After the backward pass, or where there is none."""
         if self._passing is None or self._kept is None:
             return
-        self._passing.__exit__(None, None, None)
+        self._passing.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # torch's
         self._kept.hooks.__exit__(None, None, None)
         for hook in self._hooks:
             hook.remove()
@@ -162,8 +162,8 @@ def _members(args: Any) -> int:
                 return int(dist.ProcessGroup.unbox(each).size())
             except (RuntimeError, TypeError):  # an operation (sum, mean), not a group
                 continue
-    names = [each for each in args if isinstance(each, str)]
-    return int(dist.distributed_c10d._resolve_process_group(names[-1]).size())
+    name: Any = [each for each in args if isinstance(each, str)][-1]
+    return int(_resolve_process_group(name).size())
 
 
 class _Kept:
@@ -296,8 +296,8 @@ class EpochMeasures:
                 reasons = pipeline_reasons(
                     [each["busy_s"] for each in own], whole_s, pipeline.microbatches, pipeline.schedule
                 )
-                for worker, shares in enumerate(reasons, first):
-                    parts[worker] = replace(parts[worker], **dict(zip(REASONS, shares, strict=True)))
+                for worker, (filling, uneven, link) in enumerate(reasons, first):
+                    parts[worker] = replace(parts[worker], bubble=filling, uneven=uneven, link=link)
         of_stages = brought[: 1 if pipeline is None else pipeline.stages]
         return PartRecord(
             self._words,

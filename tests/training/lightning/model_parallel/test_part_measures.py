@@ -88,7 +88,7 @@ def both(folder: Path, workers: int, **arguments: Any) -> tuple[PartRecord, Part
 def test_bytes_of_a_tensor_split_are_the_closed_forms_and_the_price(tmp_path: Path) -> None:
     real, priced = both(tmp_path, 2, tensor=2)
     assert passed(real) == passed(priced)
-    found, features, inner = passed(real), 4 * BATCH * WIDTH, 4 * BATCH * 4
+    found, features, inner = passed(real), 4.0 * BATCH * WIDTH, 4.0 * BATCH * 4
     assert found["all-reduce", "net.4"] == (features, features), "4 b d bytes forward; 2 (n - 1) / n of them are sent"
     assert found["all-reduce", "net.2"] == (features, features), "and as many backward"
     assert found["all-gather", "net.0"] == (features, features / 2)

@@ -150,6 +150,7 @@ def test_virtual_stages_pass_what_real_ones_do(schedule: Any, tmp_path: Path) ->
     real, _, _ = fit(tmp_path, ModelParallel(**arguments), 2, model, **settings)
     torch.testing.assert_close(real, one, rtol=0, atol=1e-6)
     first, last = strategy.price.traffic
+    assert isinstance(model, Passing)
     assert updates * (first.stages + last.stages) == model.sent.item()
     assert (first.stages, last.stages) == (4 * BATCH * (17 + 3), 4 * BATCH * 17), "inputs have no gradient"
     assert sum(memory.parameters for memory in strategy.price.memory) == 4 * sum(p.numel() for p in model.parameters())
