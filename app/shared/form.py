@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
-from scalebook.training.experiments.classes import MODEL_PARALLEL, mapping, read_class
+from scalebook.training.experiments.classes import ALIASES, MODEL_PARALLEL, mapping, read_class
 from scalebook.training.experiments.description import ClassInfo, Description, Field, Group
 from scalebook.training.experiments.num_nodes import nodes_of
 from scalebook.training.experiments.workload import VIRTUAL, simulates, workload
@@ -170,7 +170,7 @@ def make_simulated(config: Config, workers: Any) -> None:
     """Let one process simulate `workers` workers, with the config's clock, or with 0.1 s per gradient. Those of a split
     model are the Trainer's devices, real or not."""
     put(config, f"{_STRATEGY}.host", VIRTUAL)
-    if str(read_class(get(config, "trainer.strategy")).name).rpartition(".")[2] == MODEL_PARALLEL:
+    if _strategy_of(config) == MODEL_PARALLEL:
         put(config, "trainer.devices", workers)
     else:
         put(config, f"{_STRATEGY}.workers", workers)
@@ -179,16 +179,23 @@ def make_simulated(config: Config, workers: Any) -> None:
         put(config, CLOCK, {"gradient_s": USUAL_GRADIENT_S})
 
 
+def _strategy_of(config: Mapping[str, Any]) -> str:
+    """The bare name of the strategy's class."""
+    name = read_class(get(config, "trainer.strategy")).name or ""
+    return ALIASES.get(name, name).rpartition(".")[2]
+
+
 def recorded_run(config: Mapping[str, Any]) -> str:
     """The id of the run whose recorded times the clock uses; "" if it uses none."""
     return str(get(config, f"{CLOCK}.gradient_s.run") or "")
 
 
 def take_clock(config: Config, times: Mapping[str, Any]) -> None:
-    """Write `gradient_s` and `server_s` of `times` into the clock; without them the usual number and no server time."""
+    """Write `gradient_s` of `times` into the clock, and `server_s` where there is a server; without them the usual
+    number and no server time."""
     put(config, f"{CLOCK}.gradient_s", times.get("gradient_s", USUAL_GRADIENT_S))
     drop(config, f"{CLOCK}.server_s")
-    if "server_s" in times:
+    if "server_s" in times and _strategy_of(config) == "AsyncPS":
         put(config, f"{CLOCK}.server_s", times["server_s"])
 
 

@@ -351,14 +351,14 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
         assert self.lightning_module is not None
         if self._measures is None:
             return self._step(*args, **kwargs)
-        self._measures.begin(self.lightning_module.trainer)
+        self._measures.begin_step(self.lightning_module.trainer)
         try:
             output = self._step(*args, **kwargs)
         except BaseException:
-            self._measures.end()
+            self._measures.end_step()
             raise
         if output is None:
-            self._measures.end()
+            self._measures.end_step()
         return output
 
     @override
@@ -367,7 +367,7 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
             return super().backward(*args, **kwargs)
         finally:
             if self._measures is not None:
-                self._measures.end()
+                self._measures.end_step()
 
     @override
     def optimizer_step(self, *args: Any, **kwargs: Any) -> Any:
@@ -379,7 +379,7 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
 
     @property
     def parts(self) -> PartRecord | None:
-        """What each worker holds and sends, as one step of the last epoch says; None before the first."""
+        """What each worker holds and sends, as the last step that was measured says; None before."""
         return None if self._measures is None else self._measures.record
 
     def _step(self, *args: Any, **kwargs: Any) -> Any:

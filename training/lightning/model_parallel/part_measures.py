@@ -1,4 +1,4 @@
-"""Measures in one step of an epoch what a worker of a split model holds, and what it sends for each layer.
+"""Measures in one step of some epochs what a worker of a split model holds, and what it sends for each layer.
 
 Begin with `PartMeasures`. Bytes of collectives are read off torch's dispatcher, so that they are those of tensors that
 really travelled. The step takes longer for it; all others are as they were.
@@ -12,6 +12,7 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import _resolve_process_group
 from torch.nn import Module, Parameter
 from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
@@ -24,7 +25,6 @@ from scalebook.training.lightning.package import LightningModule, Trainer
 from scalebook.training.lightning.process_group.evaluation import exchange
 from scalebook.training.pricing.layer_times import units
 from scalebook.training.pricing.part_record import (
-    REASONS,
     PartRecord,
     Passed,
     PlacedLayer,
@@ -39,7 +39,7 @@ THE_REST: Final = "what no unit has"
 
 
 class PartMeasures:
-    """One step of one worker, from `begin` to `end`, around its forward and its backward pass."""
+    """One step of one worker, from `begin_step` to `end_step`, around its forward and its backward pass."""
 
     def __init__(self, module: Module) -> None:
         self._module = module
@@ -55,18 +55,18 @@ class PartMeasures:
     def is_under_way(self) -> bool:
         return self._passing is not None
 
-    def begin(self) -> None:
+    def begin_step(self) -> None:
         self._passing, self._kept = _Passing(), _Kept()
         for name, part in self._module.named_modules():
             self._hooks += self._watch(name, part, self._passing)
         self._kept.hooks.__enter__()
-        self._passing.__enter__()
+        self._passing.__enter__()  # type: ignore[no-untyped-call]  # torch's
 
-    def end(self) -> None:
+    def end_step(self) -> None:
         """After the backward pass, or where there is none."""
         if self._passing is None or self._kept is None:
             return
-        self._passing.__exit__(None, None, None)
+        self._passing.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # torch's
         self._kept.hooks.__exit__(None, None, None)
         for hook in self._hooks:
             hook.remove()
@@ -162,8 +162,8 @@ def _members(args: Any) -> int:
                 return int(dist.ProcessGroup.unbox(each).size())
             except (RuntimeError, TypeError):  # an operation (sum, mean), not a group
                 continue
-    names = [each for each in args if isinstance(each, str)]
-    return int(dist.distributed_c10d._resolve_process_group(names[-1]).size())
+    name: Any = [each for each in args if isinstance(each, str)][-1]
+    return int(_resolve_process_group(name).size())
 
 
 class _Kept:
@@ -173,7 +173,7 @@ class _Kept:
         self.most = 0
         self._held: Counter[int] = Counter()
         self._bytes = 0
-        self.hooks = torch.autograd.graph.saved_tensors_hooks(self._keep, lambda kept: kept.tensor)
+        self.hooks = torch.autograd.graph.saved_tensors_hooks(self._keep, lambda packed: packed.tensor)
 
     def _keep(self, tensor: Tensor) -> "_KeptTensor":
         is_parameter = isinstance(tensor, Parameter) or isinstance(tensor._base, Parameter)
@@ -200,11 +200,11 @@ def _place(tensor: Any) -> tuple[int, int]:
 
 
 class _KeptTensor:
-    def __init__(self, kept: _Kept, tensor: Tensor, where: int, size: int) -> None:
-        self._kept, self.tensor, self._where, self._size = kept, tensor, where, size
+    def __init__(self, keeper: _Kept, tensor: Tensor, where: int, size: int) -> None:
+        self._keeper, self.tensor, self._where, self._size = keeper, tensor, where, size
 
     def __del__(self) -> None:
-        self._kept.free(self._where, self._size)
+        self._keeper.free(self._where, self._size)
 
 
 def worker_part(
@@ -242,7 +242,7 @@ def placed_layers(module: Module, stage: int | None) -> list[PlacedLayer]:
 
 
 class EpochMeasures:
-    """A `PartRecord` of all workers from one step of each epoch: its second one, if it has two.
+    """A `PartRecord` of all workers from one step of epochs 0, 1, 2, 4, 8 ...: the second one, if they have two.
 
     `words`: the split. `pipeline`: where it has stages. All workers must call all methods.
     """
@@ -254,15 +254,18 @@ class EpochMeasures:
         self._ran_s = self._waited_s = 0.0  # of the pipeline, when it was last asked
         self.record: PartRecord | None = None
 
-    def begin(self, trainer: Trainer) -> None:
+    def begin_step(self, trainer: Trainer) -> None:
         """Before the forward pass of a batch."""
-        if trainer.fit_loop.epoch_loop.batch_idx == min(1, trainer.num_training_batches - 1):
-            self._step.begin()
+        epoch = trainer.current_epoch
+        if epoch & (epoch - 1) == 0 and trainer.fit_loop.epoch_loop.batch_idx == min(
+            1, trainer.num_training_batches - 1
+        ):
+            self._step.begin_step()
             self._is_told = False
 
-    def end(self) -> None:
+    def end_step(self) -> None:
         """After a backward pass."""
-        self._step.end()
+        self._step.end_step()
 
     def tell(self, trainer: Trainer, device: torch.device) -> None:
         """After an optimizer's step."""
@@ -293,8 +296,8 @@ class EpochMeasures:
                 reasons = pipeline_reasons(
                     [each["busy_s"] for each in own], whole_s, pipeline.microbatches, pipeline.schedule
                 )
-                for worker, shares in enumerate(reasons, first):
-                    parts[worker] = replace(parts[worker], **dict(zip(REASONS, shares, strict=True)))
+                for worker, (filling, uneven, link) in enumerate(reasons, first):
+                    parts[worker] = replace(parts[worker], bubble=filling, uneven=uneven, link=link)
         of_stages = brought[: 1 if pipeline is None else pipeline.stages]
         return PartRecord(
             self._words,

@@ -88,7 +88,7 @@ def both(folder: Path, workers: int, **arguments: Any) -> tuple[PartRecord, Part
 def test_bytes_of_a_tensor_split_are_the_closed_forms_and_the_price(tmp_path: Path) -> None:
     real, priced = both(tmp_path, 2, tensor=2)
     assert passed(real) == passed(priced)
-    found, features, inner = passed(real), 4 * BATCH * WIDTH, 4 * BATCH * 4
+    found, features, inner = passed(real), 4.0 * BATCH * WIDTH, 4.0 * BATCH * 4
     assert found["all-reduce", "net.4"] == (features, features), "4 b d bytes forward; 2 (n - 1) / n of them are sent"
     assert found["all-reduce", "net.2"] == (features, features), "and as many backward"
     assert found["all-gather", "net.0"] == (features, features / 2)
@@ -129,18 +129,19 @@ def test_accumulated_batches_count_and_only_one_step_of_an_epoch_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = tmp_path / "steps"
-    begin = PartMeasures.begin
+    begin = PartMeasures.begin_step
 
     def noted(self: PartMeasures) -> None:
         with steps.open("a") as file:
             file.write("x")
         begin(self)
 
-    monkeypatch.setattr(PartMeasures, "begin", noted)
+    monkeypatch.setattr(PartMeasures, "begin_step", noted)
     once = record(tmp_path, ModelParallel(tensor=2), 2, max_steps=-1, max_epochs=2)
     assert steps.read_text() == "xxxx", "two workers, two epochs"
     twice = record(tmp_path, ModelParallel(tensor=2), 2, accumulate_grad_batches=2)
     assert twice.workers[0].sent == 2 * once.workers[0].sent
+    assert passed(twice)["all-reduce", "net.4"][0] == 2 * passed(once)["all-reduce", "net.4"][0]
     assert record(tmp_path, virtual(tensor=2), 1, accumulate_grad_batches=2).workers[0].sent == twice.workers[0].sent
 
 
