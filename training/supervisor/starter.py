@@ -63,6 +63,10 @@ class Starter:
         if self.launcher.start(job, start.lease):
             self.ordered[job.id] = OrderedStart(start.lease, time.monotonic())
 
+    def note_started(self, name: str) -> bool:
+        """Note that the job has started; returns whether it was ordered here, also from a launcher lost since then."""
+        return self.ordered.pop(name, None) is not None or name in self._attempts
+
     def join(self, job: JobFolder, lent: Allocation) -> None:
         """Add another node to a running job."""
         self.launcher.join(job, lent)

@@ -208,7 +208,7 @@ class SupervisorLoop:
         if (started := job.started()) is not None:
             self.watches[job.id] = JobWatch(job, started, self.limits)
             self._memory_kills[job.id] = memory_kills()
-            if self.starter.ordered.pop(job.id, None) is not None:
+            if self.starter.note_started(job.id):
                 self._mine.add(job.id)
         elif (job.path / "process.json").exists():
             if (result := job.result()) is not None:
