@@ -108,6 +108,10 @@ class Starter:
         if self.launcher.start(job, start.lease):
             self.ordered[job.id] = OrderedStart(start.lease, time.monotonic())
 
+    def note_started(self, name: str) -> bool:
+        """Note that the job has started; returns whether it was ordered here, also from a launcher lost since then."""
+        return self.ordered.pop(name, None) is not None or name in self._attempts
+
     def join(self, job: JobFolder, lent: Allocation) -> None:
         """Add another node to a running job."""
         self.launcher.join(job, lent)
@@ -304,7 +308,7 @@ class SupervisorLoop:
         if (started := job.started()) is not None:
             self.watches[job.id] = JobWatch(job, started, self.limits)
             self._memory_kills[job.id] = memory_kills()
-            if self.starter.ordered.pop(job.id, None) is not None:
+            if self.starter.note_started(job.id):
                 self._mine.add(job.id)
         elif (job.path / "process.json").exists():
             if (result := job.result()) is not None:

@@ -64,6 +64,20 @@ def test_jobs_on_their_way_hold_their_devices_and_what_starts_them_is_not_replac
     assert starter.listen(0.0) == [ProcessEnded(job.id, 3)]
 
 
+def test_a_job_is_of_who_ordered_it_though_what_started_it_is_lost_before_it_is_seen(
+    scripted: Scripted, bench: Bench
+) -> None:
+    """Else nobody waits for its exit code, and it is said that nobody watched it."""
+    starter, jobs = Starter(scripted, JobLimits()), [bench.job() for _ in range(3)]
+    starter.prepare(fresh=True)
+    for job in jobs[:2]:
+        starter.order(job, Start(job.request(), [0], []))
+    assert starter.note_started(jobs[0].id)
+    scripted.news = [LauncherLost(True, "it died")]
+    starter.listen(0.0)
+    assert [starter.note_started(job.id) for job in jobs] == [False, True, False]
+
+
 def test_a_job_that_never_appears_is_given_up_after_three_losses(scripted: Scripted, bench: Bench) -> None:
     starter, job = Starter(scripted, JobLimits()), bench.job()
     for _ in range(3):

@@ -170,7 +170,8 @@ def archive(workspace: Workspace, reader: RunReader, stored: Stored, description
     for run in runs.values():
         curves = {curve.metric: _curve(curve) for curve in reader.every_curve(run.id)}
         files[f"{RUNS}{_plain(run.id)}.json"] = _json(asdict(ArchivedRun(_public(run), curves)))
-    packages = dict(sorted({dist.name: dist.version for dist in distributions() if dist.name}.items()))
+    metadata = [dist.metadata for dist in distributions()]  # each is a file that is read whenever it is asked for
+    packages = dict(sorted({one["Name"]: one["Version"] for one in metadata if one["Name"]}.items()))
     packages.pop("scalebook", None)
     files[LOCK] = "".join(f"{package}=={version}\n" for package, version in packages.items()).encode()
     files = {key: clean(content.decode("utf-8", "replace"), folders).encode() for key, content in files.items()}
