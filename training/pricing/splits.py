@@ -20,6 +20,7 @@ from scalebook.training.pricing.pipelines import PlayedPipeline, StageTimes, int
 from scalebook.training.pricing.profile import Profile, mean
 from scalebook.training.pricing.reductions import BUCKET_MB, FIRST_MB, all_reduce_s, largest
 
+ROUNDING: Final = 1e-12
 PART: Final = 1e6 * BUCKET_MB
 """Bytes from which consecutive layers are gathered, or reduced, together."""
 
@@ -240,13 +241,13 @@ class SplitPricing:
             max(map(add, self._pipeline(replica, linked=False).ends_s, self._all_updates_s)) for replica in each
         )
         own_s = [own + self._all_updates_s[worker // apart] for worker, own in enumerate(own_s)]
-        bubbles_s = [max(0.0, min(bubble_s, unlinked_s - own)) for own in own_s]
+        bubbles_s = [min(bubble_s, _left(unlinked_s, own)) for own in own_s]
         return UpdateTimes(
             whole_s,
             tuple(own_s),
             tuple(bubbles_s),
-            tuple(max(0.0, unlinked_s - own - bubble) for own, bubble in zip(own_s, bubbles_s, strict=True)),
-            tuple(max(0.0, whole_s - max(unlinked_s, own)) for own in own_s),
+            tuple(_left(unlinked_s, own + bubble) for own, bubble in zip(own_s, bubbles_s, strict=True)),
+            tuple(_left(whole_s, max(unlinked_s, own)) for own in own_s),
         )
 
     @property
@@ -511,6 +512,11 @@ class SplitPricing:
     def _saved(self, layer: Layer) -> float:
         received = self._received(layer)
         return received + (layer.saved_bytes - received) / self._parts(layer)
+
+
+def _left(whole_s: float, part_s: float) -> float:
+    """Seconds that a part leaves of a whole; none where that is rounding alone."""
+    return whole_s - part_s if whole_s - part_s > ROUNDING * whole_s else 0.0
 
 
 def _ring(members: int) -> float:
