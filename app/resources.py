@@ -31,6 +31,7 @@ from scalebook.training.notebook.claims.evidence import EvidenceReader
 from scalebook.training.notebook.claims.judging import Judgement, judge_all
 from scalebook.training.notebook.claims.written_tables import Table
 from scalebook.training.notebook.store import Stored
+from scalebook.training.pricing.part_record import PartRecord
 from scalebook.training.search.search_folder import ENDED, SearchFolder, broken_searches
 from scalebook.training.search.study import study
 from scalebook.training.search.study.trials import TrialRecord, at_rest, at_work
@@ -249,6 +250,19 @@ def pushes(view: RunView) -> PushRecord | None:
 @st.cache_resource(max_entries=1000, show_spinner=False)
 def _ended_pushes(tracking_uri: str, run_id: str) -> PushRecord | None:
     return run_records.pushes_in_store(_reader(tracking_uri), run_id)
+
+
+def parts(view: RunView) -> PartRecord | None:
+    """Which part of a split model lies where; None for a run of another strategy, or before the first step that was
+    measured. From where `pushes` has its record."""
+    if view.job is not None and (record := run_records.parts_in_folder(view.job.path)) is not None:
+        return record
+    return _ended_parts(workspace().tracking_uri(), view.id) if view.ended else None
+
+
+@st.cache_resource(max_entries=1000, show_spinner=False)
+def _ended_parts(tracking_uri: str, run_id: str) -> PartRecord | None:
+    return run_records.parts_in_store(_reader(tracking_uri), run_id)
 
 
 def worker_figures(view: RunView) -> WorkerFigures:

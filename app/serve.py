@@ -29,7 +29,7 @@ from scalebook.training.base.safe_path import HOME, environment, python
 from scalebook.training.base.trust import HELP, OPTION, resolve_trust
 from scalebook.training.base.workspace import OWNER_ONLY, Workspace
 from scalebook.training.experiments import catalogue
-from scalebook.training.jobs import supervisor_handle, supervisor_owners
+from scalebook.training.jobs import supervisor_handle
 from scalebook.training.jobs.process import alive
 from scalebook.training.tracking.schema import require_known
 
@@ -83,7 +83,7 @@ def _own(workspace: Workspace, options: argparse.Namespace) -> int:
             signal.signal(name, _end)
         try:
             _clear_up(workspace)
-            with supervisor_owners.hold_supervisor(workspace):
+            with supervisor_handle.hold_supervisor(workspace):
                 return _serve(workspace, access, options.port, options.mlflow_port)
         except Interrupted:
             return 0

@@ -42,11 +42,11 @@ from scalebook.training.engine.rules.update_rules import Rule, Sync
 from scalebook.training.lightning.processes.run_workers import run_workers
 from scalebook.training.planner.answer import Point
 from scalebook.training.planner.answering import find_knee
-from scalebook.training.planner.links import PAYLOAD, Network
 from scalebook.training.planner.measuring import EVEN
 from scalebook.training.planner.play import play
-from scalebook.training.planner.profile import Profile
 from scalebook.training.planner.reliability import ComparedPlan, PlansCompared, read_comparisons, strategy_of, write
+from scalebook.training.pricing.links import PAYLOAD, Network
+from scalebook.training.pricing.profile import Profile
 from tests.cluster.far_run import wait
 from tests.cluster.joins import Numbers
 from tests.cluster.namespaces import Namespaces, namespaces, why_not

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from scalebook.training.experiments.search.space import Dimension
+from scalebook.training.notebook.claims.evidence import SeedOutcome, best_of, by_others
 from scalebook.training.notebook.claims.intervals import Amount, Confidence, crossing, ratio_interval
 from scalebook.training.notebook.claims.judging import verdict
-from scalebook.training.notebook.claims.point_choice import SeedOutcome, best_of, by_others
 from scalebook.training.search.study.trials import TrialRecord
 
 RATIO: Final = 1.25

@@ -19,13 +19,13 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import Description
 from scalebook.training.jobs import job_requests
-from scalebook.training.jobs.supervisor_owners import hold_supervisor
+from scalebook.training.jobs.supervisor_handle import hold_supervisor
 from scalebook.training.planner.answering import Setting
-from scalebook.training.planner.links import OWN
 from scalebook.training.planner.measuring import measure
 from scalebook.training.planner.question import Question
 from scalebook.training.planner.reliability import ComparedPlan, PlansCompared, write
 from scalebook.training.planner.tuning.followed_job import follow
+from scalebook.training.pricing.links import OWN
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_reader import RunReader
 

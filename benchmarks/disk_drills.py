@@ -30,7 +30,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.search.definition import read_search
-from scalebook.training.jobs import job_requests, supervisor_handle, supervisor_owners
+from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.job_folder import ENDED, MLFLOW_STATUS, JobFolder
 from scalebook.training.jobs.process import ProcessId, alive, send
 from scalebook.training.jobs.supervisor_handle import status
@@ -241,7 +241,7 @@ def workplace() -> Iterator[Range]:
         workspace = Workspace(disk.root).create()
         open_store(workspace)
         description = describe(workspace)
-        with supervisor_owners.hold_supervisor(workspace):
+        with supervisor_handle.hold_supervisor(workspace):
             supervisor_handle.ensure(workspace)
             until(lambda: (now := status(workspace)) and now.warm == "ready", "the warm process")
             try:

@@ -18,9 +18,9 @@ import psutil
 from scalebook.training.base.trust import JOB, sign
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
-from scalebook.training.jobs import job_requests, supervisor_handle, supervisor_owners
+from scalebook.training.jobs import job_requests, supervisor_handle
+from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart, Result
-from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import ProcessId, alive, send
 from scalebook.training.jobs.supervisor_handle import status
 from scalebook.training.jobs.waiting_jobs import waiting_reasons
@@ -60,7 +60,7 @@ def main() -> None:
             ("first use of the store, MLflow's import and tables included", seconds(lambda: open_store(workspace)))
         ]
         rows.append(("describe, not in the cache", seconds(lambda: describe(workspace))))
-        with supervisor_owners.hold_supervisor(workspace):
+        with supervisor_handle.hold_supervisor(workspace):
             process = supervisor_handle.ensure(workspace)
             try:
                 rows += _processes(workspace, process)

@@ -24,7 +24,7 @@ from benchmarks import waiting
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import Description
-from scalebook.training.jobs import job_requests, supervisor_handle, supervisor_owners
+from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.process import ProcessId, alive, descendants, send, session
 from scalebook.training.jobs.supervisor_handle import status
@@ -151,7 +151,7 @@ def the_app(range_: Range, strategy: Any) -> str:
 
 
 def is_warm(process: psutil.Process) -> bool:
-    return "scalebook.training.jobs.local.fork_server" in process.cmdline()
+    return "scalebook.training.jobs.fork_server" in process.cmdline()
 
 
 def of_supervisor(range_: Range, process: ProcessId) -> bool:
@@ -180,7 +180,7 @@ def workplace() -> Iterator[Range]:
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace(Path(folder).resolve()).create()
         open_store(workspace)
-        with supervisor_owners.hold_supervisor(workspace):
+        with supervisor_handle.hold_supervisor(workspace):
             supervisor_handle.ensure(workspace)
             until(lambda: (now := status(workspace)) and now.warm == "ready", "the warm process")
             try:

@@ -25,8 +25,8 @@ from scalebook.training.engine.rules.local_steps import DiLoCo, Elastic, Local, 
 from scalebook.training.engine.rules.update_rules import Async, Rule, Sync
 from scalebook.training.engine.sim import ModelMultiplexer, SimulatedClock, SimulatedWorkers
 from scalebook.training.experiments.search.space import Dimension
+from scalebook.training.notebook.claims.evidence import SeedOutcome, best_of, by_others
 from scalebook.training.notebook.claims.intervals import Amount, Confidence, crossing, ratio_interval
-from scalebook.training.notebook.claims.point_choice import SeedOutcome, best_of, by_others
 from scalebook.training.planner.play import EndlessWork
 from scalebook.training.search.study.trials import TrialRecord
 

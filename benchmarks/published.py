@@ -24,10 +24,10 @@ import torch
 from scalebook.training.engine.rules.clock_settings import Distribution, Link
 from scalebook.training.engine.rules.update_rules import Async, Sync
 from scalebook.training.engine.sim.sim_clock import DRAWS
-from scalebook.training.planner.links import NETWORKS, Network
 from scalebook.training.planner.play import play
-from scalebook.training.planner.profile import COPY_BANDWIDTH, PASSES, Profile
 from scalebook.training.planner.reliability import read_comparisons
+from scalebook.training.pricing.links import NETWORKS, Network
+from scalebook.training.pricing.profile import COPY_BANDWIDTH, PASSES, Profile
 
 FLOPS: Final = 4.29e12 / 3
 SERVERS: Final = 17

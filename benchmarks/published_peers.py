@@ -21,10 +21,10 @@ from scalebook.training.engine.rules.exchanges import DPsgd, Sgp
 from scalebook.training.engine.rules.peering import Peering
 from scalebook.training.engine.rules.topologies import Complete, OnePeerExponential
 from scalebook.training.planner.all_reduce import AllReduce, WithoutServer
-from scalebook.training.planner.links import PAYLOAD, Network
 from scalebook.training.planner.planned_peers import PlannedPeers
-from scalebook.training.planner.profile import Profile
 from scalebook.training.planner.reliability import ComparedPlan, PlansCompared, write
+from scalebook.training.pricing.links import PAYLOAD, Network
+from scalebook.training.pricing.profile import Profile
 
 LINK: Final = Link(2e-5, PAYLOAD * 10e9 / 8)
 WITHIN: Final = (0.8, 1.25)

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Final
 
 from scalebook.training.engine.rules.clock_settings import Link
-from scalebook.training.planner.layers import Layer
-from scalebook.training.planner.links import Network
-from scalebook.training.planner.pipelines import StageTimes, play_pipeline
-from scalebook.training.planner.profile import Profile, SharedNode
-from scalebook.training.planner.splits import Split, price
+from scalebook.training.pricing.layers import Layer
+from scalebook.training.pricing.links import Network
+from scalebook.training.pricing.pipelines import StageTimes, play_pipeline
+from scalebook.training.pricing.profile import Profile, SharedNode
+from scalebook.training.pricing.splits import Split, price
 
 WITHIN: Final = (0.8, 1.25)
 GPIPE: Final = "Huang et al. 2019 (GPipe, arXiv:1811.06965v5), "

@@ -21,11 +21,12 @@ from typing import Final
 
 from scalebook.training.engine.rules.clock_settings import Distribution, Link
 from scalebook.training.engine.rules.update_rules import Sync
-from scalebook.training.planner.all_reduce import AllReduce, buckets, largest
-from scalebook.training.planner.links import PAYLOAD, Network
+from scalebook.training.planner.all_reduce import AllReduce, buckets
 from scalebook.training.planner.play import play
-from scalebook.training.planner.profile import COPY_BANDWIDTH, PASSES, Profile, SharedNode, Software
 from scalebook.training.planner.reliability import ComparedPlan, PlansCompared, write
+from scalebook.training.pricing.links import PAYLOAD, Network
+from scalebook.training.pricing.profile import COPY_BANDWIDTH, PASSES, Profile, SharedNode, Software
+from scalebook.training.pricing.reductions import largest
 
 TENSORFLOW: Final = "tensorflow/docs_src/performance/benchmarks.md, May 2017"
 POSEIDON: Final = "Zhang et al. 2017 (Poseidon): the script that plots Caffe on VGG19-22K; sizes of its models' table"

@@ -25,7 +25,7 @@ from benchmarks.machine import machine
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import Description
-from scalebook.training.jobs.supervisor_owners import hold_supervisor
+from scalebook.training.jobs.supervisor_handle import hold_supervisor
 from scalebook.training.search import search_folder as searches
 from scalebook.training.search import search_requests
 from scalebook.training.search.study.study_reader import read

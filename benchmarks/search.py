@@ -23,8 +23,7 @@ from scalebook.training.experiments.description import Description
 from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.devices import this_machine
 from scalebook.training.jobs.job_folder import ENDED
-from scalebook.training.jobs.supervisor_handle import status
-from scalebook.training.jobs.supervisor_owners import hold_supervisor
+from scalebook.training.jobs.supervisor_handle import hold_supervisor, status
 from scalebook.training.search import search_folder as searches
 from scalebook.training.search import search_requests
 from scalebook.training.search.study.study_reader import read

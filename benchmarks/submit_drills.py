@@ -20,9 +20,10 @@ from benchmarks import waiting
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import Description
-from scalebook.training.jobs import job_requests, pending_submission, supervisor_handle
+from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.job_folder import ENDED, JobFolder
 from scalebook.training.jobs.process import send
+from scalebook.training.tracking import run_start
 from scalebook.training.tracking.run_start import open_store
 
 CONFIG = {
@@ -49,7 +50,7 @@ def kill_submitters(workspace: Workspace, description: Description, kills: int, 
         assert process.pid is not None
         os.kill(process.pid, signal.SIGKILL)
         process.join()
-        abandoned = len(pending_submission.abandoned(workspace))
+        abandoned = len(run_start.abandoned(workspace))
     return abandoned
 
 
@@ -85,9 +86,7 @@ def main() -> int:
             job.ask_to_stop("not to be run")
         process = supervisor_handle.ensure(workspace)
         try:
-            waiting.until(
-                lambda: not pending_submission.abandoned(workspace), "submissions to be withdrawn", DEADLINE_S
-            )
+            waiting.until(lambda: not run_start.abandoned(workspace), "submissions to be withdrawn", DEADLINE_S)
             jobs = job_requests.all_jobs(workspace)
             waiting.until(lambda: all(map(told_of, jobs)), "MLflow to be told of the jobs", DEADLINE_S)
         finally:

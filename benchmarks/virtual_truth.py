@@ -39,10 +39,10 @@ from scalebook.training.engine.sim import ModelMultiplexer, SimulatedClock, Simu
 from scalebook.training.lightning.processes.run_workers import run_workers
 from scalebook.training.planner.answer import Point
 from scalebook.training.planner.answering import Setting
-from scalebook.training.planner.links import OWN
 from scalebook.training.planner.play import EndlessWork
-from scalebook.training.planner.profile import Profile
 from scalebook.training.planner.reliability import ComparedPlan, PlansCompared, strategy_of, write
+from scalebook.training.pricing.links import OWN
+from scalebook.training.pricing.profile import Profile
 
 NEAR: Final = 0.1
 """Allowed relative error of a prediction, for updates/s and mean staleness."""

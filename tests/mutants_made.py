@@ -62,7 +62,7 @@ MUTANTS = (
         "a stale copy takes back what a step has made of its param groups", (f"{PS}/store/test_shard.py",),
     ),
     Mutant(
-        "engine", "training/engine/worker/group_view.py",
+        "engine", "training/engine/worker/optimizer_view.py",
         "or value is not values[key]", "or value is values[key]",
         "a push brings what nobody has written", (f"{PS}/worker/test_worker_end.py",),
     ),

@@ -4,6 +4,8 @@ from tests.mutants_made import Mutant
 
 PLANNING = "training/planner"
 PLANS = "tests/training/planner"
+PRICING = "training/pricing"
+PRICED = "tests/training/pricing"
 CALLBACKS = "training/lightning/callbacks"
 CALLED = "tests/training/lightning/callbacks"
 CLAIMS = "training/notebook/claims"
@@ -20,8 +22,8 @@ HIDDEN = (
     f"{COLLECTIVE}::test_fsdp_sends_half_as_much_again",
 )
 ONE = (f"{PLANS}/test_closed_forms.py::test_one_worker_waits_for_nobody",)
-LINKS = (f"{PLANS}/test_links.py",)
-UNITS = (f"{PLANS}/test_profile.py::test_units",)
+LINKS = (f"{PRICED}/test_links.py",)
+UNITS = (f"{PRICED}/test_profile.py::test_units",)
 TARGET = (f"{PLANS}/test_time_to_target.py",)
 INTERVALS = (f"{CLAIMED}/test_intervals.py",)
 DIRECTIONS = (f"{TRACKED}/test_directions.py",)
@@ -30,22 +32,22 @@ FIGURES = (f"{CALLED}/test_computed_figures.py",)
 
 MUTANTS_OF_FIGURES = (
     Mutant(
-        "planning", f"{PLANNING}/all_reduce.py",
+        "planning", f"{PRICING}/reductions.py",
         "2 * (members - 1) / members * nbytes", "2 * nbytes",
         "a ring sends its own share, too", REDUCED,
     ),
     Mutant(
-        "planning", f"{PLANNING}/all_reduce.py",
+        "planning", f"{PRICING}/reductions.py",
         "2 * nbytes, 2 * math.ceil(math.log2(members))", "2 * nbytes, math.ceil(math.log2(members))",
         "a tree has no way back", REDUCED,
     ),
     Mutant(
-        "planning", f"{PLANNING}/all_reduce.py",
+        "planning", f"{PRICING}/reductions.py",
         "nodes = math.ceil(workers / node.workers)", "nodes = workers // node.workers",
         "a node that is not full sends nothing", REDUCED,
     ),
     Mutant(
-        "planning", f"{PLANNING}/all_reduce.py",
+        "planning", f"{PRICING}/reductions.py",
         "+ _flat_s(nbytes, nodes, link, profile)", "+ _flat_s(nbytes, workers, link, profile)",
         "each worker of a node is a node", REDUCED,
     ),
@@ -76,7 +78,7 @@ MUTANTS_OF_FIGURES = (
         (f"{COLLECTIVE}::test_a_worker_holds_weights_gradients_and_state_or_its_shares_of_them",),
     ),
     Mutant(
-        "planning", f"{PLANNING}/all_reduce.py",
+        "planning", f"{PRICING}/reductions.py",
         "half = math.sqrt(3) * spread", "half = math.sqrt(2) * spread",
         "evenly spread times are less spread than was said", (f"{COLLECTIVE}::test_the_last_of_several_gradients",),
     ),
@@ -97,22 +99,22 @@ MUTANTS_OF_FIGURES = (
         (f"{PLANS}/test_closed_forms.py::test_one_worker_of_a_rule_with_other_pushes_is_played",),
     ),
     Mutant(
-        "planning", f"{PLANNING}/links.py",
+        "planning", f"{PRICING}/links.py",
         "PAYLOAD * gigabits * 1e9 / 8", "gigabits * 1e9 / 8",
         "headers carry gradients", LINKS,
     ),
     Mutant(
-        "planning", f"{PLANNING}/links.py",
+        "planning", f"{PRICING}/links.py",
         "return Network(link, Link(0.0, link.bandwidth))", "return Network(link, link)",
         "a message waits for the network twice", LINKS,
     ),
     Mutant(
-        "planning", f"{PLANNING}/quantities.py",
+        "planning", f"{PRICING}/quantities.py",
         "value / 8 for prefix, value", "value for prefix, value",
         "bits are bytes", UNITS,
     ),
     Mutant(
-        "planning", f"{PLANNING}/quantities.py",
+        "planning", f"{PRICING}/quantities.py",
         "for entry in reversed(scale) if value", "for entry in scale if value",
         "seconds are shown in microseconds", UNITS,
     ),
@@ -180,7 +182,7 @@ MUTANTS_OF_FIGURES = (
         (f"{CALLED}/test_ends.py::test_a_loss_that_is_no_number_raises_with_the_count_of_updates",),
     ),
     Mutant(
-        "callbacks", f"{CALLBACKS}/agreement.py",
+        "callbacks", f"{CALLBACKS}/job_files.py",
         "return max(1, min(MOST_STEPS,", "return max(2, min(MOST_STEPS,",
         "workers whose steps are long are asked too rarely",
         (f"{CALLED}/test_ends.py::test_the_pace_of_workers_in_step_follows_their_speed",),
@@ -232,12 +234,12 @@ MUTANTS_OF_FIGURES = (
         "who was there at the first validation took exactly that", (f"{CLAIMED}/test_intervals.py",),
     ),
     Mutant(
-        "claims", f"{CLAIMS}/point_choice.py",
+        "claims", f"{CLAIMS}/evidence.py",
         "* (1 if lower else -1) if reached", "if reached",
         "of what should be large the smallest is chosen", (f"{CLAIMED}/test_point_choice.py",),
     ),
     Mutant(
-        "claims", f"{CLAIMS}/point_choice.py",
+        "claims", f"{CLAIMS}/evidence.py",
         "return len(seeds) - len(reached), figure,", "return 0, figure,",
         "whoever misses a seed may have been fast", (f"{CLAIMED}/test_point_choice.py",),
     ),
@@ -305,12 +307,12 @@ MUTANTS_OF_FIGURES = (
         "the file of a run with many workers grows without end", (f"{TRACKED}/test_worker_figures.py",),
     ),
     Mutant(
-        "tracking", f"{TRACKING}/spool.py",
+        "tracking", "training/cluster/mlflow_relay.py",
         "lines = [line for line in lines if line[0] == run_id]", "lines = [*lines]",
         "a machine writes into another run's record", (f"{TRACKED}/test_spool.py",),
     ),
     Mutant(
-        "tracking", f"{TRACKING}/metric_writer.py",
+        "tracking", f"{TRACKING}/logger.py",
         "                for _ in batch:\n                    self._points.popleft()\n",
         "                self._points.clear()\n",
         "points that come while others are written are lost", (f"{TRACKED}/test_metric_writer.py",),

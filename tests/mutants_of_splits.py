@@ -6,7 +6,10 @@ HERE = "training/lightning/model_parallel"
 TESTS = "tests/training/lightning/model_parallel"
 TRAINER = (f"{TESTS}/test_model_parallel.py",)
 ZOO = (f"{TESTS}/test_zoo_splits.py",)
+PIPELINE = (f"{TESTS}/test_pipeline.py",)
+STAGES = (f"{TESTS}/test_stages.py",)
 EQUAL = (f"{TESTS}/test_model_parallel.py::test_losses_and_weights_are_one_process_s",)
+BROUGHT = (f"{TESTS}/test_brought_plan.py",)
 
 MUTANTS_OF_SPLITS = (
     Mutant(
@@ -60,8 +63,8 @@ MUTANTS_OF_SPLITS = (
     Mutant(
         "strategies",
         f"{HERE}/model_parallel.py",
-        "if self.lightning_module.trainer.predicting:",
-        "if False:",
+        "if self.lightning_module.trainer.predicting or self._evaluates():",
+        "if self._evaluates():",
         "workers of shards predict different numbers of batches, and wait for each other",
         TRAINER,
     ),
@@ -75,7 +78,7 @@ MUTANTS_OF_SPLITS = (
     ),
     Mutant(
         "strategies",
-        "training/zoo/models/split_dropout.py",
+        "training/zoo/models/translator.py",
         "units * parts[rank]",
         "units * parts[0]",
         "all workers drop the same units of their parts",
@@ -83,10 +86,130 @@ MUTANTS_OF_SPLITS = (
     ),
     Mutant(
         "strategies",
-        "training/lightning/callbacks/sample_pictures.py",
-        "together = isinstance(trainer.strategy, ModelParallel)",
-        "together = False",
+        "training/lightning/callbacks/job_files.py",
+        "trainer.strategy if isinstance(trainer.strategy, ModelParallel) else None",
+        "None",
         "worker 0 draws pictures by itself, and waits for the others' parameters",
         ZOO,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/brought_plan.py",
+        "        dist.all_reduce(total, group=ctx.group)\n",
+        "",
+        "what each worker applies to its own heads learns from these alone",
+        BROUGHT,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/splitting.py",
+        "            _tie_again(module, tied)\n",
+        "",
+        "a table that is the output layer too becomes two",
+        BROUGHT,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/random_parts.py",
+        "manual_seed(seed + number_of_part(spec))",
+        "manual_seed(seed)",
+        "all workers draw the same weights for their parts",
+        (f"{TESTS}/test_random_parts.py",),
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/pipeline.py",
+        "gradient if gradient is None else gradient.mul_(factor)",
+        "gradient",
+        "accumulated gradients of a pipeline are not divided",
+        PIPELINE,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/pipeline.py",
+        "outputs[0] * self.microbatches[microbatch][1]",
+        "outputs[0] / len(self.microbatches)",
+        "microbatches of different sizes count alike",
+        PIPELINE,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/pipeline.py",
+        "            parameter.grad = gradient\n",
+        "            pass\n",
+        "gradients of a pipeline count once more where batches are accumulated",
+        PIPELINE,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/pipeline.py",
+        "dist.all_reduce(total, group=self._groups.forward)",
+        "pass",
+        "a stage clips by the norm of its own gradients",
+        PIPELINE,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/pipeline.py",
+        "            flat /= workers\n",
+        "            pass\n",
+        "gradients of several pipelines are summed",
+        PIPELINE,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/pipeline.py",
+        "generator.set_state(state)",
+        "pass",
+        "what a stage draws changes the order of data",
+        PIPELINE,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/pipeline.py",
+        "with pipeline._random(-1), ",
+        "with pipeline._random(-1 - pipeline.stage), ",
+        "the last stage asks for other noise than the first one has added",
+        PIPELINE,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/pipeline.py",
+        "        self._log.repeat(logged)\n",
+        "        self._log.repeat(logged if self.is_last else [])\n",
+        "worker 0 does not see what the last stage logs",
+        PIPELINE,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/pipeline.py",
+        "        if metrics:\n",
+        "        if not metrics:\n",
+        "an epoch's hooks read torchmetrics that only the last stage has updated",
+        PIPELINE,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/pipeline.py",
+        "if self.is_last and once == again and",
+        "if not self.is_last and once == again and",
+        "a loss that is a sum over the batch is trained as a mean over microbatches",
+        STAGES,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/stages.py",
+        "*(self.rest if with_rest else ())",
+        "*()",
+        "a checkpoint has worker 0's old values of what is in no stage",
+        PIPELINE,
+    ),
+    Mutant(
+        "strategies",
+        f"{HERE}/stages.py",
+        "each.training = self._module.training",
+        "pass",
+        "dropout that stages() makes goes on in validation",
+        STAGES,
     ),
 )

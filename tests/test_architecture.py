@@ -20,19 +20,20 @@ BROWSER_MAY_USE = tuple(
     f"scalebook.training.{name}"
     for name in (
         "base", "cluster.ray_executor", "engine.coordination.measures", "engine.rules", "experiments", "jobs",
-        "notebook", "planner.answer", "planner.question_folder", "planner.links", "planner.profile",
-        "planner.quantities", "planner.question", "planner.reliability", "planner.time_to_target",
-        "planner.answer_words", "search", "tracking.curves", "tracking.directions", "tracking.names",
+        "notebook", "planner.answer", "planner.question_folder", "pricing.links", "pricing.profile",
+        "pricing.part_record", "pricing.quantities", "planner.question", "planner.reliability",
+        "planner.time_to_target", "planner.answer_words", "planner.split_words", "search", "tracking.curves",
+        "tracking.directions", "tracking.names",
         "tracking.notes", "tracking.own_metrics", "tracking.run_reader", "tracking.schema",
         "tracking.worker_figures",
     )
 )  # fmt: skip
-NEED_TORCH = ("scalebook.training.experiments.injected", "scalebook.training.experiments.introspect")
+NEED_TORCH = ("scalebook.training.experiments.introspect",)
 """What reads signatures: in rooms that the browser side uses, and not for it."""
 LAYERS = {
     "training": [
-        "old_paths", "base", "tracking", "engine", "zoo", "experiments", "jobs", "search", "lightning", "cluster",
-        "notebook", "supervisor", "planner", "cli",
+        "old_paths", "base", "tracking", "engine", "zoo", "experiments", "jobs", "search", "pricing", "lightning",
+        "cluster", "notebook", "supervisor", "planner", "cli",
     ],
     "training/engine": [
         "rules", "codecs", "hyper", "worker_clock", "memory", "trace", "coordination", "store", "worker", "sim", "net",
@@ -174,7 +175,7 @@ def test_the_engine_does_not_know_that_workers_are_simulated() -> None:
         own = path.relative_to(ROOT / "training")
         if own.parts[:2] == ("engine", "sim") or not names:
             continue
-        assert str(own) == "engine/launch.py" or own.parts[0] == "planner", path
+        assert str(own) == "engine/launch.py" or own.parts[0] in ("planner", "pricing"), path
         assert [name for name in names if name.count(".") > 4] == [], path
 
 

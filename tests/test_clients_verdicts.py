@@ -48,6 +48,12 @@ def test_a_baseline_that_did_not_end_says_nothing() -> None:
     assert verdict(CASE, _ours(loss=1.3, hits=0.9), {})[0] == "held"
 
 
+def test_a_split_model_is_to_be_the_same() -> None:
+    case = Case("one", "module.one", (), {"loss": Measure("same", 1e-5, ("single",))}, ways=("single", "tensor"))
+    for loss, expected in ((1.000009, "held"), (0.99998, "differs"), (float("nan"), "differs")):
+        assert verdict(case, Result("one", "tensor", "ended", {"loss": loss}), {"single": SINGLE})[0] == expected
+
+
 def test_what_is_left_behind_is_said() -> None:
     left = Result("one", "async", "ended", {"loss": 1.0, "hits": 0.9}, left=["/dev/shm/torch_1"])
     assert verdict(CASE, left, {"single": SINGLE}) == ("left something", "/dev/shm/torch_1")
@@ -60,6 +66,15 @@ def test_the_table_has_numbers_and_verdicts() -> None:
     lines = report(results).splitlines()  # type: ignore[arg-type]
     assert lines[2] == f"| {case.name} | loss | 1 |  | 9 **differs** |  |  |"
     assert lines[-1] == f"{case.name}, async: differs: loss 9, not 1"
+
+
+def test_split_models_have_a_table_of_their_own() -> None:
+    (case,) = by_name("split_itself")
+    values = {"loss": 1.0, "weights": 2.0, "saved": 0.0}
+    ways: list[Way] = ["single", "shard"]
+    lines = report({(case.name, way): Result(case.name, way, "ended", values) for way in ways}).splitlines()
+    assert lines[0] == "| case | measure | single | tensor x 2 | shard x 2 | 2 x 2 |"
+    assert lines[2:5] == [f"| {case.name} | loss | 1 |  | 1 |  |", "", "1 runs with ModelParallel: 1 held"]
 
 
 def test_a_refusal_is_one_of_the_documented_ones() -> None:
@@ -97,4 +112,4 @@ def test_every_case_has_a_program() -> None:
         module, _, function = case.program.partition(".")
         tree = ast.parse((folder / f"{module}.py").read_text(encoding="utf-8"))
         assert function in {one.name for one in tree.body if isinstance(one, ast.FunctionDef)}, case.name
-    assert [case.name for case in by_name("gpt")] == ["transformers GPT-2"]
+    assert [case.name for case in by_name("SCVI")] == ["scvi-tools SCVI"]

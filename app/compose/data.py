@@ -11,8 +11,8 @@ from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.jobs.job_folder import ENDED, JobFolder
 from scalebook.training.notebook.cells import Notebook
-from scalebook.training.planner.profile import Profile, as_mapping
 from scalebook.training.planner.question_folder import measured
+from scalebook.training.pricing.profile import Profile, as_mapping
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_reader import RunRecord
 

@@ -30,7 +30,7 @@ from scalebook.training.experiments.lr_scaling import FIELDS, KEY, rate_scaling
 from scalebook.training.experiments.model_parameters import ModelParameters, cached_parameters
 from scalebook.training.experiments.validate import NOISE_SCALE
 from scalebook.training.experiments.workload import STRATEGY_NAMES, workload
-from scalebook.training.planner.quantities import format_quantity
+from scalebook.training.pricing.quantities import format_quantity
 
 UNITS = {"s": "s", "ms": "ms", "mb": "MB", "gb": "GB"}
 

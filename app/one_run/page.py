@@ -189,6 +189,8 @@ def _workers(run_id: str) -> None:
     with left:
         workers.time_split(split)
     with right:
+        if (placed := resources.parts(view)) is not None:
+            workers.parts(placed)
         if pushes is not None:
             graph = workers.peer_graph(config_of(view) or {}, view.workers, pushes.there)
             if graph is not None and pushes.workers:

@@ -15,7 +15,9 @@ from scalebook.training.engine.rules.topologies import TOPOLOGIES, graph_of, sec
 from scalebook.training.experiments.classes import mapping, read_class
 from scalebook.training.jobs.usage import Usage
 from scalebook.training.notebook.cells import Axis
-from scalebook.training.planner.quantities import format_quantity
+from scalebook.training.pricing.part_record import MEMORY, REASONS, PartRecord, PlacedLayer, WorkerPart
+from scalebook.training.pricing.quantities import format_quantity
+from scalebook.training.tracking import names
 from scalebook.training.tracking.run_reader import MetricCurve
 
 HEIGHT = 300
@@ -87,10 +89,10 @@ def comings(record: PushRecord, ended: bool) -> None:
     st.caption(" · ".join(reversed(words)))
 
 
-def _rest(workers: int, limit: int) -> None:
+def _rest(workers: int, limit: int, file: str = names.PUSHES_JSON) -> None:
     """Say where the rows beyond `limit` are."""
     if workers > limit:
-        st.caption(f"The first {limit} of {workers:,} workers; all are in `pushes.json`, under Files.")
+        st.caption(f"The first {limit} of {workers:,} workers; all are in `{file}`, under Files.")
 
 
 def _table(
@@ -218,6 +220,97 @@ def _staleness_column(i: int, counts: Sequence[Sequence[int]], totals: Sequence[
         f'<div title="staleness {name}: {totals[i]:,} pushes, {share:.1%}"><b>{escape(label)}</b>'
         f'<div style="height:{0.82 * height:.1%}">{parts}</div><span>{name if labelled else ""}</span></div>'
     )
+
+
+MOST_LAYERS = 24
+MEMORY_COLOURS: Final = dict(zip(MEMORY, PALETTE, strict=False))
+MEMORY_WORDS: Final = {"state": "optimizer state"}
+LEAST_WAIT: Final = 0.0005
+"""Share of the time from which a reason to wait is named."""
+REASON_WORDS: Final = {"bubble": "pipeline fills and drains", "uneven": "slower or larger parts", "link": "link"}
+REASON_COLOURS: Final = dict(zip(REASONS, PALETTE[4:], strict=False))
+
+
+def parts(record: PartRecord) -> None:
+    """Draw which layers lie on which worker, what each holds, and why it waits."""
+    if not record.workers or not record.layers:
+        return
+    st.header("Parts of the model")
+    html.draw(parts_html(record))
+    st.caption(parts_words(record))
+    _rest(len(record.workers), MOST_BARS, names.PARTS_JSON)
+
+
+def parts_words(record: PartRecord) -> str:
+    """A sentence on the split, its memory and its bytes."""
+    most, whole = max(worker.memory for worker in record.workers), sum(layer.nbytes for layer in record.layers)
+    how = "As the clock prices it" if record.is_priced else "Measured in one step"
+    return (
+        f"{record.words}. {how}: parameters of {format_quantity(whole, 'B')}; the fullest worker holds "
+        f"{format_quantity(most, 'B')}, and all send each other {format_quantity(record.sent, 'B')} an update."
+    )
+
+
+def parts_html(record: PartRecord) -> str:
+    """The HTML of a grid: a row for each layer, the largest ones if there are many, a column for each worker; below
+    them each worker's memory, and the shares of its time that it waits."""
+    workers = record.workers[:MOST_BARS]
+    sizes = sorted((layer.nbytes for layer in record.layers), reverse=True)[:MOST_LAYERS]
+    layers = [layer for layer in record.layers if layer.nbytes >= sizes[-1]][:MOST_LAYERS]
+    rows = [_row("", [f"<span>{worker}</span>" for worker in range(len(workers))])]
+    rows += [_row(layer.name, [_part_cell(layer, *each) for each in enumerate(workers)]) for layer in layers]
+    if left := len(record.layers) - len(layers):
+        rows.append(_row(f"{left} smaller", ["<i></i>" for _ in workers]))
+    most = max(worker.memory for worker in record.workers) or 1.0
+    rows.append(_row("memory", [_memory(worker, most) for worker in workers]))
+    legend = [(MEMORY_WORDS.get(name, name), colour) for name, colour in MEMORY_COLOURS.items()]
+    if reasons := [reason for reason in REASONS if (record.idle(reason) or 0.0) >= LEAST_WAIT]:
+        rows.append(_row("waits", [_waits(worker) for worker in workers]))
+        legend += [(f"waits: {REASON_WORDS[reason]}", REASON_COLOURS[reason]) for reason in reasons]
+    columns = f"grid-template-columns:max-content repeat({len(workers)},minmax(1.9rem,5rem))"
+    region = f'<div class="sb-parts" tabindex="0" role="region" aria-label="parts" style="{columns}">'
+    return f"{charts.legend(legend)}{region}{''.join(rows)}</div>"
+
+
+def _row(name: str, cells: Sequence[str]) -> str:
+    return f"<em>{escape(name)}</em>{''.join(cells)}"
+
+
+def _part_cell(layer: PlacedLayer, worker: int, part: WorkerPart) -> str:
+    """A worker's part of a layer; empty where it has none."""
+    if layer.stage is not None and layer.stage != part.stage:
+        return "<i></i>"
+    words = f"worker {worker}: {format_quantity(layer.nbytes / layer.parts, 'B')} of {layer.name}"
+    share = f"1/{layer.parts}" if layer.parts > 1 else ""
+    return f'<i class="sb-part" title="{escape(words)}">{share}</i>'
+
+
+def _memory(part: WorkerPart, most: float) -> str:
+    pieces = [
+        (
+            f"{MEMORY_WORDS.get(name, name)} {format_quantity(getattr(part, name), 'B')}",
+            getattr(part, name) / most,
+            colour,
+        )
+        for name, colour in MEMORY_COLOURS.items()
+    ]
+    return _stack(pieces, format_quantity(part.memory, "B"))
+
+
+def _waits(part: WorkerPart) -> str:
+    shares = {reason: getattr(part, reason) or 0.0 for reason in REASONS}
+    pieces = [(f"{REASON_WORDS[name]} {share:.1%}", share, REASON_COLOURS[name]) for name, share in shares.items()]
+    return _stack(pieces, f"{sum(shares.values()):.0%}")
+
+
+def _stack(pieces: Sequence[tuple[str, float, str]], label: str) -> str:
+    """A column of pieces (words, share of the height, colour)."""
+    drawn = "".join(
+        f'<i style="height:{share:.2%};background:{colour}" title="{escape(words)}"></i>'
+        for words, share, colour in pieces
+        if share > 0
+    )
+    return f"<div><div>{drawn}</div><b>{label}</b></div>"
 
 
 USAGE_HEIGHT = 240

@@ -9,10 +9,11 @@ from typing import Any, Final
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.engine.rules.clock_settings import Distribution
-from scalebook.training.planner.answer import Answer, Curve, Point
-from scalebook.training.planner.links import WORDS
-from scalebook.training.planner.profile import Profile, mean, read_profile
-from scalebook.training.planner.quantities import format_quantity
+from scalebook.training.planner.answer import Answer, Curve, Point, SplitAnswer
+from scalebook.training.planner.split_words import losses, three
+from scalebook.training.pricing.links import WORDS
+from scalebook.training.pricing.profile import Profile, mean, read_profile
+from scalebook.training.pricing.quantities import format_quantity
 
 
 @dataclass(frozen=True)
@@ -158,3 +159,48 @@ def as_csv(answer: Answer) -> str:
             values = {**vars(point), "speedup": speedup(curve, point)}
             writer.writerow([curve.rule, curve.shards, curve.network, *(f"{values[name]:.6g}" for name in COLUMNS)])
     return text.getvalue()
+
+
+@dataclass(frozen=True)
+class SplitRow:
+    """One split of the model. `figures`: samples/s, times one worker, samples an update, computing, memory, sent; empty
+    where it cannot be trained, but for the memory. `cause`: what limits it, or why it is struck out."""
+
+    words: str
+    figures: tuple[str, ...]
+    cause: str
+    struck: bool = False
+
+
+SPLIT_FIGURES: Final = ("samples/s", "× one worker", "samples an update", "computing", "memory", "sent")
+MOST_ROWS: Final = 12
+"""Of those that can be trained, and of those that cannot."""
+
+
+def split_rows(answer: SplitAnswer) -> list[SplitRow]:
+    """The fastest, then what cannot be trained, that with the least memory first."""
+    rows = [
+        SplitRow(
+            point.words,
+            (
+                three(point.samples_per_s), f"{point.faster:.2f}", f"{point.samples:,}", f"{point.compute:.0%}",
+                format_quantity(point.memory, "B"), format_quantity(point.sent, "B"),
+            ),
+            "; ".join(f"{share:.0%} {words}" for share, words in losses(point)),
+        )
+        for point in answer.points[:MOST_ROWS]
+    ]  # fmt: skip
+    for split in sorted(answer.struck, key=lambda split: split.memory)[:MOST_ROWS]:
+        memory, cause = "", split.cause
+        if split.memory:
+            memory, cause = format_quantity(split.memory, "B"), f"{cause}, {format_quantity(answer.limit, 'B')}"
+        if split.recomputed < split.memory:
+            cause += f"; {format_quantity(split.recomputed, 'B')} if activations are computed again"
+        rows.append(SplitRow(split.words, ("", "", "", "", memory, ""), cause, struck=True))
+    return rows
+
+
+def split_count(answer: SplitAnswer) -> str:
+    """How many of all splits the table has."""
+    rows = min(len(answer.points), MOST_ROWS) + min(len(answer.struck), MOST_ROWS)
+    return f"{rows} of {len(answer.points) + len(answer.struck)} splits."

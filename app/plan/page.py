@@ -19,9 +19,10 @@ from scalebook.training.notebook.cells import ExperimentCell
 from scalebook.training.notebook.offered_metrics import offered
 from scalebook.training.planner.answer import Answer
 from scalebook.training.planner.answer_words import accuracy, compare_strategies, sentences
-from scalebook.training.planner.profile import Profile, as_mapping
 from scalebook.training.planner.question_folder import PlanRequest, QuestionFolder, measured
+from scalebook.training.planner.split_words import first_words, split_title
 from scalebook.training.planner.time_to_target import TargetAnswer, target_words
+from scalebook.training.pricing.profile import Profile, as_mapping
 
 MACHINE, FORM, YAML = "Measured here", "Form", "YAML"
 PLAY, STOP, ANEW = "plan-play", "plan-stop", "plan-anew"
@@ -47,6 +48,7 @@ def show(notebook: str, name: str) -> None:
                 {key: st.query_params.get_all(key) for key in ("rules", "shards")},
                 _metrics(notebook, cell),
                 trains=profile is None,
+                layered=profile is None or bool(profile.layers),
             )
         if profile is None and cell is not None:
             written, hashed = None, config_hash(cell.config, resources.description())
@@ -156,6 +158,10 @@ def _show_finding(answer: Answer, file: str) -> None:
     if best := compare_strategies(answer):
         st.markdown("\n".join(f"- {line}" for line in best))
     charts.draw(answer_charts.samples(answer, dark), "plan-samples", "samples a second against workers")
+    for split in answer.splits:
+        st.header(split_title(split))
+        st.markdown("\n".join(f"- {line}" for line in first_words(split)))
+        widgets.split_table(split)
     st.header("Each strategy")
     for curve, name in zip(answer.curves, data.curve_names(answer.curves), strict=True):
         lines = sentences(curve, answer.elastic, answer.config_workers)

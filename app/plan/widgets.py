@@ -13,13 +13,14 @@ from scalebook.app.shared.widgets import number_box
 from scalebook.app.shared.words import figure
 from scalebook.training.base.durations import roughly
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.planner.answer import Answer
+from scalebook.training.planner.answer import Answer, SplitAnswer
 from scalebook.training.planner.answer_words import busy_words, million_price
-from scalebook.training.planner.links import NETWORKS, OWN, WORDS
-from scalebook.training.planner.profile import Profile
-from scalebook.training.planner.quantities import format_quantity
 from scalebook.training.planner.question import WORKERS, numbers
+from scalebook.training.planner.split_words import last_words, split_title
 from scalebook.training.planner.time_to_target import TargetAnswer
+from scalebook.training.pricing.links import NETWORKS, OWN, WORDS
+from scalebook.training.pricing.profile import Profile
+from scalebook.training.pricing.quantities import format_quantity
 from scalebook.training.tracking.names import VAL_ACCURACY
 
 RULES: Final = ("ddp", "fsdp", "async", "bounded:1", "bounded:4", "sync", "sync:1", "softsync:4")
@@ -40,14 +41,17 @@ class QuestionForm:
     networks: list[str]
     metric: str = ""
     target: float | None = None
+    split: int = 0
 
 
-def ask_question(address: Mapping[str, Sequence[str]], metrics: Sequence[str], *, trains: bool) -> QuestionForm:
+def ask_question(
+    address: Mapping[str, Sequence[str]], metrics: Sequence[str], *, trains: bool, layered: bool
+) -> QuestionForm:
     """Draw the question: which workers, rules, shards and links.
 
     `address` holds the query parameters, which the widgets keep up to date. `trains`: there is a config, which may be
-    trained to a target of one of `metrics`. ConfigError for a value that is not a number, and for more than MOST_CURVES
-    at once.
+    trained to a target of one of `metrics`. `layered`: the layers of the model are known, or will be measured.
+    ConfigError for a value that is not a number, and for more than MOST_CURVES at once.
     """
     columns = st.columns(2)
     rule_now, shards_now = ("the config's, beside others", "from the config") if trains else (", ".join(USUAL), "1")
@@ -72,6 +76,7 @@ def ask_question(address: Mapping[str, Sequence[str]], metrics: Sequence[str], *
             key="shards", bind="query-params", accept_new_options=True, placeholder=shards_now,
             help="Parts of the parameters, each with its own server.",
         )  # fmt: skip
+        split = _split() if layered else 0
         metric, target = _target(metrics) if trains else ("", None)
     question = QuestionForm(
         [count for count in WORKERS if count <= int(most)],
@@ -80,11 +85,24 @@ def ask_question(address: Mapping[str, Sequence[str]], metrics: Sequence[str], *
         [name for name, title in titles.items() if title in links],
         metric,
         target,
+        split,
     )
     if (curves := (len(question.rules) or 1) * (len(question.shards) or 1) * len(question.networks)) > MOST_CURVES:
         remedy = f"Choose fewer rules, shards or links: at most {MOST_CURVES} combinations."
         raise ConfigError("plan", f"asks for {curves} curves", remedy)
     return question
+
+
+def _split() -> int:
+    """Draw over how many workers the model itself is split; 0 without a value."""
+    hint = (
+        "Also prices every split of the model over so many workers: tensor, shard, stages of a pipeline, data. Beyond "
+        "the cores of this machine it needs a link."
+    )
+    count = number_box("Split the model over", None, "split", whole=True, empty="not", hint=hint, in_address=True)
+    if isinstance(count, str):
+        raise ConfigError("split", f"{count!r} is not a number", "Write one, such as 8.")
+    return int(count or 0)
 
 
 def _target(metrics: Sequence[str]) -> tuple[str, float | None]:
@@ -176,6 +194,17 @@ def findings_table(answer: Answer, file: str) -> None:
     )
     st.download_button("CSV", data.as_csv(answer), f"{file}.csv", "text/csv", key="plan-csv", on_click="ignore",
                        icon=":material/download:", type="tertiary")  # fmt: skip
+
+
+def split_table(answer: SplitAnswer) -> None:
+    """Draw the splits, each with what limits it; what cannot be trained is crossed out."""
+    rows = []
+    for row in data.split_rows(answer):
+        name = html.struck(row.words) if row.struck else html.text(row.words)
+        rows.append([name, *(html.number(each) for each in row.figures), html.text(row.cause, "wide")])
+    head = ("Split", *data.SPLIT_FIGURES, "limit")
+    html.draw(html.table(head, rows, numeric=range(1, len(head) - 1), label=split_title(answer)))
+    st.caption(" ".join([data.split_count(answer), *last_words(answer)]))
 
 
 def target_table(answer: TargetAnswer) -> None:

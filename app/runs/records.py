@@ -15,6 +15,7 @@ from scalebook.training.base.files.safe_reading import MOST_OWN_BYTES, whole
 from scalebook.training.base.trust import within
 from scalebook.training.base.workspace import Workspace, sqlite_address
 from scalebook.training.engine.coordination.measures import PushRecord
+from scalebook.training.pricing.part_record import PartRecord
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_reader import NEWEST_FIRST, MetricCurve, RunReader, RunRecord
 from scalebook.training.tracking.worker_figures import LARGEST, WorkerFigures, parsed
@@ -84,6 +85,26 @@ def _push_record(read: Callable[[str], bytes | None]) -> PushRecord | None:
             except BrokenRecord:
                 continue
     return None
+
+
+def parts_in_folder(folder: Path) -> PartRecord | None:
+    """Which part of a split model lies where, as `parts_recorder.py` has left it in a job's folder; None without it."""
+    try:
+        return _part_record(whole(folder / names.PARTS_JSON))
+    except OSError:
+        return None
+
+
+def parts_in_store(reader: RunReader, run_id: str) -> PartRecord | None:
+    """The same among a run's artifacts."""
+    return _part_record(read_artifact(reader, run_id, names.PARTS_JSON))
+
+
+def _part_record(content: bytes | None) -> PartRecord | None:
+    try:
+        return records.parse(Path(names.PARTS_JSON), content, PartRecord) if content else None
+    except BrokenRecord:
+        return None
 
 
 def workers_state(folder: Path) -> tuple[int, int] | None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
-from scalebook.training.experiments.classes import mapping, read_class
+from scalebook.training.experiments.classes import MODEL_PARALLEL, mapping, read_class
 from scalebook.training.experiments.description import ClassInfo, Description, Field, Group
 from scalebook.training.experiments.num_nodes import nodes_of
 from scalebook.training.experiments.workload import VIRTUAL, simulates, workload
@@ -162,15 +162,19 @@ def assign_fewest(config: Config, fewest: Any, description: Description) -> None
 
 
 def is_simulated(config: Mapping[str, Any]) -> bool:
-    """Whether one process simulates all workers of a parameter server."""
+    """Whether one process simulates all workers."""
     return simulates(mapping(get(config, _STRATEGY)))
 
 
 def make_simulated(config: Config, workers: Any) -> None:
-    """Let one process simulate `workers` workers, with the config's clock, or with 0.1 s per gradient."""
+    """Let one process simulate `workers` workers, with the config's clock, or with 0.1 s per gradient. Those of a split
+    model are the Trainer's devices, real or not."""
     put(config, f"{_STRATEGY}.host", VIRTUAL)
-    put(config, f"{_STRATEGY}.workers", workers)
-    put(config, "trainer.devices", 1)
+    if str(read_class(get(config, "trainer.strategy")).name).rpartition(".")[2] == MODEL_PARALLEL:
+        put(config, "trainer.devices", workers)
+    else:
+        put(config, f"{_STRATEGY}.workers", workers)
+        put(config, "trainer.devices", 1)
     if get(config, CLOCK) is None:
         put(config, CLOCK, {"gradient_s": USUAL_GRADIENT_S})
 

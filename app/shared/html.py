@@ -15,11 +15,16 @@ class Cell:
 
     html: str
     style: str = ""
-    """Any of: num, best, dim, wrap."""
+    """Any of: num, best, dim, wrap, wide."""
 
 
 def text(content: str, style: str = "") -> Cell:
     return Cell(escape(content), style)
+
+
+def struck(content: str) -> Cell:
+    """What cannot be had, crossed out."""
+    return Cell(f"<s>{escape(content)}</s>", "dim")
 
 
 def number(content: str, *, best: bool = False, own: bool = False) -> Cell:

@@ -31,8 +31,8 @@ from scalebook.training.experiments import catalogue
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.search.definition import body_of
 from scalebook.training.jobs import job_requests, waiting_jobs
+from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart, Progress, Result
-from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.jobs.supervisor_handle import Status, SupervisorLock, status
 from scalebook.training.search import search_requests
@@ -50,8 +50,7 @@ from scalebook.training.search.study.study import Study
 from scalebook.training.supervisor.job_watch import JobLimits
 from scalebook.training.supervisor.lost_jobs import LostJobRecorder
 from scalebook.training.supervisor.search_drivers import SearchDrivers
-from scalebook.training.supervisor.starter import Starter
-from scalebook.training.supervisor.supervisor_loop import SupervisorLoop
+from scalebook.training.supervisor.supervisor_loop import Starter, SupervisorLoop
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_reader import RunRecord
 from tests.app.described import description

@@ -6,8 +6,8 @@ from benchmarks.cluster_rates import Rate, cells, measured, planned, profile_of,
 from scalebook.training.engine.rules.clock_settings import Distribution
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.rules.update_rules import Async
-from scalebook.training.planner.links import NETWORKS
 from scalebook.training.planner.play import play
+from scalebook.training.pricing.links import NETWORKS
 from tests.cluster.namespaces import why_not
 
 BYTES = 2_678_824.0

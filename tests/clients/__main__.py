@@ -1,4 +1,4 @@
-"""Runs ordinary programs of people's libraries with AsyncPS: python -m tests.clients [--only NAME] [--ways WAY,...]."""
+"""Runs programs of people's libraries with our strategies: python -m tests.clients [--only NAME] [--ways WAY,...]."""
 
 import argparse
 import json
@@ -25,7 +25,7 @@ def _ways(text: str) -> tuple[Way, ...]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.clients", description=__doc__)
     parser.add_argument("--only", action="append", metavar="NAME", help="cases whose name contains this; repeatable")
-    parser.add_argument("--ways", type=_ways, default=WAYS, help="of single,ddp,async,sync,virtual; default: all")
+    parser.add_argument("--ways", type=_ways, default=WAYS, help=f"of {','.join(WAYS)}; default: all")
     parser.add_argument("--out", type=Path, metavar="FILE.json", help="results; what it has is kept, unless run again")
     parser.add_argument("--deadline", type=float, default=150.0, metavar="S", help="seconds for one run")
     parser.add_argument(
@@ -33,7 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="folder of the environment with the libraries, on top of the present one; made when missing",
     )  # fmt: skip
     given = parser.parse_args(arguments)
-    cases: list[Case] = list(CASES) if given.only is None else [one for part in given.only for one in by_name(part)]
+    cases: list[Case] = (
+        list(CASES)
+        if given.only is None
+        else list({one.name: one for part in given.only for one in by_name(part)}.values())
+    )
     if not cases:
         parser.error(f"--only: no case is called so. There are {', '.join(case.name for case in CASES)}.")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started ends with it
@@ -58,10 +62,10 @@ def _all(
 ) -> Iterator[Result]:
     """The case in each way that was asked for."""
     if missing := [reason for package, reason in absent.items() if package in case.packages]:
-        yield from (Result(case.name, way, "not here", error=missing[0]) for way in given.ways)
+        yield from (Result(case.name, way, "not here", error=missing[0]) for way in given.ways if way in case.ways)
         return
     with Runs(case, environment) as runs:
-        for way in given.ways:
+        for way in (way for way in given.ways if way in case.ways):
             yield runs.run(way, folder / way, given.deadline)
 
 

@@ -5,17 +5,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-Way = Literal["single", "ddp", "async", "sync", "virtual"]
+Way = Literal["single", "ddp", "async", "sync", "virtual", "tensor", "shard", "both"]
 BASELINES: Final[tuple[Way, ...]] = ("single", "ddp")
 OURS: Final[tuple[Way, ...]] = ("async", "sync", "virtual")
-WAYS: Final = (*BASELINES, *OURS)
+SPLITS: Final[tuple[Way, ...]] = ("tensor", "shard", "both")
+WAYS: Final = (*BASELINES, *OURS, *SPLITS)
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A number of the fit, and how much worse than that of both baselines (those that ended) it may be."""
+    """A number of the fit, and how much worse than that of both baselines (those that ended) it may be; where it is to
+    be the same, how far from one process's."""
 
-    better: Literal["lower", "higher"]
+    better: Literal["lower", "higher", "same"]
     tolerance: float
     baselines: tuple[Way, ...] = BASELINES
 
@@ -31,6 +33,8 @@ class Case:
     measures: Mapping[str, Measure]
     pytorch_lightning: bool = False
     """Whether its Trainers are of the package of that name, one for each call, which want a strategy's name."""
+    ways: tuple[Way, ...] = (*BASELINES, *OURS)
+    """In which it can be run at all."""
 
 
 @dataclass(frozen=True)

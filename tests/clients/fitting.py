@@ -50,3 +50,15 @@ def seeded(make_model: Callable[[], Model]) -> Model:
     """A model with the same first weights in every way."""
     seed_everything(7, verbose=False)
     return make_model()
+
+
+def shards(setting: Setting) -> int:
+    """How many workers of a split model, of other strategies one, read a part of each batch."""
+    devices: int = setting.trainer["devices"]
+    tensor: int = getattr(setting.trainer.get("strategy"), "tensor", devices)
+    return devices // tensor
+
+
+def size(model: LightningModule) -> float:
+    """All absolute weights together, which tells small differences of any of them."""
+    return sum(float(parameter.detach().double().abs().sum()) for parameter in model.parameters())

@@ -31,11 +31,15 @@ ARGUMENTS: Final[Mapping[Way, dict[str, Any]]] = {
     "virtual": {"host": "virtual", "workers": 4, "clock": {"gradient_s": 0.05}},
 }
 """Of AsyncPS."""
+DEGREES: Final[Mapping[Way, dict[str, int]]] = {
+    "tensor": {"tensor": 2}, "shard": {"shard": 2}, "both": {"tensor": 2, "shard": 2}
+}  # fmt: skip
+"""Of ModelParallel."""
 
 
 def trainer_arguments(way: Way, pytorch_lightning: bool = False) -> dict[str, Any]:
     """As a person would write them."""
-    devices = 1 if way in ("single", "virtual") else 2
+    devices = 1 if way in ("single", "virtual") else 4 if way == "both" else 2
     if way == "single":
         return {"accelerator": "cpu", "devices": devices}
     return {"accelerator": "cpu", "devices": devices, "strategy": _strategy(way, pytorch_lightning)}
@@ -44,6 +48,8 @@ def trainer_arguments(way: Way, pytorch_lightning: bool = False) -> dict[str, An
 def _strategy(way: Way, pytorch_lightning: bool) -> Any:
     if way == "ddp":
         return "ddp_fork_find_unused_parameters_true"
+    if way in DEGREES:
+        return importlib.import_module("scalebook").ModelParallel(**DEGREES[way])
     if not pytorch_lightning:
         return importlib.import_module("scalebook").AsyncPS(**ARGUMENTS[way])
     theirs = importlib.import_module("scalebook.pytorch_lightning").AsyncPS

@@ -18,6 +18,16 @@ SAVED: Final = {"saved": lower(1e-5, "single")}
 APART: Final = {"apart": lower(0.1)}
 """How far a buffer is apart between the workers at the end of training; relative to its norm. A batch does 0.05."""
 
+EQUAL: Final = {"loss": Measure("same", 1e-5, ("single",)), "weights": Measure("same", 1e-6, ("single",))}
+ALIKE: Final = {**EQUAL, **SAVED}
+"""Loss of the trained model in a plain Trainer, and its absolute weights together, as trained in one process; relative.
+"""
+ROUNDED: Final = {"loss": Measure("same", 1e-3, ("single",)), "weights": Measure("same", 1e-4, ("single",))}
+"""The same, where the example computes in bf16 if it is sharded."""
+SPLIT: Final[tuple[Way, ...]] = ("single", "tensor", "shard", "both")
+NO_PLAN: Final[tuple[Way, ...]] = ("single", "shard")
+"""Models that bring no plan of their own."""
+
 FORECASTING: Final = ("pytorch-forecasting", "pytorch_optimizer")
 
 CASES: Final = (
@@ -42,6 +52,17 @@ CASES: Final = (
     Case("online clustering", "codebooks.clustering", (), {"accuracy": higher(0.1), **APART, **SAVED}),
     Case("neuralforecast NHITS", "two_packages.neuralforecast_nhits", ("neuralforecast",), {"mae": lower(0.3)}, True),
     Case("darts TiDE", "two_packages.darts_tide", ("darts",), {"mae": lower(0.2)}, True),
+    Case("transformers Llama, split", "split.llama", ("transformers",), ALIKE, ways=SPLIT),
+    Case("transformers Llama, tied, split", "split.tied_llama", ("transformers",), ALIKE, ways=SPLIT),
+    Case("transformers Qwen3, split", "split.qwen3", ("transformers",), ALIKE, ways=SPLIT),
+    Case("transformers GPT-NeoX, split", "split.gpt_neox", ("transformers",), ALIKE, ways=SPLIT),
+    Case("transformers GPT-2, split", "split.gpt2", ("transformers",), ALIKE, ways=NO_PLAN),
+    Case("transformers BERT, split", "split.bert", ("transformers",), ALIKE, ways=NO_PLAN),
+    Case("MLP with configure_model", "split_itself.mlp", (), ALIKE, ways=SPLIT),
+    Case("Lightning's example, by tensor", "lightning_example.by_tensor", (), EQUAL, ways=("single", "tensor")),
+    Case(
+        "Lightning's example, by shards", "lightning_example.by_shards", (), ROUNDED, ways=("single", "shard", "both")
+    ),
 )
 """`packages` come by pip, by name; a case without is of torch and Lightning alone, as people publish such code."""
 

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
-from tests.clients.case import BASELINES, OURS, Case, Way
+from tests.clients.case import BASELINES, OURS, SPLITS, Case, Way
 from tests.clients.table import CASES
 
 Outcome = Literal["ended", "refused", "failed", "hang", "not here"]
@@ -34,6 +34,7 @@ class Result:
         return f"{self.outcome} | {numbers}{self.error[:300]} | {self.seconds:.0f} s{' | left ' if self.left else ''}"
 
 
+TITLES: Final[Mapping[Way, str]] = {"ddp": "DDP", "tensor": "tensor x 2", "shard": "shard x 2", "both": "2 x 2"}
 Results = dict[tuple[str, Way], Result]
 
 
@@ -60,6 +61,10 @@ def differences(case: Case, result: Result, baselines: Mapping[Way, Result]) -> 
         values = [baselines[way].values[name] for way in measure.baselines
                   if way in baselines and name in baselines[way].values]  # fmt: skip
         value = result.values.get(name, math.nan)
+        if measure.better == "same":
+            if not all(abs(value - one) <= measure.tolerance * max(abs(one), 1e-6) for one in values):
+                found.append(f"{name} {value:.9g}, not {values[0]:.9g}")
+            continue
         worst = max((sign * one for one in values), default=math.inf)
         if not sign * value <= worst + measure.tolerance:  # so said that nan is not held
             found.append(f"{name} {value:.4g}, not {', '.join(f'{one:.4g}' for one in values)}")
@@ -79,18 +84,25 @@ def read(path: Path) -> Results:
 
 
 def report(results: Results) -> str:
-    """The table, the reasons below it, and how many of each verdict."""
-    lines = ["| case | measure | single | DDP | async | sync | virtual |", "|" + "---|" * 7]
+    """A table of the ways with a parameter server and one of split models, each with the reasons below it and how many
+    of each verdict."""
+    tables = []
+    for ways, strategy in (((*BASELINES, *OURS), "AsyncPS"), (("single", *SPLITS), "ModelParallel")):
+        cases = [case for case in CASES if set(case.ways) <= set(ways)]
+        if of_these := [case for case in cases if any((case.name, way) in results for way in ways)]:
+            tables.append(_table(results, of_these, ways, strategy))
+    return "\n\n".join(tables)
+
+
+def _table(results: Results, cases: list[Case], ways: tuple[Way, ...], strategy: str) -> str:
+    lines = [f"| case | measure | {' | '.join(TITLES.get(way, way) for way in ways)} |", "|" + "---|" * (2 + len(ways))]
     reasons, counts = list[str](), Counter[str]()
-    for case in CASES:
-        of_case = {way: results[case.name, way] for way in (*BASELINES, *OURS) if (case.name, way) in results}
-        if not of_case:
-            continue
-        name = next(iter(case.measures))
-        cells = [_cell(of_case.get(way), name) for way in BASELINES]
-        for way in OURS:
-            if way not in of_case:
-                cells.append("")
+    for case in cases:
+        of_case = {way: results[case.name, way] for way in ways if (case.name, way) in results}
+        name, cells = next(iter(case.measures)), list[str]()
+        for way in ways:
+            if way not in of_case or way in BASELINES:
+                cells.append(_cell(of_case.get(way), name))
                 continue
             said, reason = verdict(case, of_case[way], of_case)
             counts[said] += 1
@@ -103,7 +115,7 @@ def report(results: Results) -> str:
         ]
         lines.append(f"| {case.name} | {name} | {' | '.join(cells)} |")
     summary = ", ".join(f"{count} {said}" for said, count in counts.most_common())
-    return "\n".join([*lines, "", f"{counts.total()} runs with AsyncPS: {summary}", "", *reasons])
+    return "\n".join([*lines, "", f"{counts.total()} runs with {strategy}: {summary}", "", *reasons])
 
 
 def _cell(result: Result | None, name: str) -> str:

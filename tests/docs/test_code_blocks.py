@@ -22,7 +22,7 @@ from scalebook.training.base.files import yaml
 from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.experiments import catalogue
 from scalebook.training.experiments.validate import validate
-from scalebook.training.planner.profile import read_profile
+from scalebook.training.pricing.profile import read_profile
 from tests.describing import fork_descriptions, forked
 from tests.docs.blocks import DOCS, Block, blocks
 from tests.e2e.conftest import end_supervisor

@@ -12,8 +12,8 @@ from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.experiments import catalogue
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.search.types import RateRule
+from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobFolder, Progress
-from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.notebook import edit, store
 from scalebook.training.notebook.export.gather import gather

@@ -1,7 +1,9 @@
 """A plan, from an experiment to the answer and back, in a real browser."""
 
 import re
+from urllib.parse import quote
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.e2e.conftest import Served
@@ -35,3 +37,31 @@ def test_an_experiment_is_planned(page: Page, served: Served) -> None:
     expect(words).to_be_visible()
     page.get_by_role("link", name="How many workers › tiny").click()
     expect(page.locator(".st-key-cell-experiment-tiny")).to_be_in_viewport()
+
+
+LINK = "10 Gbit/s Ethernet"
+SYSTEM = """title: a transformer of 600 M parameters
+gradient: 1.6 s
+batch_size: 8
+parameters: 2.4 GB
+copy_bandwidth: 10 GB/s
+state: 9.6 GB
+memory: 12 GB
+layers:
+  - {name: attention, flops: 2e11, output: 25 MB, parameters: 19 MB, saved: 200 MB, kind: pair, width: 1536, count: 40}
+  - {name: mlp, flops: 3e11, output: 25 MB, parameters: 38 MB, saved: 250 MB, kind: pair, width: 1536, count: 40}
+"""
+
+
+@pytest.mark.thorough
+def test_a_model_is_split_over_eight_workers(page: Page, served: Served) -> None:
+    """The rule of two numbers comes first; what does not fit is struck out, with its bytes."""
+    asked = f"system=YAML&profile={quote(SYSTEM)}&rules=ddp&most=4&split=8&links={quote(LINK)}"
+    page.goto(f"{served.addresses.app}/plan?{asked}")
+    page.locator(".st-key-plan-play button").click(timeout=20_000)
+    expect(page.get_by_role("heading", name=f"The model over 8 workers, {LINK}")).to_be_visible(timeout=START_MS)
+    expect(page.get_by_text("A tensor split pays from a width of")).to_be_visible()
+    table = page.get_by_role("region", name=f"The model over 8 workers, {LINK}")
+    expect(table.locator("tbody tr").first).to_contain_text("waits")
+    expect(table.locator("s").first).to_be_visible()
+    expect(table.locator("tbody tr").last).to_contain_text("more than the memory of a worker, 12 GB")

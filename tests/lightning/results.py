@@ -9,7 +9,7 @@ MORE: Final = 3  # exit status: the time is up and tests are left
 
 
 class Result(NamedTuple):
-    """`outcome`: passed, failed, refused, names, skipped, timed out, died. `used`: Trainers that got the strategy."""
+    """`outcome`: passed, failed, refused, names, counts, skipped, timed out, died. `used`: Trainers with ours."""
 
     test: str
     outcome: str

@@ -1,4 +1,4 @@
-"""In the place of the strategy that a Trainer gets when nothing is said: AsyncPS, or what it is compared with."""
+"""In the place of the strategy that a Trainer gets when nothing is said: ours, or what it is compared with."""
 
 import os
 from collections.abc import Callable
@@ -7,23 +7,28 @@ from typing import Any, Final, Literal
 
 import pytest
 from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
-from lightning.pytorch import Callback, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.strategies import Strategy
 from lightning.pytorch.strategies.launchers.launcher import _Launcher
 from lightning.pytorch.trainer.states import TrainerStatus
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.parallel import ColwiseParallel
+from torch.nn import Linear
 from typing_extensions import override
 
 from scalebook.training.engine.rules.run_limits import Limits
 from scalebook.training.lightning.async_ps.async_ps import AsyncPS
+from scalebook.training.lightning.model_parallel.model_parallel import ModelParallel
 from scalebook.training.lightning.processes.strategy_launcher import AroundFork
 from scalebook.training.lightning.tuners import is_finder
 
-Way = Literal["one", "two", "sync", "plain", "fork"]
-BASELINES: dict[Way, Way] = {"one": "plain", "two": "fork", "sync": "fork"}
+Way = Literal["one", "two", "sync", "shard", "tensor", "plain", "fork"]
+BASELINES: dict[Way, Way] = {"one": "plain", "two": "fork", "sync": "fork", "shard": "fork", "tensor": "fork"}
 SINGLE, SEVERAL = ("SingleDeviceStrategy",), ("DDPStrategy", "_MultiProcessingLauncher")
 CLASSES: dict[Way, tuple[str, ...]] = {
-    "one": SINGLE, "plain": SINGLE, "two": SEVERAL, "sync": SEVERAL, "fork": SEVERAL
+    "one": SINGLE, "plain": SINGLE, "two": SEVERAL, "sync": SEVERAL, "shard": SEVERAL, "tensor": SEVERAL,
+    "fork": SEVERAL,
 }  # fmt: skip
 """Strategy and launcher that a Trainer has in the place of ours."""
 BAR_OFF: Final = "SCALEBOOK_BAR_OFF"
@@ -96,6 +101,9 @@ def strategy(way: Way) -> dict[str, Any]:
     """Arguments of a Trainer."""
     if way == "one":
         return {"strategy": OneWorker()}
+    if way in ("shard", "tensor"):
+        made = ModelParallel(shard=2) if way == "shard" else ModelParallel(tensor=2)
+        return {"strategy": made, "accelerator": "cpu", "devices": 2}
     if way in ("two", "sync"):
         return {"strategy": AsyncPS(rule="async" if way == "two" else "sync", workers=2, limits=Limits(deadline_s=20))}
     return {} if way == "plain" else {"strategy": "ddp_fork", "accelerator": "cpu", "devices": 2}
@@ -120,10 +128,23 @@ class Substitute:
             original(trainer, *args, **kwargs)
 
         _set_init(construct)
+        if way == "tensor":
+            LightningModule.parallel_plan = by_columns  # type: ignore[attr-defined]  # Lightning's models have none
 
     def end(self) -> None:
         """Put back what was there."""
         _set_init(self._original)
+        if self._way == "tensor":
+            del LightningModule.parallel_plan  # type: ignore[attr-defined]
+
+
+def by_columns(module: LightningModule) -> dict[str, ColwiseParallel]:
+    """Each linear layer of an even width divided by its columns, and its output gathered."""
+    return {
+        name: ColwiseParallel(output_layouts=Replicate())
+        for name, part in module.named_modules()
+        if isinstance(part, Linear) and part.out_features % 2 == 0
+    }
 
 
 def _set_init(function: Any) -> None:

@@ -28,15 +28,19 @@ def counted(way: Way, folder: Path = RESULTS) -> dict[str, Result]:
 def _way(way: Way, folder: Path) -> str:
     results, everything = counted(way, folder), read(path_of(way, folder))
     lines = [f"way {way}: {len(everything)} tests, {len(results)} of them count", ""]
-    lines += ["| tests | passed | refused by name | name the class | failed | passed of the others |", "|" + "---|" * 6]
+    lines += [
+        "| tests | passed | refused by name | name the class | count | failed | passed of the others |",
+        "|" + "---|" * 7,
+    ]
     groups: dict[str, Counter[str]] = {}
     for test, result in results.items():
         groups.setdefault(test.split("/")[0], Counter())[result.outcome] += 1
     for name, group in [*sorted(groups.items()), ("all", sum(groups.values(), Counter()))]:
-        failed = group.total() - group["passed"] - group["refused"] - group["names"]
+        failed = group.total() - sum(group[kind] for kind in ("passed", "refused", "names", "counts"))
         share = 100 * group["passed"] / max(group["passed"] + failed, 1)
         lines.append(
-            f"| {name} | {group['passed']} | {group['refused']} | {group['names']} | {failed} | {share:.1f} % |"
+            f"| {name} | {group['passed']} | {group['refused']} | {group['names']} | {group['counts']} | {failed} | "
+            f"{share:.1f} % |"
         )
     lines += ["", *(f"{one.outcome}: {one.test}: {one.why}" for one in results.values() if one.outcome != "passed")]
     return "\n".join(lines)

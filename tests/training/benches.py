@@ -17,7 +17,7 @@ from scalebook.training.base.trust import JOB, sign
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import supervisor_handle
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest
-from scalebook.training.jobs.local.fork_server_client import RUNNER
+from scalebook.training.jobs.launcher import RUNNER
 from scalebook.training.jobs.process import ProcessId, alive, send, session
 from scalebook.training.supervisor.search_drivers import DRIVER
 from tests.prepared import Prepared
@@ -100,7 +100,7 @@ class Bench:
         children = [
             child
             for child in psutil.Process(now.pid).children()
-            if "scalebook.training.jobs.local.fork_server" in child.cmdline()
+            if "scalebook.training.jobs.fork_server" in child.cmdline()
         ]
         assert len(children) == 1, children
         return ProcessId.of(children[0].pid)

@@ -22,7 +22,7 @@ from scalebook.training.jobs.job_nodes import part_folders
 from scalebook.training.jobs.supervisor_handle import ensure, silence
 from scalebook.training.jobs.waiting_jobs import Direction, move, waiting_reasons
 from scalebook.training.supervisor.job_watch import JobLimits
-from scalebook.training.supervisor.supervisor_process import supervise
+from scalebook.training.supervisor.supervisor_loop import supervise
 
 WAITING: Final = "how-to/troubleshooting.md"
 ENDINGS: Final = "concepts/failures.md"

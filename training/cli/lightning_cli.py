@@ -29,20 +29,29 @@ import scalebook.training.zoo.optimizers
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.tee import TALKERS
 from scalebook.training.cli.model_making import parameters_of
+from scalebook.training.experiments.command_line import read
 from scalebook.training.experiments.identity import alike_digests
 from scalebook.training.experiments.lr_scaling import KEY, RateScaling
 from scalebook.training.experiments.sparse_tables import TORCHS, unfit
 from scalebook.training.experiments.validate import GPU_SHARE, MATMUL, NOISE_SCALE, THREADS
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.lightning.async_ps.engine_strategy import EngineStrategy
-from scalebook.training.lightning.callbacks.data_wait import DataClock
-from scalebook.training.lightning.callbacks.defaults import default_callbacks
+from scalebook.training.lightning.callbacks.divergence import DivergenceGuard
+from scalebook.training.lightning.callbacks.heartbeat import Heartbeat
+from scalebook.training.lightning.callbacks.job_files import CurveWriter, LastCheckpoint, Pictures, StopFile
+from scalebook.training.lightning.callbacks.measure import Measure
+from scalebook.training.lightning.callbacks.noise_scale import NoiseScale
+from scalebook.training.lightning.callbacks.parts_recorder import PartsRecorder
+from scalebook.training.lightning.callbacks.push_recorder import PushRecorder
 from scalebook.training.lightning.callbacks.rate_scaling import scaled_rates
 from scalebook.training.lightning.callbacks.resource_limits import GpuShare, Threads
+from scalebook.training.lightning.callbacks.step_clocks import DataClock
 from scalebook.training.lightning.process_group.forked_group import ForkedGroup
 from scalebook.training.lightning.processes.cuda_fork import count_gpus_apart
 from scalebook.training.tracking import names
+from scalebook.training.tracking.directions import modes
 from scalebook.training.tracking.logger import RunLogger
+from scalebook.training.tracking.worker_figures import WorkerFile
 
 PARSED: Final = re.compile(r'Parser key "([^"]+)"')
 NOT_ACCEPTED: Final = re.compile(r"(?:Option|option) '([^']+)' is not accepted|does not accept option '([^']+)'")
@@ -155,6 +164,30 @@ class _Parsers(NamedTuple):
     parser: LightningArgumentParser
     by_command: dict[str, LightningArgumentParser]
     arguments: dict[str, list[str]]
+
+
+def default_callbacks(
+    job: JobFolder, clock: DataClock, *, threads: int, lines: bool, checkpoints: bool, noise: bool = False
+) -> list[Callback]:
+    """The callbacks in the order in which they act: measure first, so that the others' time does not count as the
+    step's."""
+    measure = Measure(clock, modes(read(job.config)) if job.config.exists() else None, WorkerFile(job.path))
+    callbacks: list[Callback] = [
+        Threads(threads),
+        measure,
+        *([NoiseScale(measure)] if noise else []),
+        DivergenceGuard(measure),
+        Heartbeat(job, measure, lines=lines),
+        StopFile(job, measure),
+        Pictures(job.path),
+        PushRecorder(job.path),
+        PartsRecorder(job.path, measure),
+    ]
+    if job.request().trial is not None:
+        callbacks.append(CurveWriter(job, measure))
+    if checkpoints:
+        callbacks.append(LastCheckpoint(job.path / "checkpoints"))
+    return callbacks
 
 
 _PARSERS: Final[dict[str, _Parsers]] = {}

@@ -14,8 +14,7 @@ from scalebook.training.experiments.classes import read_class
 from scalebook.training.experiments.description import Description
 from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.job_folder import ENDED, JobFolder, State
-from scalebook.training.jobs.supervisor_handle import SupervisorKeeper, silence
-from scalebook.training.jobs.supervisor_owners import hold_supervisor
+from scalebook.training.jobs.supervisor_handle import SupervisorKeeper, hold_supervisor, silence
 from scalebook.training.jobs.waiting_jobs import waiting_reasons
 from scalebook.training.notebook import store
 from scalebook.training.notebook.cells import ExperimentCell, Notebook

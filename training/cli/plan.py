@@ -19,10 +19,10 @@ from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.validate import require
 from scalebook.training.notebook import store
 from scalebook.training.planner.chart import check_figure
-from scalebook.training.planner.links import NETWORKS, OWN
-from scalebook.training.planner.profile import load_profile
 from scalebook.training.planner.question import COMPARED, MOST_TRAINED, WORKERS, Question, numbers, rules
 from scalebook.training.planner.tuning.tuning_config import number, prepared, whole_number
+from scalebook.training.pricing.links import NETWORKS, OWN
+from scalebook.training.pricing.profile import load_profile
 from scalebook.training.tracking import names
 
 CELL: Final = "--cell"

@@ -12,19 +12,19 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.command_line import CommandLine
 from scalebook.training.experiments.description import Description
 from scalebook.training.jobs.process import sigterm_interrupts
-from scalebook.training.planner.all_reduce import AllReduce
-from scalebook.training.planner.answer import Reliability, SplitAnswer
+from scalebook.training.planner.answer import Reliability
 from scalebook.training.planner.answer_words import printed
 from scalebook.training.planner.answering import Setting, answer
 from scalebook.training.planner.chart import target_figure, throughput_figure
 from scalebook.training.planner.measuring import NotMeasured, measure
-from scalebook.training.planner.profile import Profile, as_mapping
 from scalebook.training.planner.question import MOST_TRAINED, MOST_WORKERS, Question
-from scalebook.training.planner.split_grid import OPTION, price_splits, split_lines
+from scalebook.training.planner.split_grid import OPTION, splits_of
+from scalebook.training.planner.split_words import split_lines
 from scalebook.training.planner.time_to_target import TargetAnswer, target_lines
 from scalebook.training.planner.tuning.followed_job import INTERRUPTED
 from scalebook.training.planner.tuning.tuning_config import number, whole_number
 from scalebook.training.planner.updates_to_target import check_metric, reach
+from scalebook.training.pricing.profile import Profile, as_mapping
 from scalebook.training.tracking.drawing import save
 
 
@@ -70,7 +70,7 @@ def measured(
 def answered(profile: Profile, question: Question, options: Mapping[str, str | None]) -> None:
     """Print the answer, and write the files that the options name."""
     price = number(options, "--price", None, 0.0)
-    splits = _splits(profile, question, options)
+    splits = splits_of(profile, question, whole_number(options, OPTION, 0, least=2) or 0)
     result = replace(answer(profile, question, _Progress(sys.stdout)), splits=splits)
     for line in (*printed(result, profile, price), *(line for each in splits for line in ("", *split_lines(each)))):
         print(line)
@@ -78,15 +78,6 @@ def answered(profile: Profile, question: Question, options: Mapping[str, str | N
         records.save(Path(path), result)
     if (path := options.get("--figure")) is not None:
         save(throughput_figure(result.curves), Path(path), "samples/s against workers")
-
-
-def _splits(profile: Profile, question: Question, options: Mapping[str, str | None]) -> list[SplitAnswer]:
-    """The model split over as many workers as the option names, on each network; empty without the option."""
-    workers = whole_number(options, OPTION, 0, least=2)
-    if not workers:
-        return []
-    settings = [Setting.of(profile, question, AllReduce(), 1, network) for network in question.networks]
-    return [price_splits(each.profile, each.joined, workers, each.network) for each in settings]
 
 
 def _told(reached: TargetAnswer, within: Reliability, options: Mapping[str, str | None]) -> None:

@@ -8,7 +8,7 @@ import time
 import traceback
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -32,12 +32,12 @@ from scalebook.training.experiments.classes import ENGINE_STRATEGIES
 from scalebook.training.experiments.confinement import confine
 from scalebook.training.experiments.num_nodes import on_gpus, over_nodes
 from scalebook.training.jobs.devices import machine_words, this_machine
+from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import MLFLOW_STATUS, JobFolder, JobRequest, JobStart, Result
 from scalebook.training.jobs.job_nodes import parts_of
-from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.usage import SystemMetrics
 from scalebook.training.tracking import names
-from scalebook.training.tracking.metric_writer import client_after_fork, make_store
+from scalebook.training.tracking.run_start import client_after_fork, make_store
 from scalebook.training.tracking.schema import require_known
 from scalebook.training.tracking.spool import SPOOL
 
@@ -64,7 +64,7 @@ def run_job(folder: Path) -> int:
     """
     job = JobFolder(folder)
     inline = _inline(job)
-    with copied_to(job.log) if inline else _as_it_is():
+    with copied_to(job.log) if inline else nullcontext():
         if inline:
             print(f"scalebook: run {job.id}", flush=True)
         result, code = _outcome(job)
@@ -293,11 +293,6 @@ def _sigterm_asks_to_stop(job: JobFolder) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _as_it_is() -> Iterator[None]:
-    yield
 
 
 def upload_artifacts(client: "MlflowClient | Spool", job: JobFolder) -> None:

@@ -1,9 +1,9 @@
 """The agent: on each node of a cluster, for each workspace with jobs there, it keeps a fork server and starts jobs from
 it.
 
-It is the node's local launcher and executor (`jobs/local`), reached from another node. It is a Ray actor that outlives
-its creator. Ray calls its methods from threads of its own; only one thread here handles processes, because the kernel
-ends a fork server together with the thread that started it.
+It is the node's local launcher and executor (`jobs/launcher.py`, `executor.py`), reached from another node. It is a Ray
+actor that outlives its creator. Ray calls its methods from threads of its own; only one thread here handles processes,
+because the kernel ends a fork server together with the thread that started it.
 """
 
 import hashlib
@@ -27,12 +27,10 @@ from scalebook.training.cluster.outgoing_files import Parcel, digest_of, is_shar
 from scalebook.training.cluster.rendezvous import Rendezvous, Rendezvouses
 from scalebook.training.jobs.begin_request import ANSWER, ASKED, YES, RemoteJobContext
 from scalebook.training.jobs.devices import NodeDevices, this_machine
-from scalebook.training.jobs.executor import JobUsage
+from scalebook.training.jobs.executor import JobUsage, LocalExecutor, LocalHandle
 from scalebook.training.jobs.job_folder import JobFolder, JobStart
-from scalebook.training.jobs.launcher import LauncherLost, ProcessEnded
+from scalebook.training.jobs.launcher import LauncherLost, LocalLauncher, ProcessEnded
 from scalebook.training.jobs.leases import Lease
-from scalebook.training.jobs.local.local_executor import LocalExecutor, LocalHandle
-from scalebook.training.jobs.local.local_launcher import LocalLauncher
 from scalebook.training.jobs.process import Children, ProcessId, adopt_orphans
 
 TURN_S: Final = 0.02

@@ -21,7 +21,7 @@ DEADLINE_S: Final = 120.0
 """For importing torch, lightning and the user's modules on a slow disk; usually 6 s."""
 
 DESCRIBED: Final = (
-    "zoo", "lightning", "engine/rules", "experiments/description.py", "experiments/injected.py",
+    "zoo", "lightning", "engine/rules", "experiments/description.py", "experiments/introspect.py",
     "experiments/introspect.py", "experiments/logged.py", "cli/describe.py",
 )  # fmt: skip
 """Our own sources on which the description depends, below `training/`."""

@@ -2,11 +2,11 @@
 
 Done without torch, so that a mistake is reported at once. Later ones win; a value is YAML; `--key+ value` appends to a
 list. Below a key that names a class `init_args` may be left out: `--model.features 32`, `--trainer.strategy.rule.bound
-3`.
+3`. A path leaves all beside it as it was: `--trainer.strategy.clock.link.bandwidth 1.0e+6`.
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +19,31 @@ from scalebook.training.experiments.description import Description, Field
 
 CONFIG_OPTIONS: Final = ("-c", "--config")
 CLASS_KEYS: Final = (*GROUP_OF_KEY, "trainer.strategy")
+
+
+class ByPath(dict[str, Any]):
+    """What a path leads to, `{a: {b: value}}`: only the value at its end replaces another."""
+
+    @classmethod
+    def of(cls, parts: Iterable[str], value: Any) -> "ByPath":
+        """`parts` from the outermost key on, one at least."""
+        for part in reversed(list(parts)):
+            value = cls({part: value})
+        assert isinstance(value, cls)
+        return value
+
+    def over(self, before: Any) -> dict[str, Any]:
+        """A plain mapping of what was there `before` and the value."""
+        merged = copy.deepcopy(dict(before)) if isinstance(before, Mapping) else {}
+        for name, value in self.items():
+            merged[name] = _over(merged.get(name), value)
+        return merged
+
+
+def _over(before: Any, value: Any) -> Any:
+    if isinstance(value, ByPath):
+        return value.over(before)
+    return {name: _over(None, part) for name, part in value.items()} if type(value) is dict else copy.deepcopy(value)
 
 
 @dataclass
@@ -82,7 +107,7 @@ def merge(old: Mapping[str, Any], new: Mapping[str, Any], description: Descripti
         elif isinstance(before, Mapping) and isinstance(value, Mapping):
             merged[name] = merge(before, value, description, path)
         else:
-            merged[name] = copy.deepcopy(value)
+            merged[name] = _over(before, value)
     return merged
 
 
@@ -92,7 +117,7 @@ def _merge_class(path: str, before: Any, value: Any, description: Description) -
         value = {"class_path": read_class(before).name, **value}
     old, new = read_class(before), read_class(value)
     if old.name is None or new.name is None or old.args is None or new.args is None:
-        return copy.deepcopy(value)
+        return _over(None, value)
     info = new.info(group, description)
     fields = {field.name: field for field in info.fields} if info else {}
     same = new.name == old.name or (info is not None and info == old.info(group, description))
@@ -106,7 +131,7 @@ def _merge_class(path: str, before: Any, value: Any, description: Description) -
 def _merge_argument(before: Any, value: Any, field: Field | None) -> Any:
     """`value` over what an argument had `before`, or has by itself."""
     if field is None or field.type != "class":
-        return copy.deepcopy(value)
+        return _over(before, value)
     return _merge_field(field.default if before is None else before, value, field)
 
 
@@ -120,7 +145,7 @@ def _merge_field(before: Any, value: Any, field: Field) -> Any:
         value = {"class_path": old.info.class_path, "init_args": value.get("init_args", value)}
     new = choose_class(value, field)
     if old is None or new is None or new.info != old.info or isinstance(value, str):
-        return copy.deepcopy(value)
+        return _over(None, value)
     fields = {field.name: field for field in new.info.fields}
     arguments = {name: _merge_argument(old.args.get(name), arg, fields.get(name)) for name, arg in new.args.items()}
     return {"class_path": new.info.class_path, "init_args": {**copy.deepcopy(dict(old.args)), **arguments}}
@@ -146,6 +171,4 @@ def _set(line: CommandLine, key: str, text: str, description: Description) -> No
         for part in parts:
             before = (before.get(part) or {}) if isinstance(before, Mapping) else {}
         value = [*(before if isinstance(before, list) else []), *(value if isinstance(value, list) else [value])]
-    for part in reversed(parts):
-        value = {part: value}
-    line.config = merge(line.config, value, description)
+    line.config = merge(line.config, ByPath.of(parts, value), description)

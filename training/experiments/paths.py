@@ -7,7 +7,7 @@ from typing import Any
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.experiments.classes import GROUP_OF_KEY, choose_class, mapping, read_class, suggestion
-from scalebook.training.experiments.command_line import CLASS_KEYS, merge
+from scalebook.training.experiments.command_line import CLASS_KEYS, ByPath, merge
 from scalebook.training.experiments.description import ClassInfo, Description, Field, Group
 from scalebook.training.experiments.lr_scaling import FIELDS as RATE_FIELDS
 from scalebook.training.experiments.lr_scaling import KEY as LR_SCALING
@@ -21,11 +21,6 @@ class PathTarget:
     parts: tuple[str, ...]
     field: Field | None
     group: Group | None = None
-
-    @property
-    def holds_class(self) -> bool:
-        """Whether the value there is a class, which decides which fields there are below it."""
-        return self.group is not None or (self.field is not None and self.field.type == "class")
 
 
 def plain(path: str) -> str:
@@ -74,10 +69,10 @@ def put(config: Mapping[str, Any], where: PathTarget, value: Any, description: D
         (key.split(".") for key in CLASS_KEYS if tuple(key.split(".")) == where.parts[: key.count(".") + 1]), None
     )
     if head is None or len(where.parts) == len(head):
-        change = _nested(where.parts, value)
+        change = ByPath.of(where.parts, value)
     else:
         below = where.parts[len(head) :]
-        change = _nested((*head, "init_args", *below), value)
+        change = ByPath.of((*head, "init_args", *below), value)
     return merge(with_optimizer(config, description), change, description)
 
 
@@ -110,6 +105,12 @@ def _below(path: str, key: str, info: ClassInfo, args: Mapping[str, Any], parts:
         raise ConfigError(path, f"names {parts[0]}, which is not a field of {info.name}", remedy)
     if len(parts) == 1:
         return field
+    if field.type == "json":
+        numbers = dict(_numbers(f"{key}.{parts[0]}", args.get(field.name)))
+        if (name := ".".join((key, *parts))) not in numbers:
+            remedy = suggestion(name, numbers) if numbers else f"Write {key}.{parts[0]}."
+            raise ConfigError(path, f"names a number of {parts[0]} that the config does not have", remedy)
+        return numbers[name]
     choice = choose_class(args.get(field.name, field.default), field) if field.type == "class" else None
     if choice is None:
         raise ConfigError(path, f"names a field below {parts[0]}, which has none", f"Write {key}.{parts[0]}.")
@@ -122,10 +123,15 @@ def _fields(key: str, info: ClassInfo, args: Mapping[str, Any]) -> Iterator[tupl
         choice = choose_class(args.get(field.name, field.default), field) if field.type == "class" else None
         if choice is not None:
             yield from _fields(f"{key}.{field.name}", choice.info, choice.args)
+        elif field.type == "json":
+            yield from _numbers(f"{key}.{field.name}", args.get(field.name))
 
 
-def _nested(parts: tuple[str, ...], value: Any) -> dict[str, Any]:
-    for part in reversed(parts):
-        value = {part: value}
-    assert isinstance(value, dict)
-    return value
+def _numbers(path: str, value: Any) -> Iterator[tuple[str, Field]]:
+    """The numbers in a mapping that an argument has, with their paths: `trainer.strategy.clock.link.bandwidth`. What
+    they may be is for the argument's own class to say."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _numbers(f"{path}.{name}", inner)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield path, Field(path.rpartition(".")[2], "float", required=True)

@@ -46,12 +46,6 @@ class Body:
             return default
         return str(value)
 
-    def flag(self, key: str) -> bool:
-        value = self.raw.get(key)
-        if value is not None and not isinstance(value, bool):
-            self.wrong(key, f"is {quoted_value(value)}", "Write true or false.")
-        return value is True
-
     def flag_or(self, key: str, word: str) -> bool | str:
         value = self.raw.get(key)
         if value is None or isinstance(value, bool) or value == word:

@@ -1,16 +1,41 @@
-"""How a model is split over workers: whether the degrees of `ModelParallel` make its workers."""
+"""How a model is split over workers: whether the degrees of `ModelParallel` make its workers, and go together."""
 
 from typing import Final
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
+from scalebook.training.experiments.pipeline_order import Schedule
 
 PRECISIONS: Final = ("32-true", "bf16-mixed", "bf16-true", "16-true", "32", "bf16", 32)
 """`trainer.precision` of a model that is split; Lightning refuses the others, without a key."""
 
 
-def refuse_degrees(tensor: int, shard: int | None, workers: int) -> None:
-    """ConfigError if `workers`, on all nodes, are not tensor x shard; a `shard` of None takes what `tensor` leaves."""
+EACH: Final = 4
+"""Microbatches for each stage, where nobody says how many: stages are idle for less than a fifth of the time."""
+
+
+def microbatches_of(stages: int, microbatches: int | None) -> int:
+    """How many microbatches a batch is divided into."""
+    return EACH * stages if microbatches is None else microbatches
+
+
+def refuse_degrees(
+    tensor: int,
+    shard: int | None,
+    workers: int,
+    stages: int = 1,
+    microbatches: int | None = None,
+    schedule: Schedule = "1f1b",
+) -> None:
+    """ConfigError if `workers`, on all nodes, are not tensor x shard, or stages x any number; a `shard` of None takes
+    what `tensor` leaves."""
+    if stages > 1:
+        _refuse_stages(tensor, shard or 1, workers, stages, microbatches, schedule)
+        return
+    if microbatches is not None:
+        raise ConfigError(
+            f"{ARGUMENTS}.microbatches", "has no effect without stages", "Write stages: 2 or more, or leave it out."
+        )
     if workers % tensor == 0 and shard in (None, workers // tensor):
         return
     written = f"tensor {tensor}" + ("" if shard is None else f" x shard {shard}")
@@ -19,3 +44,28 @@ def refuse_degrees(tensor: int, shard: int | None, workers: int) -> None:
         f"{written} is not the {workers} workers of trainer.devices x trainer.num_nodes",
         f"Write trainer.devices: {tensor * (shard or 1)}, or leave shard out and let tensor divide {workers}.",
     )
+
+
+def _refuse_stages(
+    tensor: int, shard: int, workers: int, stages: int, microbatches: int | None, schedule: Schedule
+) -> None:
+    if tensor > 1 or shard > 1:
+        degrees = {"tensor": tensor, "shard": shard}
+        written = " x ".join(f"{name} {degree}" for name, degree in degrees.items() if degree > 1)
+        raise ConfigError(
+            f"{ARGUMENTS}.stages",
+            f"a stage's worker has whole layers, which do not go with {written}",
+            "Write stages alone: workers beyond them compute other batches, or tensor and shard without stages.",
+        )
+    if workers % stages:
+        raise ConfigError(
+            f"{ARGUMENTS}.stages",
+            f"stages {stages} do not divide the {workers} workers of trainer.devices x trainer.num_nodes",
+            f"Write trainer.devices: {stages * -(-workers // stages)}, or as many stages as divide {workers}.",
+        )
+    if schedule == "1f1b" and microbatches_of(stages, microbatches) < stages:
+        raise ConfigError(
+            f"{ARGUMENTS}.microbatches",
+            f"1f1b needs a microbatch for each stage, and {microbatches} are fewer than {stages}",
+            f"Write microbatches: {EACH * stages}, or schedule: gpipe.",
+        )

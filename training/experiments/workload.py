@@ -8,6 +8,7 @@ from scalebook.training.engine.rules.exchanges import EXCHANGES, PeerExchange
 from scalebook.training.experiments.classes import (
     ENGINE_STRATEGIES,
     MODEL_PARALLEL,
+    STRATEGIES_WITH_CLOCK,
     ChosenClass,
     choose_class,
     in_words,
@@ -53,10 +54,10 @@ class Workload:
     rule: str | None
     """Rule and modifiers in words: `bounded, bound 3`; `async, inverse damping, warm-up 100`. Of DDP how gradients
     travel, where not as they are: `gradients topk 0.01`. Of peers the exchange and the topology: `D-PSGD on ring`.
-    Of a split model its degrees: `tensor 2, shard 2`."""
+    Of a split model its degrees: `tensor 2, shard 2`; `stages 2, 1f1b`."""
     workers: int
     batches: int
-    """Different batches that they compute at a time: one each, but one for all of a tensor group."""
+    """Different batches that they compute at a time: one each, but one for all of a tensor group or pipeline."""
     nodes: int
     """Nodes, each with as many of the workers."""
     least: int | None
@@ -135,10 +136,14 @@ def workload(config: Mapping[str, Any], description: Description) -> Workload:
     devices = _count(trainer.get("devices")) or 1
     nodes = 1 if name == "single" else nodes_of(trainer)
     workers = 1 if name == "single" else (_count(args.get("workers")) or devices) * nodes
-    simulated = name in ENGINE_STRATEGIES and simulates(args)
+    simulated = name in STRATEGIES_WITH_CLOCK and simulates(args)
     rule = choice("rule", args, info)
-    tensor = (_count(args.get("tensor")) or 1) if name == MODEL_PARALLEL else 1
-    batches = max(1, workers // tensor)
+    tensor, stages = (
+        (_count(args.get(degree)) or 1) if name == MODEL_PARALLEL else 1 for degree in ("tensor", "stages")
+    )
+    if name == MODEL_PARALLEL and simulated and devices == 1:
+        workers = tensor * (_count(args.get("shard")) or 1) * stages
+    batches = max(1, workers // (tensor * stages))
     gradients, computed = (batches, batches) if name in SYNCHRONOUS else _gradients(rule, workers)
     exchange = _exchange(args, info)
     if exchange is not None and exchange.waits:
@@ -155,7 +160,9 @@ def workload(config: Mapping[str, Any], description: Description) -> Workload:
     rate = _learning_rate(done, description)
     return Workload(
         strategy=name,
-        rule=_rule_words(rule, args, info) if rule else _other_words(name, tensor, batches, exchange, args, info),
+        rule=_rule_words(rule, args, info)
+        if rule
+        else _other_words(name, tensor, stages, batches, exchange, args, info),
         workers=workers,
         batches=batches,
         nodes=nodes,
@@ -222,13 +229,16 @@ def _rule_words(rule: ChosenClass, args: Mapping[str, Any], info: ClassInfo | No
 def _other_words(
     name: str,
     tensor: int,
-    shard: int,
+    stages: int,
+    batches: int,
     exchange: type[PeerExchange] | None,
     args: Mapping[str, Any],
     info: ClassInfo | None,
 ) -> str | None:
+    if name == MODEL_PARALLEL and stages > 1:
+        return f"stages {stages}, {args.get('schedule', '1f1b')}"
     if name == MODEL_PARALLEL:
-        return f"tensor {tensor}, shard {shard}"
+        return f"tensor {tensor}, shard {batches}"
     return _peer_words(exchange, args, info)
 
 

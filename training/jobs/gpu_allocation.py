@@ -15,9 +15,9 @@ from scalebook.training.base.files import locks
 from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.devices import this_machine
+from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart, Result
 from scalebook.training.jobs.leases import ROUNDING, Lease, lent_at_once, running_leases
-from scalebook.training.jobs.local.local_executor import LocalHandle
 
 LOCK: Final = "lending.lock"
 PATIENCE_S: Final = 30.0

@@ -12,7 +12,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.classes import ENGINE_STRATEGIES
 from scalebook.training.experiments.workload import STRATEGY_NAMES, Workload
 from scalebook.training.jobs.devices import NodeDevices
-from scalebook.training.jobs.executors import configured_executor
+from scalebook.training.jobs.executor import configured_executor
 from scalebook.training.jobs.gpus import gpu_words, gpus_here
 from scalebook.training.jobs.job_folder import JobRequest
 

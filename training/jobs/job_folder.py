@@ -22,9 +22,7 @@ from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.files.safe_reading import read_end
 from scalebook.training.jobs.begin_request import JOINED, JoinedParts
 from scalebook.training.jobs.devices import Allocation
-from scalebook.training.jobs.executor import Executor
-from scalebook.training.jobs.executors import EXECUTORS, Handle, executor_of
-from scalebook.training.jobs.local.local_executor import LocalHandle
+from scalebook.training.jobs.executor import EXECUTORS, Executor, Handle, LocalHandle, executor_of
 from scalebook.training.jobs.process import ProcessId
 
 State = Literal["waiting", "running", "stopping", "finished", "failed", "stopped"]

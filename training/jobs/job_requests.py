@@ -28,14 +28,13 @@ from scalebook.training.experiments.validate import require
 from scalebook.training.experiments.workload import Workload, workload
 from scalebook.training.jobs.begin_request import OF, PARTS
 from scalebook.training.jobs.devices import this_machine
-from scalebook.training.jobs.executors import configured_executor
+from scalebook.training.jobs.executor import configured_executor
 from scalebook.training.jobs.gpu_problems import computes_on_gpus, gpu_problems
 from scalebook.training.jobs.job_folder import ENDED, STOPPED, JobFolder, JobRequest, JobStart, Result, TrialOf
-from scalebook.training.jobs.pending_submission import submission
 from scalebook.training.jobs.recorded_clock import read_recorded
 from scalebook.training.jobs.supervisor_handle import ensure
 from scalebook.training.tracking import names
-from scalebook.training.tracking.run_start import create_run, experiment_id, open_store, surroundings
+from scalebook.training.tracking.run_start import create_run, experiment_id, open_store, submission, surroundings
 
 CHECKPOINT_WORDS: Final = ("best", "last", "hpc")
 """Values of `ckpt_path` that Lightning resolves itself."""

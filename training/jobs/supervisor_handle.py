@@ -1,12 +1,13 @@
-"""The supervisor (`scalebook.training.supervisor`) from outside: whether it lives, and starting it.
+"""The supervisor from outside: whether it lives, starting it, and keeping it.
 
-There is one per workspace, by a lock; a note beside the lock says who holds it.
+There is one per workspace, by a lock; a note beside the lock says who holds it. Processes that keep it alive without
+jobs have a file each in `.scalebook/owners/`.
 """
 
 import os
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
@@ -14,9 +15,12 @@ from typing import IO, Final
 import psutil
 
 from scalebook.training.base.files import locks, records
+from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.workspace import HIDDEN, Workspace
 from scalebook.training.jobs.process import ProcessId, alive, start_detached, stopped
 
+SUPERVISOR: Final = "scalebook.training.supervisor.supervisor_loop"
+"""It lies above this package, so it is named and not imported."""
 LOCK: Final = "supervisor.lock"
 LOG: Final = "supervisor.log"
 LOCKS: Final = Path("/proc/locks")
@@ -158,7 +162,7 @@ def ensure(workspace: Workspace, options: Sequence[str] = ()) -> ProcessId:
         return supervisor
     log = workspace.hidden / LOG
     with _appending(log) as output:
-        process = start_detached(output, "scalebook.training.supervisor", str(workspace.root.resolve()), *options)
+        process = start_detached(output, SUPERVISOR, str(workspace.root.resolve()), *options)
     deadline = time.monotonic() + START_DEADLINE_S
     while time.monotonic() < deadline:
         if (supervisor := running(workspace)) and is_locked(workspace):
@@ -209,3 +213,38 @@ def _appending(log: Path) -> IO[bytes]:
         return log.open("ab")
     except OSError:
         return open(os.devnull, "ab")
+
+
+def folder(workspace: Workspace) -> Path:
+    return workspace.hidden / "owners"
+
+
+@contextmanager
+def hold_supervisor(workspace: Workspace) -> Iterator[None]:
+    """Keep the supervisor of the workspace from ending meanwhile. The file of a killed owner does no harm."""
+    folder(workspace).mkdir(parents=True, exist_ok=True)
+    me = ProcessId.of()
+    path = folder(workspace) / f"{me.pid}.json"
+    records.save(path, me)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def present(workspace: Workspace) -> bool:
+    """Whether any owner lives; removes the files of dead ones, and broken files."""
+    any_lives = False
+    for path in folder(workspace).glob("[!.]*.json"):
+        try:
+            owner = records.load(path, ProcessId)
+        except BrokenRecord as error:
+            if error.newer:
+                continue
+            owner = None
+        if owner is not None and alive(owner):
+            any_lives = True
+        else:
+            with suppress(OSError):  # a folder, or another one was quicker
+                path.unlink()
+    return any_lives

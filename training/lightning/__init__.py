@@ -27,5 +27,8 @@ def register() -> None:
     )
     StrategyRegistry.register("ddp", DDP, description="Lightning's DDP with forked workers", override=True)
     StrategyRegistry.register(
-        "model_parallel", ModelParallel, description="One model over forked workers: tensor x shard", override=True
+        "model_parallel",
+        ModelParallel,
+        description="One model over forked workers: tensor x shard, or stages",
+        override=True,
     )

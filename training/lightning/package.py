@@ -53,7 +53,7 @@ if TYPE_CHECKING or "scalebook.pytorch_lightning" not in sys.modules:
     from lightning.pytorch.strategies.launchers.launcher import _Launcher
     from lightning.pytorch.trainer import call
     from lightning.pytorch.trainer.call import _call_teardown_hook, _interrupt
-    from lightning.pytorch.trainer.connectors.data_connector import _worker_check
+    from lightning.pytorch.trainer.connectors.data_connector import _get_distributed_sampler, _worker_check
     from lightning.pytorch.trainer.connectors.logger_connector.result import (
         _Metadata,
         _ResultCollection,
@@ -109,7 +109,7 @@ else:
     from pytorch_lightning.strategies.launchers.launcher import _Launcher
     from pytorch_lightning.trainer import call
     from pytorch_lightning.trainer.call import _call_teardown_hook, _interrupt
-    from pytorch_lightning.trainer.connectors.data_connector import _worker_check
+    from pytorch_lightning.trainer.connectors.data_connector import _get_distributed_sampler, _worker_check
     from pytorch_lightning.trainer.connectors.logger_connector.result import (
         _Metadata,
         _ResultCollection,

@@ -6,27 +6,21 @@ reduced to shares. Nothing is drawn, so that 512 workers take as long as one.
 """
 
 import math
-import statistics
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 from typing_extensions import override
 
-from scalebook.training.engine.rules.clock_settings import Distribution, Link, Seconds
+from scalebook.training.engine.rules.clock_settings import Link
 from scalebook.training.planner.answer import Point
-from scalebook.training.planner.links import Network
-from scalebook.training.planner.profile import Profile, mean, times
+from scalebook.training.pricing.links import Network
+from scalebook.training.pricing.profile import Profile
+from scalebook.training.pricing.reductions import BUCKET_MB, FIRST_MB, all_reduce_s, largest, over
 
-FIRST_MB: Final = 1.0
-"""Size of DDP's first bucket, small so that something travels early (torch.nn.parallel.DistributedDataParallel)."""
-BUCKET_MB: Final = 25.0
-"""Size of all other buckets, torch's default of `bucket_cap_mb`."""
 FORWARD: Final = 1 / 3
 """The forward pass's share of a gradient's time, if not measured: a backward pass makes twice the multiply-adds."""
-GRID: Final = 4000
-"""Steps of the integral over the times of the last gradient."""
 
 
 class WithoutServer(ABC):
@@ -120,7 +114,7 @@ class AllReduce(WithoutServer):
 
     def _bucket_s(self, profile: Profile, workers: int, network: Network, nbytes: float) -> float:
         if self.gathers:
-            return _over(_slower(profile, workers, network), (workers - 1) * profile.push_bytes, workers - 1)
+            return over(_slower(profile, workers, network), (workers - 1) * profile.push_bytes, workers - 1)
         return all_reduce_s(nbytes / self.parts, workers, network.link, profile)
 
     def _sharded(self, profile: Profile, workers: int, network: Network, last_s: float) -> tuple[float, float]:
@@ -141,33 +135,6 @@ class AllReduce(WithoutServer):
                     line_s = max(line_s, now_s if not profile.overlap else begun_s) + one_s
                     travels_s += one_s
         return travels_s, max(now_s + one_s, line_s)
-
-
-def all_reduce_s(nbytes: float, workers: int, link: Link, profile: Profile) -> float:
-    """Seconds of one all-reduce. Workers of one node reduce first, then nodes: 2 (n - 1) / n of the bytes within, as
-    much between (Thakur, Rabenseifner, Gropp 2005)."""
-    node = profile.node
-    if node is None or node.workers == 1:
-        return _flat_s(nbytes, workers, link, profile)
-    local_workers = min(workers, node.workers)
-    nodes = math.ceil(workers / node.workers)
-    return _flat_s(nbytes, local_workers, node.link, profile) + _flat_s(nbytes, nodes, link, profile)
-
-
-def _flat_s(nbytes: float, members: int, link: Link, profile: Profile) -> float:
-    """Ring: 2 (n - 1) messages of 1 / n each (Patarasuk, Yuan 2009). Two trees: all bytes up and down, in parts that
-    follow each other, through 2 log2(n) messages (Sanders, Speck, Traff 2009)."""
-    if members == 1:
-        return 0.0
-    ring = _over(link, 2 * (members - 1) / members * nbytes, 2 * (members - 1))
-    tree = _over(link, 2 * nbytes, 2 * math.ceil(math.log2(members)))
-    return {"ring": ring, "tree": tree, "fastest": min(ring, tree)}[profile.all_reduce]
-
-
-def _over(link: Link, nbytes: float, messages: int) -> float:
-    bandwidth = link.bandwidth
-    assert not isinstance(bandwidth, Distribution), "a profile's are numbers"
-    return messages * mean(link.latency_s) + (0.0 if bandwidth is None else nbytes / bandwidth)
 
 
 def _slower(profile: Profile, workers: int, network: Network) -> Link:
@@ -196,75 +163,3 @@ def buckets(profile: Profile, cap_mb: float) -> Iterator[tuple[float, float]]:
         if size >= limit or place == len(profile.ready) - 1:
             yield ready, size
             size, limit = 0.0, 1e6 * cap_mb
-
-
-# --- the last of several gradients -----------------------------------------------------------------------------------
-
-
-def largest(seconds: Seconds, workers: int, stragglers: Sequence[float] = ()) -> float:
-    """The mean of the largest of `workers` independent draws, the first ones `stragglers` times as long."""
-    factors = [*stragglers][:workers]
-    factors += [1.0] * (workers - len(factors))
-    if not isinstance(seconds, Distribution) or (not seconds.cv and seconds.kind != "exponential"):
-        return max(factors) * mean(seconds)
-    if workers == 1:
-        return factors[0] * seconds.mean
-    cv = 1.0 if seconds.kind == "exponential" else seconds.cv or 0.0
-    top = max(factors) * seconds.mean * (1 + cv * (6 + 3 * math.log(workers)))
-    # E[max] is the integral of 1 - F, where F is the product of all workers'
-    kinds = {factor: factors.count(factor) for factor in factors}
-    total = 0.0
-    for step in range(GRID):
-        value = (step + 0.5) * top / GRID
-        below = 1.0
-        for factor, count in kinds.items():
-            below *= _below(times(seconds, factor), value) ** count
-        total += (1 - below) * top / GRID
-    return total
-
-
-def _below(values: Seconds, value: float) -> float:
-    """The share of draws below `value`."""
-    assert isinstance(values, Distribution)
-    spread = values.cv or 0.0
-    if values.kind == "exponential":
-        return 1 - math.exp(-value / values.mean)
-    if values.kind == "uniform":
-        half = math.sqrt(3) * spread
-        return min(1.0, max(0.0, (value / values.mean - 1 + half) / (2 * half)))
-    if values.kind == "lognormal":
-        variance = math.log1p(spread * spread)
-        return statistics.NormalDist(math.log(values.mean) - variance / 2, math.sqrt(variance)).cdf(math.log(value))
-    shape = spread**-2
-    return _gamma_below(shape, value * shape / values.mean)
-
-
-def _gamma_below(shape: float, x: float) -> float:
-    """The regularized lower incomplete gamma function: its series, or the continued fraction where that converges
-    sooner (Press et al., Numerical Recipes, section 6.2)."""
-    if x <= 0:
-        return 0.0
-    scale = math.exp(-x + shape * math.log(x) - math.lgamma(shape))
-    if x < shape + 1:
-        term = total = 1 / shape
-        n = shape
-        while abs(term) > 1e-10 * abs(total):
-            n += 1
-            term *= x / n
-            total += term
-        return min(1.0, total * scale)
-    tiny = 1e-300
-    b = x + 1 - shape
-    c, d = 1 / tiny, 1 / b
-    h = d
-    for i in range(1, 10_000):
-        an = -i * (i - shape)
-        b += 2
-        d = an * d + b
-        d = 1 / (d if abs(d) > tiny else tiny)
-        c = b + an / c
-        c = c if abs(c) > tiny else tiny
-        h *= d * c
-        if abs(d * c - 1) < 1e-10:
-            break
-    return max(0.0, 1 - scale * h)

@@ -14,12 +14,12 @@ from scalebook.training.engine.rules.update_rules import Async, Rule, Sync
 from scalebook.training.planner.all_reduce import WithoutServer
 from scalebook.training.planner.answer import Answer, Cause, Change, Curve, Knee, Point, Range, Reliability, Resource
 from scalebook.training.planner.closed_forms import most_gradients
-from scalebook.training.planner.links import FASTER, NETWORKS, OWN, WORDS, Network
 from scalebook.training.planner.play import play
-from scalebook.training.planner.profile import Profile, SharedNode, as_mapping, mean, times
-from scalebook.training.planner.quantities import workers_words
 from scalebook.training.planner.question import MOST_SHARDS, Question, label
 from scalebook.training.planner.reliability import reliability_of
+from scalebook.training.pricing.links import FASTER, NETWORKS, OWN, WORDS, Network
+from scalebook.training.pricing.profile import Profile, SharedNode, as_mapping, mean, times
+from scalebook.training.pricing.quantities import workers_words
 
 HALF: Final = 0.5
 """Share of the first worker's gain; beyond the knee an added worker brings less."""

@@ -8,9 +8,9 @@ from typing import Final
 from scalebook.training.engine.rules.clock_settings import ClockSettings, Distribution, Seconds
 from scalebook.training.engine.rules.local_steps import Communication
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, Sync
-from scalebook.training.planner.all_reduce import largest
 from scalebook.training.planner.answer import Point
-from scalebook.training.planner.profile import mean
+from scalebook.training.pricing.profile import mean
+from scalebook.training.pricing.reductions import largest
 
 ENOUGH: Final = 128
 """The number of workers from whose simulation larger numbers are derived, if both saturate the same resource."""

@@ -16,14 +16,14 @@ from scalebook.training.experiments.description import Description
 from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.devices import machine_words, this_machine
 from scalebook.training.jobs.job_folder import JobFolder
-from scalebook.training.jobs.supervisor_owners import hold_supervisor
-from scalebook.training.planner.layers import Layer, scaled
+from scalebook.training.jobs.supervisor_handle import hold_supervisor
 from scalebook.training.planner.planned_config import STRATEGY, PlannedConfig, configured
-from scalebook.training.planner.profile import Profile, SharedNode, Software
 from scalebook.training.planner.question import MOST_WORKERS
 from scalebook.training.planner.step_times import FILE, StepMeasures
 from scalebook.training.planner.tuning.followed_job import follow
 from scalebook.training.planner.tuning.tuning_config import shorten_training
+from scalebook.training.pricing.layers import Layer, scaled
+from scalebook.training.pricing.profile import Profile, SharedNode, Software
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_start import open_store
 

@@ -21,11 +21,12 @@ from scalebook.training.engine.rules.update_rules import Async, Rule
 from scalebook.training.experiments.classes import MODEL_PARALLEL, in_words, mapping, read_class
 from scalebook.training.experiments.description import ClassInfo, Description
 from scalebook.training.experiments.workload import Workload, choice, workload
-from scalebook.training.planner.all_reduce import BUCKET_MB, AllReduce, WithoutServer
-from scalebook.training.planner.layers import scaled
-from scalebook.training.planner.links import OWN, Network
+from scalebook.training.planner.all_reduce import AllReduce, WithoutServer
 from scalebook.training.planner.planned_peers import PlannedPeers
-from scalebook.training.planner.profile import Profile, mean, times
+from scalebook.training.pricing.layers import scaled
+from scalebook.training.pricing.links import OWN, Network
+from scalebook.training.pricing.profile import Profile, mean, times
+from scalebook.training.pricing.reductions import BUCKET_MB
 
 STRATEGY: Final = "scalebook.training.lightning.AsyncPS"
 FOLLOWED: Final = ("rule", "damping", "workers", "shards", "host", "clock", "local")

@@ -14,10 +14,11 @@ from scalebook.training.engine.rules.exchanges import EXCHANGES, DPsgd, Sgp
 from scalebook.training.engine.rules.peering import Peering
 from scalebook.training.engine.rules.topologies import TOPOLOGIES, Complete, graph_of
 from scalebook.training.engine.rules.update_rules import Async
-from scalebook.training.planner.all_reduce import WithoutServer, largest
+from scalebook.training.planner.all_reduce import WithoutServer
 from scalebook.training.planner.answer import Point
-from scalebook.training.planner.links import Network
-from scalebook.training.planner.profile import Profile, delayed, mean
+from scalebook.training.pricing.links import Network
+from scalebook.training.pricing.profile import Profile, delayed, mean
+from scalebook.training.pricing.reductions import largest
 
 RARER: Final = 4
 """Steps between two exchanges, among the changes that would move a bottleneck."""
@@ -149,14 +150,6 @@ class PlannedPeers(WithoutServer):
         graph_s = sends * one_s + latency_s if sends else 0.0
         every = self.peering.global_every
         return graph_s if not every else ((every - 1) * graph_s + ring_s) / every
-
-    def busiest_bytes(self, nbytes: float, workers: int) -> float:
-        """Bytes that the busiest peer sends, or receives, for each of its steps."""
-        if not (self.peering.in_rounds or self.peering.exchange.pairs):
-            return self.peering.exchange.probability * nbytes / self.peering.every
-        if self.peering.exchange.pairs:  # its own exchange, and on the average one that another begins
-            return 2 * nbytes / self.peering.every
-        return self.exchange_s(nbytes, workers, Link(0.0, 1.0)) / self.peering.every
 
     def degree(self, workers: int, shared: bool = False) -> float:
         """Messages that the busiest peer sends, or receives, in a round, averaged over the graph's period.

@@ -6,6 +6,7 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -16,9 +17,10 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.jobs.process import sigterm_interrupts
 from scalebook.training.planner.answering import Setting, answer
-from scalebook.training.planner.profile import Profile
 from scalebook.training.planner.question_folder import QuestionFolder
+from scalebook.training.planner.split_grid import splits_of
 from scalebook.training.planner.time_to_target import TargetAnswer
+from scalebook.training.pricing.profile import Profile
 
 DEADLINE_S: Final = 900
 TRAINING_S: Final = 6 * 3600
@@ -59,7 +61,8 @@ def _work(plan: QuestionFolder) -> None:
         profile = _measure(plan)
         plan.keep_profile(profile)
     if plan.answer() is None:
-        plan.keep_answer(profile, answer(profile, question, _Seldom(plan)))
+        splits = splits_of(profile, question, plan.request.split)
+        plan.keep_answer(profile, replace(answer(profile, question, _Seldom(plan)), splits=splits))
     if plan.request.target is not None:
         signal.alarm(TRAINING_S)
         setting = Setting.of(profile, question, question.rules[0], question.shards[0], question.networks[0])

@@ -35,7 +35,7 @@ from scalebook.training.planner.closed_forms import (
     sum_of,
     waits_in_queues,
 )
-from scalebook.training.planner.profile import Profile, mean
+from scalebook.training.pricing.profile import Profile, mean
 
 PIECES: Final = Distribution("uniform", 20.0, 0.346)
 """Pieces of one transfer, 8 to 32: the fewer they are, the larger is its share beside others."""

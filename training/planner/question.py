@@ -12,9 +12,9 @@ from scalebook.training.engine.rules.update_rules import RULES, Async, Rule
 from scalebook.training.experiments.classes import suggestion
 from scalebook.training.experiments.description import Description
 from scalebook.training.planner.all_reduce import AllReduce, WithoutServer
-from scalebook.training.planner.links import NETWORKS, OWN
 from scalebook.training.planner.planned_config import configured, refuse_machines
 from scalebook.training.planner.planned_peers import peers_named
+from scalebook.training.pricing.links import NETWORKS, OWN
 
 MOST_WORKERS: Final = 512
 MOST_TRAINED: Final = 16

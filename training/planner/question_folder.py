@@ -20,9 +20,9 @@ from scalebook.training.base.files import records, yaml
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.process import ProcessId, send, start_detached, writes_to
 from scalebook.training.planner.answer import Answer
-from scalebook.training.planner.profile import Profile, as_mapping, read_profile
-from scalebook.training.planner.question import Question, rules
+from scalebook.training.planner.question import MOST_WORKERS, Question, rules
 from scalebook.training.planner.time_to_target import TargetAnswer
+from scalebook.training.pricing.profile import Profile, as_mapping, read_profile
 
 CONFIG: Final = "config.yaml"
 KEPT: Final = 100
@@ -49,6 +49,7 @@ class PlanRequest:
     metric: str = ""
     target: float | None = None
     seeds: int = 1
+    split: int = 0
 
     def question(self) -> Question:
         """The question; ConfigError, naming option and remedy, for what cannot be asked."""
@@ -56,6 +57,8 @@ class PlanRequest:
         for option, values in (("--strategies", self.rules or of_config), ("--links", self.networks)):
             if not values:
                 raise ConfigError(option, "is empty", "Choose at least one.")
+        if self.split and not 2 <= self.split <= MOST_WORKERS:
+            raise ConfigError("--split", f"is {self.split}", f"Write a number from 2 to {MOST_WORKERS}.")
         question = Question(
             self.workers,
             [rule for text in self.rules for rule in rules(text)],

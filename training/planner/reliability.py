@@ -18,7 +18,7 @@ from scalebook.training.engine.rules.update_rules import Rule
 from scalebook.training.notebook.claims.intervals import quantile
 from scalebook.training.planner.all_reduce import AllReduce, WithoutServer
 from scalebook.training.planner.answer import Range, Reliability
-from scalebook.training.planner.profile import Profile
+from scalebook.training.pricing.profile import Profile
 
 Strategy = Literal["async", "sync", "ddp", "fsdp", "peers"]
 Place = Literal["machine", "short", "network"]

@@ -1,18 +1,21 @@
 """Every split of a model over N workers, priced: which can be trained, which are fastest, and what limits them."""
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
 from scalebook.training.base.errors import ConfigError
+from scalebook.training.planner.all_reduce import AllReduce
 from scalebook.training.planner.answer import SplitAnswer, SplitPoint, StruckSplit
-from scalebook.training.planner.layers import Layer
-from scalebook.training.planner.links import OWN, WORDS, Network
-from scalebook.training.planner.pipelines import bubble
-from scalebook.training.planner.profile import Profile
-from scalebook.training.planner.quantities import format_quantity, workers_words
-from scalebook.training.planner.splits import (
+from scalebook.training.planner.answering import Setting
+from scalebook.training.planner.question import Question
+from scalebook.training.planner.split_words import LARGE, three
+from scalebook.training.pricing.layers import Layer
+from scalebook.training.pricing.links import OWN, Network
+from scalebook.training.pricing.pipelines import bubble
+from scalebook.training.pricing.profile import Profile
+from scalebook.training.pricing.quantities import workers_words
+from scalebook.training.pricing.splits import (
     Price,
     Split,
     TooFewLayersError,
@@ -25,10 +28,6 @@ from scalebook.training.planner.splits import (
 )
 
 OPTION: Final = "--split"
-BEST: Final = 3
-LARGE: Final = "more than the memory of a worker"
-TELLING: Final = 0.01
-"""Share of a worker's time from which a loss is named."""
 AS_FAST: Final = 0.99
 """Of two splits that differ by less, the one with less memory is named first."""
 
@@ -46,6 +45,15 @@ def check_split(profile: Profile, workers: int, network: str) -> None:
     if network == OWN and profile.cores is not None and workers > profile.cores:
         why = f"is {workers}, but {profile.cores} gradients at most are computed at the same time on this machine"
         raise ConfigError(OPTION, why, f"Write {OPTION} {profile.cores}, or name a network, as --links 10gbe.")
+
+
+def splits_of(profile: Profile, question: Question, workers: int) -> list[SplitAnswer]:
+    """The model split over so many workers, on each network of the question; nothing for 0. ConfigError for what has no
+    price."""
+    if not workers:
+        return []
+    settings = [Setting.of(profile, question, AllReduce(), 1, network) for network in question.networks]
+    return [price_splits(each.profile, each.joined, workers, each.network) for each in settings]
 
 
 def price_splits(profile: Profile, joined: Network, workers: int, network: str) -> SplitAnswer:
@@ -122,7 +130,7 @@ def _too_large(prices: Sequence[Price], priced: Callable[[Split], Price]) -> Str
 
 def _point(best: Price, one: Price, batch: int) -> SplitPoint:
     split = best.split
-    sent = max(each.tensor + each.shard + each.stages + each.data for each in best.traffic)
+    sent = max(each.whole for each in best.traffic)
     return SplitPoint(
         split.words,
         split.tensor,
@@ -163,7 +171,7 @@ def _rules(profile: Profile, joined: Network, workers: int) -> Iterator[str]:
     if (speed := bytes_a_second(between)) is not None:
         least, there = profile.batch_size * data_ratio(profile.layers, speed), workers * profile.batch_size
         yield (
-            f"Data parallel training pays from {_three(least)} samples an update on this link (4 F / 3 B, if nothing "
+            f"Data parallel training pays from {three(least)} samples an update on this link (4 F / 3 B, if nothing "
             f"is hidden): {workers_words(workers)} with {profile.batch_size:,} each have {there:,}, so it "
             f"{_pays(there > least)}."
         )
@@ -176,89 +184,15 @@ def _tensor_rule(pairs: Sequence[Layer], speed: float) -> Iterator[str]:
     ratio = tensor_ratio(best, speed)
     if best.width:
         yield (
-            f"A tensor split pays from a width of {_three(best.width * ratio)} on this link (F / 3 B): {best.name} has "
+            f"A tensor split pays from a width of {three(best.width * ratio)} on this link (F / 3 B): {best.name} has "
             f"{best.width:,}, so it {_pays(ratio < 1)}."
         )
     else:
         yield (
             f"A tensor split pays where the all-reduces of a layer take less than one worker computes: those of "
-            f"{best.name} take {_three(ratio)} of it, so it {_pays(ratio < 1)}."
+            f"{best.name} take {three(ratio)} of it, so it {_pays(ratio < 1)}."
         )
 
 
 def _pays(is_so: bool) -> str:
     return "does" if is_so else "does not"
-
-
-def _three(value: float) -> str:
-    return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}"
-
-
-# --- words -----------------------------------------------------------------------------------------------------------
-
-
-def split_lines(answer: SplitAnswer) -> list[str]:
-    """The answer as a person reads it: one worker first where that is faster, then the best three, then what cannot be
-    trained, by cause."""
-    where = "" if answer.network == OWN else f", {WORDS[answer.network]}"
-    lines = [f"The model over {workers_words(answer.workers)}{where}", *answer.rules]
-    fits = not answer.limit or answer.one_memory <= answer.limit
-    if not fits:
-        lines.append(
-            f"One worker does not hold it: {format_quantity(answer.one_memory, 'B')} of "
-            f"{format_quantity(answer.limit, 'B')}."
-        )
-    elif not answer.points or answer.points[0].faster <= 1:
-        lines.append(f"One worker is faster: {_three(answer.one_per_s)} samples/s.")
-    lines += [
-        f"{place} of {len(answer.points)}: {_compared(point)}"
-        for place, point in zip(("Best", "2nd", "3rd"), answer.points[:BEST], strict=False)
-    ]
-    if not answer.points:
-        lines.append("No split can be trained.")
-    causes = defaultdict(list)
-    for each in answer.struck:
-        causes[each.cause].append(each)
-    lines += [_struck(cause, splits, answer.limit) for cause, splits in causes.items()]
-    if not answer.limit:
-        lines.append("What a worker can hold is not known (profile.memory), so no split is struck out for its memory.")
-    return [*lines, COMPARED]
-
-
-def _struck(cause: str, splits: Sequence[StruckSplit], limit: float) -> str:
-    """How many, and some of them: where memory is the cause, that which needs least of it."""
-    count = f"{len(splits)} split{'s' * (len(splits) > 1)}"
-    if cause != LARGE:
-        some = ", ".join(each.words for each in splits[:BEST]) + (", ..." if len(splits) > BEST else "")
-        return f"Struck out, {count} ({some}): {cause}."
-    least = min(splits, key=lambda each: each.memory)
-    again = f", {format_quantity(least.recomputed, 'B')} if activations are computed again"
-    return (
-        f"Struck out, {count}: {cause}, {format_quantity(limit, 'B')}. The least is {least.words} with "
-        f"{format_quantity(least.memory, 'B')}{again if least.recomputed < least.memory else ''}."
-    )
-
-
-COMPARED: Final = (
-    "Prices of splits take each worker to compute its part as fast as the whole, and were compared with published "
-    "numbers alone (python -m benchmarks.published_splits)."
-)
-
-
-def _compared(point: SplitPoint) -> str:
-    waits = f"waits for other stages (the bubble is {point.bubble:.0%} of the pipeline)"
-    losses = {
-        "sums the outputs of divided layers": point.sums,
-        waits: point.idle,
-        "waits for parameters and gradients": point.exchange,
-    }
-    lost = [
-        f", {share:.0%} {words}"
-        for words, share in sorted(losses.items(), key=lambda pair: -pair[1])
-        if share >= TELLING
-    ]
-    return (
-        f"{point.words}: {_three(point.samples_per_s)} samples/s, {point.faster:.2f} times one worker, with "
-        f"{point.samples:,} samples an update. A worker computes {point.compute:.0%} of the time{''.join(lost)}. It "
-        f"holds {format_quantity(point.memory, 'B')}, and sends {format_quantity(point.sent, 'B')} an update."
-    )

@@ -26,10 +26,10 @@ from scalebook.training.engine.net.wire import Kind, Wire, connected, listening,
 from scalebook.training.engine.store.table_optimizer import is_table
 from scalebook.training.lightning.callbacks.batches import batch_size
 from scalebook.training.lightning.callbacks.divergence import DivergenceGuard
-from scalebook.training.lightning.callbacks.sample_pictures import Pictures
+from scalebook.training.lightning.callbacks.job_files import Pictures
 from scalebook.training.lightning.run_figures import RunFigures, figures_of
-from scalebook.training.planner.layer_times import STEPS, LayerTimes
-from scalebook.training.planner.layers import Layer
+from scalebook.training.pricing.layer_times import STEPS, LayerTimes
+from scalebook.training.pricing.layers import Layer
 from scalebook.training.tracking.logger import upload
 
 FILE: Final = "plan-profile.json"

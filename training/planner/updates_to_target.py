@@ -16,18 +16,18 @@ from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.workload import VIRTUAL
 from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.job_folder import JobFolder
-from scalebook.training.jobs.supervisor_owners import hold_supervisor
+from scalebook.training.jobs.supervisor_handle import hold_supervisor
 from scalebook.training.notebook.result_row import first_at
 from scalebook.training.planner.all_reduce import WithoutServer
 from scalebook.training.planner.answering import Setting
-from scalebook.training.planner.links import OWN
 from scalebook.training.planner.measuring import TEST, NotMeasured
 from scalebook.training.planner.planned_config import PEERS, STRATEGY
 from scalebook.training.planner.planned_peers import PlannedPeers
-from scalebook.training.planner.quantities import workers_words
 from scalebook.training.planner.question import label
 from scalebook.training.planner.time_to_target import TargetAnswer, TargetPoint
 from scalebook.training.planner.tuning.followed_job import follow
+from scalebook.training.pricing.links import OWN
+from scalebook.training.pricing.quantities import workers_words
 from scalebook.training.tracking import directions, names
 from scalebook.training.tracking.run_reader import RunReader
 from scalebook.training.tracking.run_start import open_store

@@ -30,14 +30,13 @@ from scalebook.training.jobs.devices import NodeDevices
 from scalebook.training.jobs.gpu_problems import gpu_problems, machines_of
 from scalebook.training.jobs.job_requests import COMMAND_LINE
 from scalebook.training.jobs.job_requests import find as find_run
-from scalebook.training.jobs.pending_submission import submission
 from scalebook.training.jobs.recorded_clock import read_recorded
 from scalebook.training.jobs.supervisor_handle import ensure
 from scalebook.training.search.search_folder import ENDED, SearchFolder, SearchRequest, all_searches
 from scalebook.training.tracking import directions, names
 from scalebook.training.tracking.notes import trials_experiment
 from scalebook.training.tracking.run_reader import RunReader
-from scalebook.training.tracking.run_start import create_run, experiment_id, open_store, surroundings
+from scalebook.training.tracking.run_start import create_run, experiment_id, open_store, submission, surroundings
 
 RECENT_RUNS: Final = 5
 

@@ -1,7 +1,7 @@
 """The supervisor of a workspace, one small process: it starts jobs in order, watches them, and records the end of those
 that die.
 
-Begin with `supervisor_loop.py`, what it does in one turn. `starter.py` starts a job, `job_watch.py` watches one,
+Begin with `supervisor_loop.py`, its process and what it does in one turn. `job_watch.py` watches a job,
 `lost_jobs.py` records the end of one that could not, `search_drivers.py` keeps the drivers of searches alive, and
 `notifier.py` tells people.
 """

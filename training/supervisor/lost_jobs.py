@@ -18,11 +18,10 @@ from scalebook.training.base.failures import ADVICE, FailureClass
 from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM, disk_problem, says_full
 from scalebook.training.base.safe_path import importing
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.jobs import pending_submission
 from scalebook.training.jobs.job_folder import MLFLOW_STATUS, UNWATCHED, JobFolder, Result
 from scalebook.training.jobs.process import Children, ProcessId, send, start
 from scalebook.training.supervisor.job_watch import JobWatch
-from scalebook.training.tracking import names
+from scalebook.training.tracking import names, run_start
 from scalebook.training.tracking.schema import require_known
 
 
@@ -121,8 +120,8 @@ def main(marks: Sequence[str]) -> int:
     failed = 0
     for mark in map(Path, marks):
         try:
-            if mark.parent.name == pending_submission.FOLDER:
-                pending_submission.withdraw(Workspace(mark.parent.parent.parent), mark)
+            if mark.parent.name == run_start.SUBMISSIONS:
+                run_start.withdraw(Workspace(mark.parent.parent.parent), mark)
             else:
                 record(JobFolder(mark.parent))
         except ConfigError as error:

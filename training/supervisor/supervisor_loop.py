@@ -1,39 +1,51 @@
-"""One turn of the supervisor: listen, keep drivers, discover, watch, start, record; all from files.
+"""The supervisor: one small process per workspace that starts jobs in order, watches them, and records the end of those
+that die (`python -m scalebook.training.supervisor.supervisor_loop FOLDER`).
+
+It outlives the browser and the Streamlit server, imports neither torch nor MLflow, and holds no state beyond the job
+folders: if it is killed, the next `ensure` starts another, which adopts what runs. Its turns: listen, keep drivers,
+discover, watch, start, record; all from files.
 
 Nothing that one job, one search or the disk does ends the supervisor: a step that fails is reported once in the log and
 tried again, and a job's end that cannot be written is kept until it can.
 """
 
+import argparse
+import os
+import signal
+import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, Literal
 
 from scalebook.training.base.failures import ADVICE, FailureClass
+from scalebook.training.base.files.lossy_output import forgive
 from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM, disk_problem
 from scalebook.training.base.files.records import BrokenRecord
+from scalebook.training.base.safe_path import HOME
 from scalebook.training.base.trust import FOUND, JOB, may_run
-from scalebook.training.base.workspace import Workspace
+from scalebook.training.base.workspace import OWNER_ONLY, Workspace
 from scalebook.training.cluster.ray_executor import RayExecutor
 from scalebook.training.cluster.ray_launcher import RayLauncher
-from scalebook.training.jobs import supervisor_owners
-from scalebook.training.jobs.executor import Executor
+from scalebook.training.jobs import supervisor_handle
+from scalebook.training.jobs.devices import Allocation
+from scalebook.training.jobs.executor import CLAIMED_ELSEWHERE, GPUS_TAKEN, Executor, LocalExecutor, configured_executor
 from scalebook.training.jobs.job_folder import JobFolder, Result
-from scalebook.training.jobs.launcher import CLAIMED_ELSEWHERE, GPUS_TAKEN, Launcher
+from scalebook.training.jobs.launcher import PRELOAD, RUNNER, Launcher, LauncherLost, LocalLauncher, ProcessEnded
 from scalebook.training.jobs.leases import DurationEstimates, Lease, left
-from scalebook.training.jobs.local.local_executor import LocalExecutor
-from scalebook.training.jobs.local.local_launcher import LocalLauncher
-from scalebook.training.jobs.pending_submission import abandoned
-from scalebook.training.jobs.process import Children, ProcessId
-from scalebook.training.jobs.schedule import in_order, plan
+from scalebook.training.jobs.process import Children, ProcessId, adopt_orphans
+from scalebook.training.jobs.schedule import Start, in_order, plan
 from scalebook.training.jobs.supervisor_handle import Status, SupervisorLock, read_status
 from scalebook.training.supervisor.job_watch import JobLimits, JobWatch
 from scalebook.training.supervisor.lost_jobs import LostJobRecorder, close, explain, memory_kills
 from scalebook.training.supervisor.notifier import Notifier
-from scalebook.training.supervisor.search_drivers import DRIVER, SearchDrivers
-from scalebook.training.supervisor.starter import Starter
+from scalebook.training.supervisor.search_drivers import DRIVER, SearchDrivers, any_open
+from scalebook.training.tracking.run_start import abandoned
 
 CODE_PATIENCE_S = 1.0
 """Grace period for an exit code to arrive from the fork server, s."""
@@ -44,6 +56,94 @@ MakesLauncher = Callable[[Workspace, Children, str | None, Sequence[str] | None]
 LAUNCHERS: Final[dict[str, MakesLauncher]] = {LocalExecutor.name: LocalLauncher, RayExecutor.name: RayLauncher}
 """Makers of launchers, by the executor's name. `runner`: the `module:function` that runs a job's folder and returns an
 exit code; `preload`: the modules to import beforehand; None for the defaults."""
+
+ATTEMPTS: Final = 3
+"""How often a start may fail (the launcher dies, or no process appears) before the job fails."""
+
+
+@dataclass(frozen=True)
+class OrderedStart:
+    """A job that was ordered and has not claimed its folder yet; `since` is a time.monotonic(), s."""
+
+    lease: Lease
+    since: float
+
+
+class Starter:
+    """Owns the launcher. `ordered` jobs already hold their devices; the owner removes those that have appeared."""
+
+    def __init__(self, launcher: Launcher, limits: JobLimits) -> None:
+        self.launcher, self.limits = launcher, limits
+        self.ordered: dict[str, OrderedStart] = {}
+        self.problem = ""
+        """Why no job can be started, for people."""
+        self._retry_at = 0.0
+        self._failures = 0
+        self._attempts: dict[str, int] = {}
+
+    @property
+    def state(self) -> Literal["none", "loading", "ready"]:
+        return self.launcher.state
+
+    def listen(self, wait_s: float) -> list[ProcessEnded]:
+        """Wait at most `wait_s` for events of the launcher; returns those of ended jobs."""
+        ended: list[ProcessEnded] = []
+        for event in self.launcher.events(wait_s):
+            if isinstance(event, LauncherLost):
+                self._lost(event)
+            else:
+                ended.append(event)
+        if self.launcher.state == "ready":
+            self._failures, self.problem = 0, ""
+        return ended
+
+    def prepare(self, fresh: bool) -> bool:
+        """Prepare the launcher; True when it is ready and, if `fresh`, has the package's present sources."""
+        if self.launcher.state == "none" and time.monotonic() < self._retry_at:
+            return False
+        return self.launcher.prepare(fresh and not self.ordered)
+
+    def order(self, job: JobFolder, start: Start) -> None:
+        """Order the job on its planned devices."""
+        if self.launcher.start(job, start.lease):
+            self.ordered[job.id] = OrderedStart(start.lease, time.monotonic())
+
+    def note_started(self, name: str) -> bool:
+        """Note that the job has started; returns whether it was ordered here, also from a launcher lost since then."""
+        return self.ordered.pop(name, None) is not None or name in self._attempts
+
+    def join(self, job: JobFolder, lent: Allocation) -> None:
+        """Add another node to a running job."""
+        self.launcher.join(job, lent)
+
+    def leases(self) -> list[Lease]:
+        """The leases of the jobs that are being started."""
+        return [start.lease for start in self.ordered.values()]
+
+    def hopeless(self, waiting: Sequence[str]) -> dict[str, str]:
+        """The waiting jobs to give up, with the cause. `waiting` is in order: its first takes the blame."""
+        if any(time.monotonic() - start.since > self.limits.start_s for start in self.ordered.values()):
+            print(f"scalebook: a run did not start within {self.limits.start_s:g} s", flush=True)
+            self.launcher.close()
+            self._lost(LauncherLost(True, ""))
+        causes = {name: "no process of it appeared" for name in waiting if self._attempts.get(name, 0) >= ATTEMPTS}
+        if self._failures >= ATTEMPTS and waiting:
+            self._failures = 0
+            causes[waiting[0]] = self.problem
+        return causes
+
+    def close(self) -> None:
+        """End the launcher; its jobs go on."""
+        self.launcher.close()
+
+    def _lost(self, event: LauncherLost) -> None:
+        for name in self.ordered:
+            self._attempts[name] = self._attempts.get(name, 0) + 1
+        self.ordered.clear()
+        if not event.ready:
+            self._failures += 1
+            self._retry_at = time.monotonic() + self.limits.retry_s
+            self.problem = event.problem
 
 
 class SupervisorLoop:
@@ -172,7 +272,7 @@ class SupervisorLoop:
         if stamp != self._stamp or now - self._looked_around > LOOK_AROUND_S:
             self._stamp = stamp
             self._looked_around = now
-            self._owned = supervisor_owners.present(self.workspace)
+            self._owned = supervisor_handle.present(self.workspace)
             self._guarded("submissions", lambda: self.recorder.pending.update(abandoned(self.workspace)))
             self.held = {name for name in self.held if not self._may_run(self.open[name])}
             for path in self.workspace.jobs.iterdir():
@@ -313,3 +413,68 @@ class SupervisorLoop:
 
     def _may_run(self, job: JobFolder) -> bool:
         return may_run(self.workspace, job.path, JOB)
+
+
+def supervise(
+    workspace: Workspace,
+    limits: JobLimits,
+    runner: str = RUNNER,
+    preload: tuple[str, ...] = PRELOAD,
+    driver: str = DRIVER,
+) -> int:
+    """Run the supervisor until there is nothing to do, or a SIGTERM or SIGINT; jobs go on. Returns 1 if another one
+    runs."""
+    lock = SupervisorLock(workspace)
+    leaving = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: leaving.set())
+    adopt_orphans()
+    os.chdir(HOME)  # nothing that this starts begins in a folder of notebooks
+    while True:
+        if not lock.acquire():
+            return 1
+        turns = SupervisorLoop(lock, limits, configured_executor(workspace), runner, preload, driver)
+        try:
+            while not leaving.is_set() and not turns.idle():
+                turns.run_once()
+        finally:
+            turns.close()
+            lock.release()
+        # a job or search that came after the last look found the lock still held, and relies on this
+        if leaving.is_set() or not (_any_waiting(workspace) or any_open(workspace)):
+            return 0
+
+
+def _any_waiting(workspace: Workspace) -> bool:
+    return any(_waits(JobFolder(path)) and may_run(workspace, path, JOB) for path in workspace.jobs.glob("[!.]*"))
+
+
+def _waits(job: JobFolder) -> bool:
+    try:
+        job.request()
+    except (OSError, BrokenRecord):
+        return False
+    return job.state() == "waiting"
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m scalebook.training.supervisor.supervisor_loop")
+    parser.add_argument("workspace", type=Path)
+    parser.add_argument("--runner", default=RUNNER, help="module:function that runs one job folder")
+    parser.add_argument(
+        "--preload", default=",".join(PRELOAD), help="modules that the fork server imports, separated by commas"
+    )
+    parser.add_argument("--driver", default=DRIVER, help="module that drives one search's folder")
+    for limit in fields(JobLimits):
+        parser.add_argument(f"--{limit.name.replace('_', '-')}", type=float, default=limit.default)
+    options: Any = parser.parse_args(argv)
+    os.umask(OWNER_ONLY)  # its jobs inherit it
+    forgive()
+    limits = JobLimits(**{limit.name: getattr(options, limit.name) for limit in fields(JobLimits)})
+    workspace = Workspace(options.workspace.resolve())
+    supervise(workspace, limits, options.runner, tuple(filter(None, options.preload.split(","))), options.driver)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -106,6 +106,20 @@ PEER_WEIGHT: Final = "peers/smallest_weight"
 BUSIEST_PEER: Final = "peers/busiest_bytes_per_update"
 """Bytes that the busiest peer has sent for an update. Unit: bytes."""
 
+# Runs of a split model
+PARTS_SENT: Final = "parts/bytes_per_update"
+"""Bytes that all workers of a split model send each other for an update, between parts: measured in one step of each
+epoch, or priced by the clock of virtual workers. Unit: bytes."""
+PARTS_MEMORY: Final = "parts/memory_megabytes"
+"""Memory of the worker that holds most of a split model: parameters, gradients, optimizer state and activations, as
+tensors alone. Unit: MB."""
+PARTS_BUBBLE: Final = "parts/bubble_share"
+"""Share of the workers' time in which stages wait while a pipeline fills and drains. Unit: 0 to 1."""
+PARTS_UNEVEN: Final = "parts/uneven_share"
+"""Share of the workers' time in which they wait for slower workers, or for larger stages. Unit: 0 to 1."""
+PARTS_LINK: Final = "parts/link_share"
+"""Share of the workers' time in which they wait for what other parts send. Unit: 0 to 1."""
+
 TOLD: Final = frozenset({STALENESS_MEAN, PEERS_APART})
 """Recorded even if 0 throughout the run, which is information; other measurements of a run are not."""
 FOLLOWS: Final[Mapping[str, str]] = {
@@ -148,7 +162,7 @@ SYSTEM: Final = "system/"
 """What MLflow's system metrics begin with: what a run takes of its machine. Their step is the number of the sample."""
 BEST: Final = "best/"
 """Prefix of best values; only metrics that a run logged while validating have them."""
-MEASURED: Final = ("perf/", "ps/", "peers/", PEAK_MEMORY_MB)
+MEASURED: Final = ("perf/", "ps/", "peers/", "parts/", PEAK_MEMORY_MB)
 """Prefixes of metrics that measure the run itself."""
 ONCE: Final = (BEST, "final/")
 """Prefixes of metrics of a whole run."""
@@ -298,8 +312,6 @@ CONFIG_ARTIFACT: Final = "config.yaml"
 """The whole config of the run."""
 MODULES: Final = "modules"
 """Folder with the person's own modules that the run used."""
-SEARCH_ARTIFACT: Final = "search.yaml"
-"""Of a search's own run: the search."""
 STALENESS_JSON: Final = "staleness.json"
 """Histogram of the staleness: `{"counts": [[per bin] per worker]}`. Bin i has staleness i, the last one that or
 more."""
@@ -307,6 +319,9 @@ WORKERS_JSONL: Final = "workers.jsonl"
 """Figures of single workers: a line per worker and point."""
 PUSHES_JSON: Final = "pushes.json"
 """Pushes, drops, duplicates and ages of gradients by worker and shard, and each worker's seconds."""
+PARTS_JSON: Final = "parts.json"
+"""Of a split model: its layers by worker, each worker's memory, bytes that it sends and shares of time that it waits,
+and bytes by collective and layer."""
 TIMINGS_JSON: Final = "timings.json"
 """Seconds of gradients by worker, and of a push at a shard; the clock of a run with virtual workers can use them."""
 STALENESS_PICTURE: Final = "staleness.png"
@@ -321,8 +336,6 @@ BATCHES_JSON: Final = "batches.json"
 """Of a largest-batch test: every try."""
 SAMPLES_PICTURE: Final = "samples.png"
 """Images that the model generates."""
-LOG_ARTIFACT: Final = "log.txt"
-"""What the run printed."""
 
 SPOOL: Final = "mlflow"
 """Folder of a job on another machine: what it tells MLflow, on its way to the store."""

@@ -1,34 +1,47 @@
-"""Creates a run's record: the store, the experiment, and a waiting (SCHEDULED) run with everything known so far.
+"""A run's record until it trains: the store, the experiment, a waiting (SCHEDULED) run with everything known so far,
+and its start (RUNNING).
+
+MLflow gives a run its id, so the run exists before its folder, and must not outlive the process that was creating both.
+From before the first until after the second there is a file in `.scalebook/submitting/`, locked by the submitter: if
+its lock is free, the submitter has died or failed in between. Its runs carry the file's name as a tag, by which they
+are found in the store.
 
 MLflow is imported inside the functions (1.8 s, once per process).
 """
 
+import fcntl
 import importlib.metadata
 import json
 import logging
 import os
 import platform
+import re
+import shutil
 import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from shutil import which
+from typing import TYPE_CHECKING, Any, Final, cast
 
+from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import locks
 from scalebook.training.base.safe_path import importing
 from scalebook.training.base.workspace import Workspace, sqlite_address
 from scalebook.training.tracking import names, notes
 from scalebook.training.tracking.schema import require_known
+from scalebook.training.tracking.spool import SPOOL, Spool
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-import subprocess
-import tempfile
-import time
-from dataclasses import dataclass
-from shutil import which
-from typing import Final
+    from mlflow.entities import Run
 
 LOCK_DEADLINE_S = 120.0
 LONGEST_PARAM = 6000
@@ -42,6 +55,15 @@ GIT_LASTING_S: Final = 5.0
 GIT_SAFELY: Final = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "--no-optional-locks")
 NO_SETTINGS: Final = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
 GIT_CONFIG: Final = "[core]\n\trepositoryformatversion = 1\n\tbare = false\n[extensions]\n\tobjectFormat = {format}\n"
+SUBMISSIONS: Final = "submitting"
+NAME: Final = re.compile(r"[0-9a-f]{32}")
+PAGE: Final = 1000
+BEGIN: Final = (
+    "UPDATE runs SET start_time = CASE status WHEN 'SCHEDULED' THEN :at ELSE start_time END, status = 'RUNNING' "
+    "WHERE run_uuid = :run AND lifecycle_stage = 'active'"
+)
+_OWNERS: Final[dict[int, int]] = {}
+"""Which process opened the connections of each of mlflow's cached engines (by id), as far as this module knows."""
 
 
 def open_store(workspace: Workspace) -> "MlflowClient":
@@ -242,3 +264,156 @@ def _git(folder: Path, *words: str, **more: str) -> str | None:
     except (subprocess.TimeoutExpired, OSError, ValueError):
         return None
     return process.stdout if process.returncode == 0 else None
+
+
+def submissions_folder(workspace: Workspace) -> Path:
+    return workspace.hidden / SUBMISSIONS
+
+
+@contextmanager
+def submission(workspace: Workspace) -> Iterator[dict[str, str]]:
+    """Yield the tags with which runs, and then their folders, are to be created inside.
+
+    After an exception, runs without a folder are removed at once; if that fails too (a full disk), the supervisor does
+    it later.
+    """
+    submissions_folder(workspace).mkdir(parents=True, exist_ok=True)
+    name = uuid.uuid4().hex
+    mark, beside = submissions_folder(workspace) / name, submissions_folder(workspace) / f".{name}"
+    handle = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        os.write(handle, workspace.tracking_uri().encode())
+        beside.rename(mark)  # seen by others only when it is locked
+        try:
+            yield {names.TAG_SUBMISSION: name}
+        except BaseException:
+            _try_to_withdraw(workspace, mark)
+            raise
+        mark.unlink()
+    finally:
+        os.close(handle)
+        beside.unlink(missing_ok=True)
+
+
+def abandoned(workspace: Workspace) -> list[Path]:
+    """The files of submitters that have died or failed, if they recorded to the store of this process."""
+    uri = workspace.tracking_uri()
+    marks = (path for path in submissions_folder(workspace).glob("[!.]*") if NAME.fullmatch(path.name))
+    return [mark for mark in marks if _is_free(mark) and _told(mark) == uri]
+
+
+def withdraw(workspace: Workspace, mark: Path) -> int:
+    """Remove the runs of an abandoned submission that have no folder; returns how many. Raises MLflow's errors.
+
+    A config test never has a folder: its run is marked as failed.
+    """
+    assert NAME.fullmatch(mark.name), mark
+    client, count = open_store(workspace), 0
+    for run in _open_runs(client, mark.name):
+        run_id = run.info.run_id
+        if not NAME.fullmatch(run_id) or (workspace.jobs / run_id).exists() or (workspace.studies / run_id).exists():
+            continue
+        if names.TAG_TEST in run.data.tags:
+            client.set_tag(run_id, names.TAG_STATUS, "failed")
+            client.set_tag(run_id, names.TAG_CAUSE, "the command that made the test has died")
+            client.set_terminated(run_id, "FAILED", int(time.time() * 1000))
+        else:
+            client.delete_run(run_id)
+        for parent in (workspace.jobs, workspace.studies):
+            shutil.rmtree(parent / f".{run_id}", ignore_errors=True)
+        count += 1
+    mark.unlink(missing_ok=True)
+    return count
+
+
+def _open_runs(client: "MlflowClient", name: str) -> "list[Run]":
+    """The runs that carry the tag and have not ended."""
+    experiments = [experiment.experiment_id for experiment in client.search_experiments(max_results=PAGE)]
+    runs = client.search_runs(experiments, f"tags.`{names.TAG_SUBMISSION}` = '{name}'", max_results=PAGE)
+    return [run for run in runs if run.info.status in ("SCHEDULED", "RUNNING")]
+
+
+def _try_to_withdraw(workspace: Workspace, mark: Path) -> None:
+    try:
+        withdraw(workspace, mark)
+    except Exception as error:  # noqa: BLE001 - what failed before is the news; the mark stays for the supervisor
+        print(f"scalebook: warning: a run without a job stays in MLflow for now: {error}", file=sys.stderr)
+
+
+def _is_free(path: Path) -> bool:
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:  # gone meanwhile
+        return False
+    try:
+        return not locks.is_held(handle)
+    finally:
+        os.close(handle)
+
+
+def _told(path: Path) -> str:
+    try:
+        return path.read_bytes()[:4096].decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def mark_running(client: "MlflowClient | Spool", run_id: str, started: float) -> None:
+    """Mark a run as RUNNING. If it was SCHEDULED, its start time becomes `started` (unix s), so that the duration in
+    MLflow does not include the wait; a resumed search keeps its first start.
+
+    MLflow's API cannot change a run's start time, so this changes its database; behind another server the wait stays
+    part of the duration.
+    """
+    if isinstance(client, Spool):
+        client.begun(run_id, started)
+        return
+    engine: Any = getattr(client._tracking_client.store, "engine", None)
+    if engine is None:
+        client.update_run(run_id, status="RUNNING")
+        return
+    from sqlalchemy import text
+
+    parameters = {"run": run_id, "at": int(started * 1000)}
+    with engine.begin() as connection:
+        result = connection.execute(text(BEGIN), parameters)
+    if not result.rowcount:
+        client.update_run(run_id, status="RUNNING")  # which says why it cannot be
+
+
+def client_after_fork(tracking_uri: str) -> "MlflowClient":
+    """A client that shares no database connection with the parent process. ConfigError for a database of another MLflow
+    version."""
+    if folder := os.environ.get(SPOOL):  # of a job whose store is on another machine
+        spool: Any = Spool(Path(folder))
+        return cast("MlflowClient", spool)
+    require_known(tracking_uri)
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri)
+    engine = _engine(client)
+    if engine is not None and _OWNERS.get(id(engine)) != os.getpid():
+        engine.dispose(close=False)
+        _OWNERS[id(engine)] = os.getpid()
+    return client
+
+
+def make_store(tracking_uri: str) -> None:
+    """Let mlflow create and cache its store, for processes forked from this one, if it is an existing file: mlflow then
+    inspects every table's columns (0.05 s). No connection stays open."""
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        address = make_url(tracking_uri)
+    except ArgumentError:  # no database: a server, or a folder
+        return
+    if address.get_backend_name() == "sqlite" and address.database and Path(address.database).is_file():
+        with suppress(ConfigError):  # each job says it
+            _engine(client_after_fork(tracking_uri)).dispose()
+
+
+def _engine(client: "MlflowClient") -> Any:
+    """Of the client's database; None where it has none."""
+    return getattr(client._tracking_client.store, "engine", None)

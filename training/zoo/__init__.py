@@ -1,5 +1,5 @@
 """Models, data sets and optimizers that ship, each an example of what a person's own can be.
 
-Begin with `models/mlp_classifier.py` and `data/digits.py`; `data/module.py` and `models/image_model.py` are the bases
+Begin with `models/classifiers.py` and `data/digits.py`; `data/module.py` and `models/image_model.py` are the bases
 for one's own.
 """

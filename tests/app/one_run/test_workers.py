@@ -1,7 +1,10 @@
 import re
+from dataclasses import replace
 
+from scalebook.app.one_run import workers
 from scalebook.app.one_run.workers import peer_graph, staleness_html
 from scalebook.app.shared import charts
+from scalebook.training.pricing.part_record import PartRecord, PlacedLayer, WorkerPart
 
 
 def test_staleness_is_shown_as_shares_up_to_the_last_bin_in_use() -> None:
@@ -57,3 +60,37 @@ def test_of_other_strategies_and_graphs_of_ones_own_none_is_drawn() -> None:
     changing = peer_graph(of_peers("one_peer_exponential"), 4, ())
     assert changing is not None
     assert sorted(changing.sends[0]) == [1, 2]
+
+
+def split_record(count: int = 4, idle: float | None = 0.25) -> PartRecord:
+    parts = [WorkerPart(4e3, 4e3, 8e3, 1e3 * (1 + each % 2), 5e2, each % 2, idle, 0.0, 0.1) for each in range(count)]
+    layers = [PlacedLayer("enter", 8e3, 1, 0), PlacedLayer("<leave>", 1.6e4, 4, 1)]
+    return PartRecord("stages 2 x data 2", True, layers, parts)
+
+
+def test_parts_of_a_model_are_a_grid_of_layers_and_workers() -> None:
+    html = workers.parts_html(split_record())
+    assert html.count('class="sb-part"') == 4, "each layer on the workers of its stage"
+    assert html.count(">1/4</i>") == 2
+    assert 'title="worker 1: 4 kB of &lt;leave&gt;"' in html
+    assert "<leave>" not in html
+    assert html.count('title="optimizer state 8 kB"') == 4
+    assert "height:44.44%" in html, "8 of the 18 kB of the fullest worker"
+    assert html.count("pipeline fills and drains 25.0%") == 4
+    assert "waits: slower or larger parts" not in html, "nobody waits for that"
+    assert workers.parts_words(split_record()) == (
+        "stages 2 x data 2. As the clock prices it: parameters of 24 kB; the fullest worker holds 18 kB, and all send "
+        "each other 2 kB an update."
+    )
+
+
+def test_a_picture_of_parts_has_room_for_some_and_says_no_waits_that_nobody_measured() -> None:
+    record = split_record(81, None)
+    html = workers.parts_html(replace(record, layers=[PlacedLayer(f"l{n}", float(n)) for n in range(40)]))
+    assert html.count("<span>") == workers.MOST_BARS
+    assert html.count('class="sb-part"') == workers.MOST_BARS * workers.MOST_LAYERS
+    assert "<em>16 smaller</em>" in html
+    assert "l15<" not in html, "the largest are drawn"
+    assert "<em>waits</em>" in html, "for the link"
+    alone = replace(record, workers=[replace(worker, link=None) for worker in record.workers])
+    assert "waits" not in workers.parts_html(alone)

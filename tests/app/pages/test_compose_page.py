@@ -9,8 +9,8 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.notebook import store
-from scalebook.training.planner.profile import as_mapping
 from scalebook.training.planner.question_folder import PlanRequest, QuestionFolder
+from scalebook.training.pricing.profile import as_mapping
 from scalebook.training.tracking import names
 from tests.app.pages.compose_form import as_yaml, choice, config, off, pick, strategy_args
 from tests.app.pages.conftest import Open, codes, has_number, html, number

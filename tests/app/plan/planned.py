@@ -7,9 +7,9 @@ from scalebook.training.base.files import records
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.engine.rules.clock_settings import Distribution
 from scalebook.training.planner.answer import Answer
-from scalebook.training.planner.profile import Profile, as_mapping
 from scalebook.training.planner.question_folder import PlanRequest, QuestionFolder
 from scalebook.training.planner.time_to_target import TargetAnswer, TargetPoint
+from scalebook.training.pricing.profile import Profile, as_mapping
 
 ANSWER = Path(__file__).with_name("answer.json")
 

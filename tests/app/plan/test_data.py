@@ -3,10 +3,24 @@ from dataclasses import replace
 
 import pytest
 
-from scalebook.app.plan.data import FIELDS, TEMPLATE, as_csv, curve_names, facts, from_fields, from_text
+from scalebook.app.plan.data import (
+    FIELDS,
+    TEMPLATE,
+    as_csv,
+    curve_names,
+    facts,
+    from_fields,
+    from_text,
+    split_count,
+    split_rows,
+)
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.engine.rules.clock_settings import Distribution
+from scalebook.training.engine.rules.clock_settings import Distribution, Link
+from scalebook.training.planner.split_grid import price_splits
+from scalebook.training.planner.split_words import first_words
+from scalebook.training.pricing.links import Network
 from tests.app.plan.planned import answer
+from tests.training.planner.test_split_grid import system
 
 
 def test_names_say_what_differs() -> None:
@@ -78,3 +92,27 @@ def test_mistakes_in_yaml_name_place_and_remedy(text: str, said: str) -> None:
     with pytest.raises(ConfigError) as raised:
         from_text(text)
     assert said in str(raised.value)
+
+
+def test_splits_are_rows_with_what_limits_them_and_those_that_do_not_fit_are_struck_out() -> None:
+    fast = Network(Link(0.0, 1e11), Link(0.0, 1e11))
+    found = price_splits(system(memory=3e9), fast, 4, "10gbe")
+    rows = split_rows(found)
+    held = [row for row in rows if not row.struck]
+    assert [row.words for row in held] == [point.words for point in found.points]
+    best = found.points[0]
+    assert held[0].figures[:3] == (f"{best.samples_per_s:.3g}", f"{best.faster:.2f}", f"{best.samples:,}")
+    assert any("waits for parameters and gradients" in row.cause for row in held)
+    (whole,) = [row for row in rows if row.words == "data 4"]
+    assert whole.struck
+    assert whole.figures == ("", "", "", "", "4.24 GB", "")
+    assert whole.cause == "more than the memory of a worker, 3 GB; 4.06 GB if activations are computed again"
+    assert rows[-1] == whole, "it needs most"
+    assert split_count(found) == f"{len(rows)} of {len(rows)} splits."
+    assert first_words(found)[0].startswith("A tensor split pays from a width of")
+
+
+def test_of_many_splits_the_best_are_shown() -> None:
+    found = price_splits(system(), Network(Link(0.0, 1e11), Link(0.0, 1e11)), 64, "10gbe")
+    assert [row.struck for row in split_rows(found)] == [False] * 12 + [True] * min(len(found.struck), 12)
+    assert split_count(found).endswith(f" of {len(found.points) + len(found.struck)} splits.")

@@ -18,9 +18,9 @@ from scalebook.training.experiments.validate import validate
 from scalebook.training.experiments.workload import workload
 from scalebook.training.jobs.begin_request import RayHandle
 from scalebook.training.jobs.devices import Allocation, NodeDevices, this_machine
+from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.gpus import Gpu
 from scalebook.training.jobs.job_folder import JobFolder, JobStart, Progress, Result
-from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.notebook.cells import ExperimentCell
 from scalebook.training.tracking import names

@@ -25,7 +25,7 @@ from tests.training.runs import config, reader
 LIMIT_MB = 200
 RUN = """
 import importlib, os, pathlib, sys
-from scalebook.training.jobs.local.fork_server_client import PRELOAD
+from scalebook.training.jobs.launcher import PRELOAD
 for name in PRELOAD: importlib.import_module(name)
 from scalebook.training.cli.runner import run_job
 codes = []

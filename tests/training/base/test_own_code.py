@@ -95,7 +95,7 @@ def test_a_traceback_without_a_person_s_frame_blames_nobody(own: Workspace) -> N
     assert mine(own.root / "helpers" / "beside.py")
     assert not mine(own.hidden / "jobs" / "x.py")
     assert not mine(Path(pytest.__file__))
-    assert not mine(Path(__file__).parents[3] / "training" / "zoo" / "models" / "mlp_classifier.py")
+    assert not mine(Path(__file__).parents[3] / "training" / "zoo" / "models" / "classifiers.py")
     text = 'Traceback (most recent call last):\n  File "/elsewhere/x.py", line 3, in f\n    g()\nKeyError: 1\n'
     assert own_error(text, mine) is None
     told = own_error(text, lambda path: path.name == "x.py")

@@ -56,7 +56,7 @@ def test_where_nothing_runs_it_says_so(capsys: pytest.CaptureFixture[str]) -> No
 
 
 MODULES = (
-    "scalebook.training.cli.cluster", "scalebook.training.supervisor.supervisor_process",
+    "scalebook.training.cli.cluster", "scalebook.training.supervisor.supervisor_loop",
     "scalebook.training.jobs.waiting_jobs", "scalebook.app.runs.data", "scalebook.training.cli.runner",
 )  # fmt: skip
 

@@ -8,8 +8,8 @@ import pytest
 
 from scalebook.training.base.files import records
 from scalebook.training.cli.main import main
+from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobRequest, JobStart, Progress, Result, TrialOf
-from scalebook.training.jobs.local.local_executor import LocalHandle
 from tests.training.benches import Bench, until_state, wait_for
 
 

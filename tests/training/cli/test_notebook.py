@@ -19,7 +19,7 @@ from scalebook.training.cli.main import main as scalebook
 from scalebook.training.cli.notebook import main
 from scalebook.training.cli.notebook_run import wait_for_record
 from scalebook.training.jobs.job_requests import all_jobs
-from scalebook.training.jobs.supervisor_owners import hold_supervisor
+from scalebook.training.jobs.supervisor_handle import hold_supervisor
 from scalebook.training.notebook.parse import parse
 from tests.interrupting import hearing
 from tests.prepared import Prepared

@@ -18,9 +18,9 @@ from scalebook.training.base.files import yaml
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.runner import run_job, upload_artifacts
 from scalebook.training.jobs import usage
+from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.gpus import GpuReading
 from scalebook.training.jobs.job_folder import JobFolder, JobStart
-from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.usage import ALL, SystemMetrics, Usage
 from scalebook.training.tracking import directions, names
 from scalebook.training.tracking.spool import LINES, Spool
@@ -145,7 +145,7 @@ def test_the_config_that_ran_and_the_log_are_artifacts(
     }
     printed = capsys.readouterr().out
     assert "100%  epoch 1  16 updates" in printed
-    assert found[names.LOG_ARTIFACT].read_text() in job.log.read_text()
+    assert found["log.txt"].read_text() in job.log.read_text()
     assert "100%  epoch 1  16 updates" in job.log.read_text()
 
 
@@ -263,7 +263,7 @@ def test_a_loss_that_is_no_number_ends_the_run_as_diverged(strategy: Any, worksp
     assert record.tags[names.TAG_CAUSE] == result.cause
     assert record.tags[names.TAG_ADVICE] == result.advice
     assert record.metrics[names.UPDATES] >= 1
-    assert "Diverged" in artifacts(workspace, job.id)[names.LOG_ARTIFACT].read_text()
+    assert "Diverged" in artifacts(workspace, job.id)["log.txt"].read_text()
 
 
 def test_what_only_the_run_can_refuse_is_a_failure_of_configuration(workspace: Workspace) -> None:

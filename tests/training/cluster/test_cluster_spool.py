@@ -17,10 +17,10 @@ from scalebook.training.cluster.cluster_spool import REMOTE, ClusterSpool, Known
 from scalebook.training.cluster.ray_executor import RayExecutor
 from scalebook.training.cluster.rendezvous import Rendezvouses
 from scalebook.training.engine.served_run import Secret
-from scalebook.training.jobs import executors
+from scalebook.training.jobs import executor
 from scalebook.training.jobs.begin_request import RayHandle, is_part, part_names, run_of
 from scalebook.training.jobs.devices import Allocation, NodeDevices
-from scalebook.training.jobs.executors import configured_executor
+from scalebook.training.jobs.executor import configured_executor
 from scalebook.training.jobs.job_folder import JobStart
 from scalebook.training.jobs.job_nodes import part_folders
 from scalebook.training.jobs.process import ProcessId
@@ -125,9 +125,9 @@ def test_a_cluster_needs_ray_and_trust(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / "w").mkdir()
     workspace = Workspace(tmp_path / "w")
-    assert configured_executor(workspace) is executors.LOCAL
+    assert configured_executor(workspace) is executor.LOCAL
     (tmp_path / "w" / SETTINGS).write_text("[", encoding="utf-8")
-    assert configured_executor(Workspace(tmp_path / "w")) is executors.LOCAL
+    assert configured_executor(Workspace(tmp_path / "w")) is executor.LOCAL
     (tmp_path / "w" / SETTINGS).write_text('[cluster]\naddress = "auto"', encoding="utf-8")
     workspace = Workspace(tmp_path / "w")
     monkeypatch.setattr(ray_core, "installed", lambda: False)

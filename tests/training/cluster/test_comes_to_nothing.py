@@ -12,8 +12,8 @@ from scalebook.training.cluster.cluster_spool import (
 )
 from scalebook.training.cluster.node_connection import give_up, record_failed_start
 from scalebook.training.jobs.begin_request import RayHandle, part_names
+from scalebook.training.jobs.executor import CLAIMED_ELSEWHERE
 from scalebook.training.jobs.job_folder import JobFolder
-from scalebook.training.jobs.launcher import CLAIMED_ELSEWHERE
 from scalebook.training.jobs.process import ProcessId
 from tests.training.benches import Bench, bench
 

@@ -17,7 +17,7 @@ from scalebook.training.experiments.catalogue import describe
 from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.job_nodes import part_folders
-from scalebook.training.jobs.local.fork_server_client import RUNNER
+from scalebook.training.jobs.launcher import RUNNER
 from scalebook.training.jobs.process import descendants, send
 from scalebook.training.jobs.waiting_jobs import waiting_reasons
 from scalebook.training.tracking import names

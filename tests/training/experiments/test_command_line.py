@@ -144,3 +144,16 @@ def test_the_settings_of_a_rule(words: str, rule: Any, description: Description)
         assert complete(found, description)["trainer"]["strategy"]["init_args"]["rule"] == {
             "class_path": BOUNDED, "init_args": rule,
         }  # fmt: skip
+
+
+@pytest.mark.parametrize("init_args", ["", "init_args."])
+def test_a_path_leaves_what_stands_beside_it(init_args: str, files: Path, description: Description) -> None:
+    clock = {"gradient_s": 0.05, "link": {"latency_s": 0.001, "bandwidth": 1e6}}
+    strategy = {"class_path": "AsyncPS", "init_args": {"workers": 2, "host": "virtual", "clock": clock}}
+    (files / "more.yaml").write_text(yaml.dump({"trainer": {"strategy": strategy}}), encoding="utf-8")
+    words = f"-c BASE -c MORE --trainer.strategy.{init_args}clock.link.bandwidth 2.0e+6"
+    wanted = {"gradient_s": 0.05, "link": {"latency_s": 0.001, "bandwidth": 2e6}}
+    assert merged(words, files, description)["trainer"]["strategy"]["init_args"]["clock"] == wanted
+    yaml.dump(merged(f"--trainer.strategy.{init_args}clock.gradient_s 2", files, description))
+    whole = merged(f'{words} --trainer.strategy.{init_args}clock={{"gradient_s":1}}', files, description)
+    assert whole["trainer"]["strategy"]["init_args"]["clock"] == {"gradient_s": 1}

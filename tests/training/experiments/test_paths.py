@@ -71,8 +71,6 @@ def test_an_optimizer_that_is_not_written_is_the_default_one(description: Descri
 def test_a_class_is_known_by_its_place(description: Description) -> None:
     assert place("model", BASE, description).group == "models"
     assert place("trainer.strategy", BASE, description).group == "strategies"
-    assert place("trainer.strategy.rule", BASE, description).holds_class
-    assert not place("model.hidden", BASE, description).holds_class
 
 
 def test_a_field_that_is_not_there(description: Description) -> None:
@@ -84,3 +82,41 @@ def test_a_field_that_is_not_there(description: Description) -> None:
 
 def test_init_args_may_be_left_out() -> None:
     assert plain("trainer.strategy.init_args.rule.init_args.bound") == "trainer.strategy.rule.bound"
+
+
+CLOCK = {"gradient_s": {"kind": "gamma", "mean": 0.1, "cv": 0.5}, "link": {"latency_s": 0.001, "bandwidth": 1e6}}
+SIMULATED = {"class_path": "AsyncPS", "init_args": {"workers": 4, "host": "virtual", "clock": CLOCK}}
+
+
+def test_a_number_of_the_clock_has_a_path(description: Description) -> None:
+    base = {**CONFIG, "trainer": {"strategy": SIMULATED}}
+    path = "trainer.strategy.clock.link.bandwidth"
+    assert {path, "trainer.strategy.clock.gradient_s.mean"} <= dict(fields(base, description)).keys()
+    done = put(base, place(path, base, description), 5e6, description)
+    clock = {**CLOCK, "link": {"latency_s": 0.001, "bandwidth": 5e6}}
+    assert done["trainer"]["strategy"] == {
+        "class_path": "AsyncPS",
+        "init_args": {"workers": 4, "host": "virtual", "clock": clock},
+    }
+    assert type(done["trainer"]["strategy"]["init_args"]["clock"]["link"]) is dict
+    assert base["trainer"]["strategy"]["init_args"]["clock"]["link"]["bandwidth"] == 1e6
+    assert validate(done, description) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "remedy"),
+    [
+        ("trainer.strategy.clock.link.bandwith", r"Did you mean `trainer\.strategy\.clock\.link\.bandwidth`"),
+        ("trainer.strategy.clock.gradient_s.kind", r"Did you mean|Known: trainer\.strategy\.clock"),
+        ("trainer.strategy.clock.link", r"Did you mean|Known: trainer\.strategy\.clock"),
+    ],
+)
+def test_what_is_no_number_of_the_clock(path: str, remedy: str, description: Description) -> None:
+    base = {**CONFIG, "trainer": {"strategy": SIMULATED}}
+    with pytest.raises(ConfigError, match=f"names a number of clock that the config does not have.*({remedy})"):
+        place(path, base, description)
+
+
+def test_a_config_without_a_clock_has_no_number_of_it(description: Description) -> None:
+    with pytest.raises(ConfigError, match=r"does not have\. Write trainer\.strategy\.clock\.$"):
+        place("trainer.strategy.clock.gradient_s", BASE, description)

@@ -10,6 +10,9 @@ from scalebook.training.experiments.split_degrees import refuse_degrees
 from scalebook.training.experiments.validate import validate
 from tests.training.runs import config
 
+ARGUMENTS = "trainer.strategy.init_args"
+CLOCK = {"gradient_s": 0.05}
+
 
 def test_degrees_that_make_the_workers() -> None:
     for tensor, shard, workers in ((1, None, 1), (2, None, 8), (2, 4, 8), (1, 8, 8)):
@@ -29,6 +32,16 @@ def test_degrees_that_make_the_workers() -> None:
         ({"tensor": 0}, {}, ["trainer.strategy.init_args.tensor"]),
         ({}, {"sync_batchnorm": True}, ["trainer.sync_batchnorm"]),
         ({}, {"precision": "64-true"}, ["trainer.precision"]),
+        ({"host": "virtual", "clock": CLOCK}, {"devices": 81}, []),
+        ({"tensor": 81, "host": "virtual", "clock": CLOCK}, {"devices": 1}, []),
+        ({"tensor": 2, "shard": 2, "host": "virtual", "clock": CLOCK}, {"devices": 6}, [f"{ARGUMENTS}.tensor"]),
+        ({"host": "virtual"}, {}, [f"{ARGUMENTS}.clock"]),
+        ({"clock": CLOCK}, {}, [f"{ARGUMENTS}.clock"]),
+        ({"host": "virtual", "clock": {**CLOCK, "server_s": 0.1}}, {}, [f"{ARGUMENTS}.clock.server_s"]),
+        ({"host": "virtual", "clock": {**CLOCK, "links": {0: {"latency_s": 1}}}}, {}, [f"{ARGUMENTS}.clock.links"]),
+        ({"host": "virtual", "clock": {**CLOCK, "group": {"machines": 2}}}, {}, [f"{ARGUMENTS}.clock.group"]),
+        ({"host": "virtual", "clock": {"gradient_s": 0.0}}, {}, [f"{ARGUMENTS}.clock.gradient_s"]),
+        ({"host": "virtual", "clock": CLOCK}, {"num_nodes": 2}, 2 * ["trainer.num_nodes"]),
     ],
 )
 def test_problems_name_their_key(

@@ -1,7 +1,7 @@
 """This machine with as many cores as a test needs."""
 
 from scalebook.training.jobs.devices import NodeDevices
-from scalebook.training.jobs.local.local_executor import LocalExecutor
+from scalebook.training.jobs.executor import LocalExecutor
 
 
 class Cores(LocalExecutor):

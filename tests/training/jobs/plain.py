@@ -15,13 +15,11 @@ from typing import ClassVar, Literal
 from scalebook.training.base.safe_path import environment
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.devices import NodeDevices, this_machine
-from scalebook.training.jobs.executor import Executor, Level
-from scalebook.training.jobs.executors import EXECUTORS
+from scalebook.training.jobs.executor import CLAIMED_ELSEWHERE, EXECUTORS, Executor, Level, LocalHandle
+from scalebook.training.jobs.fork_server import load
 from scalebook.training.jobs.job_folder import JobFolder, JobStart
-from scalebook.training.jobs.launcher import CLAIMED_ELSEWHERE, Event, Launcher, ProcessEnded
+from scalebook.training.jobs.launcher import Event, Launcher, ProcessEnded
 from scalebook.training.jobs.leases import Lease
-from scalebook.training.jobs.local.fork_server import load
-from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import Children, ProcessId, alive, session
 
 ROOT = Path(__file__).resolve().parents[3]

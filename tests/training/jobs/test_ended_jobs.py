@@ -5,8 +5,8 @@ from pathlib import Path
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import ended_jobs
 from scalebook.training.jobs.ended_jobs import Ending
+from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobRequest, JobStart, Result, TrialOf
-from scalebook.training.jobs.local.local_executor import LocalHandle
 from tests.training.benches import Bench
 
 ENDING = Ending("run", "a", "pixelcnn seed 1", "failed", 1000.0, 90.0, "first.md", "out of memory.")

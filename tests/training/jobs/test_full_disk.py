@@ -20,8 +20,8 @@ from scalebook.training.base.trust import JOB, SEARCH, sign
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli import runner
 from scalebook.training.jobs import waiting_jobs
+from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart, Result
-from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.jobs.supervisor_handle import SupervisorLock, status
 from scalebook.training.notebook import edit, store

@@ -19,10 +19,9 @@ from scalebook.training.base.files import locks, record_folder
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import gpu_allocation, job_requests
 from scalebook.training.jobs.devices import this_machine
+from scalebook.training.jobs.executor import GPUS_TAKEN, LocalHandle
+from scalebook.training.jobs.fork_server import Order, _run
 from scalebook.training.jobs.job_folder import JobRequest, JobStart
-from scalebook.training.jobs.launcher import GPUS_TAKEN
-from scalebook.training.jobs.local.fork_server import Order, _run
-from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.supervisor_handle import SupervisorLock
 from scalebook.training.supervisor.job_watch import JobLimits
 from scalebook.training.supervisor.supervisor_loop import SupervisorLoop

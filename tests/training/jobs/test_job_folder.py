@@ -2,8 +2,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import STOPPED, JobFolder, JobRequest, JobStart, Progress, Result, TrialOf
-from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import ProcessId
 
 

@@ -158,7 +158,7 @@ def test_only_ended_jobs_can_be_deleted(bench: Bench) -> None:
 
 
 def test_asking_the_queue_loads_neither_torch_nor_mlflow() -> None:
-    code = "import sys, scalebook.training.cli.jobs, scalebook.training.supervisor.supervisor_process\n"
+    code = "import sys, scalebook.training.cli.jobs, scalebook.training.supervisor.supervisor_loop\n"
     code += "from scalebook.training.jobs import job_requests, supervisor_handle, waiting_jobs\n"
     code += "print(sorted({'torch', 'mlflow', 'lightning', 'streamlit'} & set(sys.modules)))"
     with psutil.Popen([sys.executable, "-c", code], stdout=-1, text=True) as process:

@@ -12,11 +12,18 @@ import pytest
 
 from scalebook.training.base.files.machine_errors import NoRoom
 from scalebook.training.jobs import job_requests
-from scalebook.training.jobs.pending_submission import abandoned, folder, submission, withdraw
 from scalebook.training.search import search_requests
 from scalebook.training.search.search_folder import SearchFolder
 from scalebook.training.tracking import names
-from scalebook.training.tracking.run_start import create_run, experiment_id, open_store
+from scalebook.training.tracking.run_start import (
+    abandoned,
+    create_run,
+    experiment_id,
+    open_store,
+    submission,
+    submissions_folder,
+    withdraw,
+)
 from tests.training.benches import Bench, wait_for
 from tests.training.jobs.test_job_requests import submit
 
@@ -55,7 +62,7 @@ def test_a_submitter_that_is_killed_leaves_no_run(bench: Bench, monkeypatch: pyt
     assert runs(bench) == ([] if place == "create_run" else ["SCHEDULED"])
     assert len(abandoned(bench.workspace)) == 1
     bench.supervise()
-    wait_for(lambda: not list(folder(bench.workspace).iterdir()), "the supervisor to withdraw it")
+    wait_for(lambda: not list(submissions_folder(bench.workspace).iterdir()), "the supervisor to withdraw it")
     assert runs(bench) == []
     assert list(bench.workspace.jobs.iterdir()) == []
 
@@ -67,7 +74,7 @@ def test_killed_when_the_folder_stands_it_is_a_job_like_any_other(
     unlink = Path.unlink
 
     def die_at_the_mark(path: Path, missing_ok: bool = False) -> None:
-        if path.parent == folder(bench.workspace):
+        if path.parent == submissions_folder(bench.workspace):
             die()
         unlink(path, missing_ok)
 
@@ -87,7 +94,7 @@ def test_a_disk_without_room_leaves_no_run(bench: Bench, monkeypatch: pytest.Mon
         with pytest.raises(NoRoom, match="No space left"):
             submit(bench, seeds=(1, 2))
     assert runs(bench) == []
-    assert list(folder(bench.workspace).iterdir()) == []
+    assert list(submissions_folder(bench.workspace).iterdir()) == []
 
 
 def test_what_cannot_be_withdrawn_at_once_is_later(
@@ -95,7 +102,7 @@ def test_what_cannot_be_withdrawn_at_once_is_later(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(job_requests, "_write", no_room)
-        patch.setattr("scalebook.training.jobs.pending_submission.withdraw", no_room)
+        patch.setattr("scalebook.training.tracking.run_start.withdraw", no_room)
         with pytest.raises(NoRoom, match="No space left"):
             submit(bench)
     assert "a run without a job stays in MLflow for now" in capsys.readouterr().err
@@ -109,12 +116,14 @@ def test_nobody_touches_what_is_being_submitted_or_recorded_elsewhere(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with submission(bench.workspace):
-        assert len(list(folder(bench.workspace).iterdir())) == 1
+        assert len(list(submissions_folder(bench.workspace).iterdir())) == 1
         assert abandoned(bench.workspace) == []
-    assert list(folder(bench.workspace).iterdir()) == []
-    left = folder(bench.workspace) / ("0" * 32)
+    assert list(submissions_folder(bench.workspace).iterdir()) == []
+    left = submissions_folder(bench.workspace) / ("0" * 32)
     left.write_text(bench.workspace.tracking_uri(), encoding="utf-8")
-    (folder(bench.workspace) / "x' or 'a' = 'a").write_text(bench.workspace.tracking_uri(), encoding="utf-8")
+    (submissions_folder(bench.workspace) / "x' or 'a' = 'a").write_text(
+        bench.workspace.tracking_uri(), encoding="utf-8"
+    )
     assert abandoned(bench.workspace) == [left]
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{bench.workspace.root}/other.db")
     assert abandoned(bench.workspace) == []
@@ -123,7 +132,7 @@ def test_nobody_touches_what_is_being_submitted_or_recorded_elsewhere(
 def test_a_test_whose_command_died_has_failed(bench: Bench) -> None:
     client = open_store(bench.workspace)
     experiment = experiment_id(client, bench.workspace, "test")
-    left = folder(bench.workspace) / ("0" * 32)
+    left = submissions_folder(bench.workspace) / ("0" * 32)
     left.parent.mkdir()
     left.touch()
     told = {names.TAG_SUBMISSION: left.name, names.TAG_TEST: "largest batch"}

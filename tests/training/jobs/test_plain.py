@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from scalebook.training.jobs.executors import EXECUTORS
+from scalebook.training.jobs.executor import EXECUTORS
 from scalebook.training.jobs.supervisor_handle import SupervisorLock
 from scalebook.training.supervisor.job_watch import JobLimits
 from scalebook.training.supervisor.supervisor_loop import LAUNCHERS, SupervisorLoop

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest, Result
-from scalebook.training.jobs.local.fork_server_client import RUNNER
+from scalebook.training.jobs.launcher import RUNNER
 from scalebook.training.jobs.process import ProcessId, descendants, send, session
 from scalebook.training.jobs.supervisor_handle import status
 from scalebook.training.tracking import names

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from scalebook.training.base.files import records
-from scalebook.training.jobs import supervisor_handle, supervisor_owners
+from scalebook.training.jobs import supervisor_handle
 from scalebook.training.jobs.process import alive, send, session
 from scalebook.training.jobs.supervisor_handle import Status
 from scalebook.training.jobs.waiting_jobs import NO_SUPERVISOR, waiting_reasons
@@ -136,7 +136,7 @@ def test_it_goes_home_when_idle_and_leaves_nothing(bench: Bench) -> None:
 
 
 def test_an_owner_keeps_it_and_the_warm_process_ready(bench: Bench) -> None:
-    with supervisor_owners.hold_supervisor(bench.workspace):
+    with supervisor_handle.hold_supervisor(bench.workspace):
         process = bench.supervise(linger_s=0.2)
         wait_for(lambda: psutil.Process(process.pid).children(), "the warm process")
         time.sleep(1.5)
@@ -190,8 +190,8 @@ def test_torn_records_of_others_stop_neither_the_supervisor_nor_a_job(bench: Ben
     torn = {name: bench.job() for name in ("process.json", "result.json", "job.json", "progress.json")}
     for name, job in torn.items():
         (job.path / name).write_bytes(b'{"version": 1, "pro')
-    supervisor_owners.folder(bench.workspace).mkdir()
-    (supervisor_owners.folder(bench.workspace) / "7.json").write_bytes(b"")
+    supervisor_handle.folder(bench.workspace).mkdir()
+    (supervisor_handle.folder(bench.workspace) / "7.json").write_bytes(b"")
     (bench.workspace.hidden / "supervisor.json").write_bytes(b"\0" * 50)
     process = bench.supervise()
     assert until_state(torn["progress.json"], "finished", "failed") == "finished"

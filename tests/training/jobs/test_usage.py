@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from scalebook.training.jobs import usage
+from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobFolder, JobStart
-from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.jobs.usage import GpuWorker, UsageMeter, gpu_workers
 from scalebook.training.lightning.processes.run_workers import run_workers

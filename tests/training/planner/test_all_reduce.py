@@ -8,10 +8,11 @@ import torch
 
 from scalebook.training.engine.rules.clock_settings import Distribution, Link
 from scalebook.training.engine.rules.update_rules import Sync
-from scalebook.training.planner.all_reduce import AllReduce, all_reduce_s, buckets, largest
-from scalebook.training.planner.links import Network
+from scalebook.training.planner.all_reduce import AllReduce, buckets
 from scalebook.training.planner.play import play
-from scalebook.training.planner.profile import Profile, SharedNode
+from scalebook.training.pricing.links import Network
+from scalebook.training.pricing.profile import Profile, SharedNode
+from scalebook.training.pricing.reductions import all_reduce_s, largest
 
 PLAIN = Profile(0.3, 32, 1e8, 1e8)
 LINK = Link(1e-4, 1e9)

@@ -20,9 +20,9 @@ from scalebook.training.planner.answer_words import (
     system_words,
     table,
 )
-from scalebook.training.planner.profile import Profile, as_mapping, read_profile
-from scalebook.training.planner.quantities import workers_words
 from scalebook.training.planner.question import Question
+from scalebook.training.pricing.profile import Profile, as_mapping, read_profile
+from scalebook.training.pricing.quantities import workers_words
 from tests.training.experiments.searches import CONFIG
 
 WITHIN = Reliability("async over a network", Range(0.8, 1.25), Range(0.9, 1.1), 12, ["a command"])

@@ -13,10 +13,10 @@ from scalebook.training.engine.rules.update_rules import Async, Rule, Sync
 from scalebook.training.planner import play
 from scalebook.training.planner.answer import Answer, Cause, Change, Point, Range
 from scalebook.training.planner.answering import Setting, answer, find_causes, find_changes, find_knee
-from scalebook.training.planner.links import OWN, Network
-from scalebook.training.planner.profile import Profile, as_mapping, read_profile
 from scalebook.training.planner.question import Question
 from scalebook.training.planner.reliability import reliability_of
+from scalebook.training.pricing.links import OWN, Network
+from scalebook.training.pricing.profile import Profile, as_mapping, read_profile
 from tests.training.planner.sharing import closed_form
 
 pytestmark = pytest.mark.long

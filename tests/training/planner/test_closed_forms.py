@@ -11,9 +11,9 @@ from scalebook.training.engine.rules.local_steps import Downpour, LocalSGD, NoLo
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, Softsync, Sync
 from scalebook.training.planner.answer import Point
 from scalebook.training.planner.closed_forms import ENOUGH, most_gradients, one_worker, saturates, waits_in_queues
-from scalebook.training.planner.links import NETWORKS, Network
 from scalebook.training.planner.play import play
-from scalebook.training.planner.profile import Profile
+from scalebook.training.pricing.links import NETWORKS, Network
+from scalebook.training.pricing.profile import Profile
 
 ETHERNET: Final = Profile(Distribution("gamma", 0.18, 0.1), 32, 1e8, 8e7, 0.03, network=NETWORKS["10gbe"])
 SERVER: Final = replace(ETHERNET, network=Network(Link(1e-3, 1e9)), server_s=0.05)

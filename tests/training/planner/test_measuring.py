@@ -19,10 +19,8 @@ from scalebook.training.cli.main import main as scalebook
 from scalebook.training.engine.rules.clock_settings import Distribution
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.jobs.job_requests import all_jobs
-from scalebook.training.jobs.supervisor_owners import hold_supervisor
+from scalebook.training.jobs.supervisor_handle import hold_supervisor
 from scalebook.training.planner import measuring, play
-from scalebook.training.planner.layer_times import OUTSIDE
-from scalebook.training.planner.layers import Layer
 from scalebook.training.planner.measuring import (
     NotMeasured,
     plan_config,
@@ -31,8 +29,10 @@ from scalebook.training.planner.measuring import (
     software_of,
     used_by_others,
 )
-from scalebook.training.planner.profile import Profile, Software, load_profile
 from scalebook.training.planner.step_times import StepMeasures, frames, shard_shares
+from scalebook.training.pricing.layer_times import OUTSIDE
+from scalebook.training.pricing.layers import Layer
+from scalebook.training.pricing.profile import Profile, Software, load_profile
 from scalebook.training.tracking import names
 from tests.prepared import Prepared
 from tests.training.benches import clear

@@ -20,8 +20,6 @@ from scalebook.training.planner import play
 from scalebook.training.planner.all_reduce import AllReduce
 from scalebook.training.planner.answer import Answer
 from scalebook.training.planner.answering import Setting, answer
-from scalebook.training.planner.layers import Layer
-from scalebook.training.planner.links import Network
 from scalebook.training.planner.planned_config import (
     FOLLOWED,
     INDIFFERENT,
@@ -32,8 +30,10 @@ from scalebook.training.planner.planned_config import (
     configured,
 )
 from scalebook.training.planner.planned_peers import PlannedPeers
-from scalebook.training.planner.profile import Profile, SharedNode
 from scalebook.training.planner.question import Question, label
+from scalebook.training.pricing.layers import Layer
+from scalebook.training.pricing.links import Network
+from scalebook.training.pricing.profile import Profile, SharedNode
 
 PROFILE = Profile(Distribution("gamma", 0.1, 0.3), 32, 1e6, 1e6, 0.03)
 LOCAL = "scalebook.training.engine.rules.local_steps"

@@ -18,10 +18,10 @@ from scalebook.training.planner import planner_process, play
 from scalebook.training.planner import question_folder as asking
 from scalebook.training.planner.answering import answer
 from scalebook.training.planner.measuring import NotMeasured
-from scalebook.training.planner.profile import as_mapping, read_profile
 from scalebook.training.planner.question_folder import PlanProgress, PlanRequest, QuestionFolder
 from scalebook.training.planner.time_to_target import TargetAnswer, TargetPoint
 from scalebook.training.planner.updates_to_target import refuse_unknown
+from scalebook.training.pricing.profile import as_mapping, read_profile
 
 PROFILE = read_profile({"gradient": "1 s", "batch_size": 10, "push": 0, "pull": 0, "server": 0})
 REQUEST = PlanRequest(as_mapping(PROFILE), "", [1, 2], ["async"], [1], ["own"])
@@ -45,6 +45,26 @@ def prepared(workspace: Workspace, request: PlanRequest) -> QuestionFolder:
     asked.folder.mkdir(parents=True)
     records.save(asked.folder / "request.json", request)
     return asked
+
+
+def test_a_model_is_split_if_that_is_asked(workspace: Workspace) -> None:
+    layers = [{"name": "a", "forward": "3 ms", "output": "1 MB", "parameters": "4 MB"}] * 4
+    known = as_mapping(read_profile({"gradient": "40 ms", "batch_size": 8, "parameters": "16 MB",
+                                     "copy_bandwidth": "10 GB/s", "layers": layers}))  # fmt: skip
+    asked = prepared(workspace, replace(REQUEST, profile=known, networks=["10gbe"], split=4))
+    assert planner_process.main([str(asked.folder)]) == 0
+    found = asked.answer()
+    assert found is not None
+    (splits,) = found.splits
+    assert (splits.workers, splits.network) == (4, "10gbe")
+    assert splits.points
+    unlayered = prepared(workspace, replace(REQUEST, split=4))
+    assert planner_process.main([str(unlayered.folder)]) == 2
+    failure = unlayered.failure()
+    assert failure is not None
+    assert failure.key == "profile.layers"
+    with pytest.raises(ConfigError, match=r"--split: is 1. Write a number from 2 to 512"):
+        replace(REQUEST, split=1).question()
 
 
 def test_the_process_answers_and_whoever_asks_the_same_finds_it(workspace: Workspace) -> None:

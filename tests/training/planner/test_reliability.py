@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from scalebook.training.base.files import records
-from scalebook.training.planner.profile import Profile
 from scalebook.training.planner.question import rules
 from scalebook.training.planner.reliability import (
     FEWEST,
@@ -23,6 +22,7 @@ from scalebook.training.planner.reliability import (
     strategy_of,
     write,
 )
+from scalebook.training.pricing.profile import Profile
 
 ROOT = Path(__file__).parents[3]
 PUBLISHED = ROOT / "docs/figures/published.json"

@@ -10,8 +10,8 @@ from scalebook.training.engine.rules.clock_settings import Distribution, Link
 from scalebook.training.engine.rules.update_rules import Async, Sync
 from scalebook.training.planner.answer_words import CAUSES, system_words
 from scalebook.training.planner.answering import Setting, find_causes, find_changes
-from scalebook.training.planner.links import OWN, Network
-from scalebook.training.planner.profile import Profile, SharedNode, Software, as_mapping, delayed, read_profile
+from scalebook.training.pricing.links import OWN, Network
+from scalebook.training.pricing.profile import Profile, SharedNode, Software, as_mapping, delayed, read_profile
 
 NBYTES, BANDWIDTH = 1e7, 1e8
 LINKED = Profile(0.1, 32, NBYTES, NBYTES, network=Network(Link(0.0, BANDWIDTH), Link(0.0, BANDWIDTH)))

@@ -11,12 +11,13 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.cli.main import main as scalebook
 from scalebook.training.engine.rules.clock_settings import Link
-from scalebook.training.planner.layers import Layer
-from scalebook.training.planner.links import NETWORKS, OWN, Network
-from scalebook.training.planner.pipelines import Schedule
-from scalebook.training.planner.profile import Profile, SharedNode, as_mapping
-from scalebook.training.planner.split_grid import COMPARED, LARGE, check_split, price_splits, split_lines
-from scalebook.training.planner.splits import Split, price
+from scalebook.training.experiments.pipeline_order import Schedule
+from scalebook.training.planner.split_grid import check_split, price_splits
+from scalebook.training.planner.split_words import COMPARED, LARGE, split_lines
+from scalebook.training.pricing.layers import Layer
+from scalebook.training.pricing.links import NETWORKS, OWN, Network
+from scalebook.training.pricing.profile import Profile, SharedNode, as_mapping
+from scalebook.training.pricing.splits import Split, price
 
 SCHEDULES: tuple[Schedule, ...] = ("gpipe", "1f1b")
 FAST = Network(Link(0.0, 1e11), Link(0.0, 1e11))

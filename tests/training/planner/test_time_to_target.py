@@ -8,11 +8,11 @@ from scalebook.training.lightning import Peers
 from scalebook.training.planner.answer import Range, Reliability
 from scalebook.training.planner.answering import Setting
 from scalebook.training.planner.chart import target_figure
-from scalebook.training.planner.links import OWN, Network
-from scalebook.training.planner.profile import Profile
 from scalebook.training.planner.question import rules
 from scalebook.training.planner.time_to_target import TargetAnswer, TargetPoint, target_lines, target_words
 from scalebook.training.planner.updates_to_target import simulated_config
+from scalebook.training.pricing.links import OWN, Network
+from scalebook.training.pricing.profile import Profile
 
 EXACT = Reliability("async", Range(0.8, 1.25), None, 9, [])
 FOUND = TargetAnswer(

@@ -8,7 +8,7 @@ from scalebook.training.jobs.launcher import Event, Launcher, LauncherLost, Proc
 from scalebook.training.jobs.leases import Lease, place_of
 from scalebook.training.jobs.schedule import Start
 from scalebook.training.supervisor.job_watch import JobLimits
-from scalebook.training.supervisor.starter import Starter
+from scalebook.training.supervisor.supervisor_loop import Starter
 from tests.training.benches import Bench, wait_for
 
 

@@ -18,10 +18,9 @@ from mlflow.exceptions import MlflowException
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.failures import TimedOut
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.tracking import metric_writer
-from scalebook.training.tracking.metric_writer import MetricWriter, client_after_fork, make_store
-from scalebook.training.tracking.run_start import experiment_id, open_store
-from scalebook.training.tracking.spool import mark_running
+from scalebook.training.tracking import logger
+from scalebook.training.tracking.logger import MetricWriter
+from scalebook.training.tracking.run_start import client_after_fork, experiment_id, make_store, mark_running, open_store
 
 
 class Store:
@@ -50,8 +49,8 @@ class Store:
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     made = Store()
-    monkeypatch.setattr(metric_writer, "client_after_fork", lambda _: made)
-    monkeypatch.setattr(metric_writer, "RETRY_S", 0.05)
+    monkeypatch.setattr(logger, "client_after_fork", lambda _: made)
+    monkeypatch.setattr(logger, "RETRY_S", 0.05)
     yield made
     assert [thread.name for thread in threading.enumerate() if thread.name == "mlflow-writer"] == []
 
@@ -88,7 +87,7 @@ def test_a_store_that_fails_for_a_while_loses_nothing(store: Store) -> None:
 
 
 def test_a_store_that_stays_away_is_an_error_at_the_end(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metric_writer, "DEADLINE_S", 0.4)
+    monkeypatch.setattr(logger, "DEADLINE_S", 0.4)
     store.failures = 10**6
     made = MetricWriter("uri", "run")
     made.add({"loss": 1.0}, 1)
@@ -97,8 +96,8 @@ def test_a_store_that_stays_away_is_an_error_at_the_end(store: Store, monkeypatc
 
 
 def test_memory_is_bounded_by_making_the_run_wait(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metric_writer, "CAPACITY", 50)
-    monkeypatch.setattr(metric_writer, "BATCH", 10)
+    monkeypatch.setattr(logger, "CAPACITY", 50)
+    monkeypatch.setattr(logger, "BATCH", 10)
     store.delay_s = 0.01
     made = MetricWriter("uri", "run")
     for step in range(200):
@@ -107,7 +106,7 @@ def test_memory_is_bounded_by_making_the_run_wait(store: Store, monkeypatch: pyt
     made.close()
     assert len(store.points) == 200
     store.delay_s, store.failures = 0.0, 10**6
-    monkeypatch.setattr(metric_writer, "DEADLINE_S", 0.3)
+    monkeypatch.setattr(logger, "DEADLINE_S", 0.3)
     stuck = MetricWriter("uri", "run")
     for step in range(50):
         stuck.add({"loss": float(step)}, step)

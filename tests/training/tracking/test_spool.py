@@ -8,10 +8,10 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, RunTag
 
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.tracking import spool
-from scalebook.training.tracking.metric_writer import client_after_fork
-from scalebook.training.tracking.run_start import experiment_id, open_store
-from scalebook.training.tracking.spool import LINES, Spool, mark_running, replay, told_so_far
+from scalebook.training.cluster import mlflow_relay
+from scalebook.training.cluster.mlflow_relay import replay, told_so_far
+from scalebook.training.tracking.run_start import client_after_fork, experiment_id, mark_running, open_store
+from scalebook.training.tracking.spool import FILES, LINES, SPOOL, Spool
 from tests.prepared import Prepared
 
 
@@ -33,7 +33,7 @@ def test_all_that_is_told_reaches_the_store_and_once(
     client: MlflowClient, run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, log = tmp_path / "mlflow", tmp_path / "log.txt"
-    monkeypatch.setenv(spool.SPOOL, str(folder))
+    monkeypatch.setenv(SPOOL, str(folder))
     teller: Any = client_after_fork("sqlite:///elsewhere")
     assert isinstance(teller, Spool)
     client.update_run(run, status="SCHEDULED")
@@ -53,7 +53,7 @@ def test_all_that_is_told_reaches_the_store_and_once(
     teller.set_terminated(run, "FINISHED", 5000)
     whole = (folder / LINES).read_bytes()
     assert replay(folder, run, client)
-    (folder / spool.APPLIED).unlink()  # somebody who had no time to note it comes again
+    (folder / mlflow_relay.APPLIED).unlink()  # somebody who had no time to note it comes again
     assert replay(folder, run, client)
     assert told_so_far(folder) == len(whole)
     told = client.get_run(run)
@@ -77,7 +77,7 @@ def test_half_a_line_and_a_file_that_has_not_come_wait(client: MlflowClient, run
     first = lines.index(b"\n") + 1
     assert (told_so_far(folder), client.get_run(run).data.tags["a"]) == (first, "1")
     (folder / LINES).write_bytes(lines)
-    (kept,) = (folder / spool.FILES).iterdir()
+    (kept,) = (folder / FILES).iterdir()
     kept.rename(folder / "late")
     assert not replay(folder, run, client)
     assert told_so_far(folder) == first

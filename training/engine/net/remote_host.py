@@ -36,8 +36,6 @@ class RemoteHost(Host):
     and its versions are read when the next push, or any other call, is made.
     """
 
-    shares_memory = False
-
     def __init__(
         self,
         section: OptimizerPartition,

@@ -6,8 +6,17 @@ Here is only what differs for workers that share a process and a clock; all else
 
 from scalebook.training.engine.sim.model_multiplexer import ModelMultiplexer
 from scalebook.training.engine.sim.scheduler import Deadlock, Watch
-from scalebook.training.engine.sim.sim_clock import Line, SimulatedClock
+from scalebook.training.engine.sim.sim_clock import Draws, Line, SimulatedClock
 from scalebook.training.engine.sim.sim_end import SimulatedEnd
 from scalebook.training.engine.sim.sim_workers import SimulatedWorkers
 
-__all__ = ["Deadlock", "Line", "ModelMultiplexer", "SimulatedClock", "SimulatedEnd", "SimulatedWorkers", "Watch"]
+__all__ = [
+    "Deadlock",
+    "Draws",
+    "Line",
+    "ModelMultiplexer",
+    "SimulatedClock",
+    "SimulatedEnd",
+    "SimulatedWorkers",
+    "Watch",
+]

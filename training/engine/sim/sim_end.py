@@ -16,10 +16,10 @@ from scalebook.training.engine.sim.model_multiplexer import BetweenWorkers, Mode
 from scalebook.training.engine.sim.sim_clock import SimulatedClock
 from scalebook.training.engine.sim.sim_workers import SimulatedWorkers
 from scalebook.training.engine.store.rebuilt_optimizer import packed, parameters_of
-from scalebook.training.engine.store.state_view import StateSwap
 from scalebook.training.engine.store.table_optimizer import is_table, mark_tables
 from scalebook.training.engine.worker.client import Client
 from scalebook.training.engine.worker.cursor import Cursor
+from scalebook.training.engine.worker.optimizer_view import StateSwap
 from scalebook.training.engine.worker.shared_end import SharedEnd
 from scalebook.training.engine.worker.sparse_rows import RowReaders, sources_of
 from scalebook.training.engine.worker.worker_end import (

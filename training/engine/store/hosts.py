@@ -70,8 +70,6 @@ class Host(ABC):
     overwrite its gradients. Methods that may wait return steps, which the run's clock runs (`engine/worker_clock.py`).
     """
 
-    shares_memory: ClassVar[bool] = True
-    """Whether writing into a version here changes the run's version."""
     pipelines: ClassVar[bool] = True
     """Whether it takes gradients from the device itself, and applies one shard while the next arrives."""
 

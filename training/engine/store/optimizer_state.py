@@ -283,3 +283,19 @@ class SharedState:
             f"optimizer: {type(self._optimizer).__name__} changed the type or shape of its state {name!r} during the "
             "run, which a parameter server cannot follow. Use another optimizer, or strategy ddp."
         )
+
+
+def copied(state: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Copies of the tensors, each with storage of its own: a deep copy of a view would copy the whole storage, here all
+    of the run's memory."""
+    return {key: _copied(value) for key, value in state.items()}
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.clone()
+    if type(value) is dict:
+        return {key: _copied(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_copied(item) for item in value)
+    return value

@@ -33,9 +33,8 @@ from scalebook.training.engine.memory.region import (
 )
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.store.block_steps import BlockSteps
-from scalebook.training.engine.store.optimizer_state import SharedState, StepNotes, refuse_changes
+from scalebook.training.engine.store.optimizer_state import SharedState, StepNotes, copied, refuse_changes
 from scalebook.training.engine.store.rebuilt_optimizer import parameters_of, rebuild, step
-from scalebook.training.engine.store.state_view import copied
 from scalebook.training.engine.store.store_layout import ShardPlan
 from scalebook.training.engine.store.table_shard import Tables, rows_compensated, with_values
 from scalebook.training.engine.trace import Origin, ShardTrace

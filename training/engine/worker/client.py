@@ -18,9 +18,8 @@ from scalebook.training.engine.store.rebuilt_optimizer import has_modes, packed
 from scalebook.training.engine.store.rounds import clip_
 from scalebook.training.engine.store.shard import Newest
 from scalebook.training.engine.trace import WorkerTrace
-from scalebook.training.engine.worker.group_view import GroupView
+from scalebook.training.engine.worker.optimizer_view import GroupView, RunState
 from scalebook.training.engine.worker.replica import Replica
-from scalebook.training.engine.worker.run_state import RunState
 from scalebook.training.engine.worker.table_reads import TableReads
 from scalebook.training.engine.worker.worker_end import LocalState, PushResult, WrittenError
 from scalebook.training.engine.worker_clock import Steps

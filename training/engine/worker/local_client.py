@@ -21,8 +21,8 @@ from scalebook.training.engine.store.rebuilt_optimizer import step
 from scalebook.training.engine.store.rounds import clip_
 from scalebook.training.engine.store.shard import Newest
 from scalebook.training.engine.worker.client import Client, PendingPush
+from scalebook.training.engine.worker.optimizer_view import LocalStepState
 from scalebook.training.engine.worker.replica import Replica
-from scalebook.training.engine.worker.run_state import LocalStepState
 from scalebook.training.engine.worker.worker_end import LocalState, PushResult
 from scalebook.training.engine.worker_clock import Steps
 

@@ -77,7 +77,7 @@ def read_body(
     return spec, body.problems, space
 
 
-def write_body(spec: SearchSpec) -> dict[str, Any]:
+def body_of(spec: SearchSpec) -> dict[str, Any]:
     """The body that reads as `spec`, its config inline; what is at its default is left out, but for what is shown."""
     space = {dimension.name: dimension.body() for dimension in spec.space}
     if spec.rate is not None:
@@ -289,11 +289,6 @@ def search_problems(
     return _read(body, base, description, cores)[1]
 
 
-def body_of(spec: SearchSpec) -> dict[str, Any]:
-    """A body that reads as `spec`, with the config inline."""
-    return write_body(spec)
-
-
 def identity(spec: SearchSpec, description: Description) -> str:
     """12 hex digits of what may not change while a study goes on: base config, space, objectives, what a trial is.
 
@@ -301,7 +296,7 @@ def identity(spec: SearchSpec, description: Description) -> str:
     sampler, pruner, minutes, failures, points, storage and exclusive may change. The order of categories matters: a
     study keeps it.
     """
-    body = write_body(spec)
+    body = body_of(spec)
     content = {
         "config": base_content(spec.config, description),
         "space": body["space"],

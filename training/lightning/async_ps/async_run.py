@@ -20,8 +20,7 @@ from scalebook.training.engine.launch import Launch
 from scalebook.training.engine.rules.peering import ONE_MACHINE
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.lightning.arguments import AsyncArguments
-from scalebook.training.lightning.async_ps.node import NodePart, SimulationNode, TrainingNode
-from scalebook.training.lightning.async_ps.nodes import machine_of_several
+from scalebook.training.lightning.async_ps.nodes import NodePart, SimulationNode, TrainingNode, machine_of_several
 from scalebook.training.lightning.async_ps.refusals import refuse_elastic, refuse_finders, refuse_model, refuse_settings
 from scalebook.training.lightning.async_ps.session import (
     FittedSession,

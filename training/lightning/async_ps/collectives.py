@@ -64,7 +64,7 @@ class Collectives:
 
     def reduce(self, tensor: Tensor, operation: str) -> Tensor:
         """Reduce over the roll. A mean of integers is a floating point number."""
-        parts = self._tensors(f"reduce {operation}", tensor)
+        parts = self.tensors_of_roll(f"reduce {operation}", tensor)
         stacked = torch.stack(list(parts.values()))
         if operation in ("mean", "avg"):
             mean = stacked.to(torch.get_default_dtype()) if not stacked.is_floating_point() else stacked
@@ -85,7 +85,7 @@ class Collectives:
         if sync_grads and torch.is_grad_enabled() and self.worker != LISTENER:
             gathered: Tensor = _AllGather.apply(tensor, self)  # type: ignore[no-untyped-call]
             return gathered
-        return torch.stack(list(self._tensors("all_gather", tensor.detach()).values()))
+        return torch.stack(list(self.tensors_of_roll("all_gather", tensor.detach()).values()))
 
     def decide(self, decision: bool, all_of_them: bool) -> bool:
         """Whether all workers, or any, decide True."""
@@ -107,15 +107,12 @@ class Collectives:
                     metric.compute()
         self._meetings.pass_by(self.places.past_metrics())
 
-    def tensors_of_roll(self, call: str, tensor: Tensor) -> dict[int, Tensor]:
-        """Worker -> tensor; all must have the same shape."""
-        return self._tensors(call, tensor)
-
     def letters(self, call: str, value: Any, roll: list[int]) -> dict[int, _Letter]:
         """Worker -> its value, and the roll that it knows."""
         return self._meet(_Letter(call, value, roll))
 
-    def _tensors(self, call: str, tensor: Tensor) -> dict[int, Tensor]:
+    def tensors_of_roll(self, call: str, tensor: Tensor) -> dict[int, Tensor]:
+        """Worker -> tensor; all must have the same shape."""
         values = self._exchange(f"{call} of shape {list(tensor.shape)}", tensor.detach())
         return {worker: value.to(tensor.device) for worker, value in values.items()}
 

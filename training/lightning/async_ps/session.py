@@ -16,7 +16,7 @@ from scalebook.training.engine.worker.worker_end import DataCursor, MessageExcha
 from scalebook.training.lightning.arguments import AsyncArguments
 from scalebook.training.lightning.async_ps.collective_order import CollectiveOrder, Stage
 from scalebook.training.lightning.async_ps.collectives import LISTENER, Collectives
-from scalebook.training.lightning.async_ps.node import NodePart
+from scalebook.training.lightning.async_ps.nodes import NodePart
 from scalebook.training.lightning.async_ps.state_file import StateFile
 from scalebook.training.lightning.data.data_sharing import SharedData
 from scalebook.training.lightning.package import Trainer

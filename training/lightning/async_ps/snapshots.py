@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from scalebook.training.engine.worker.worker_end import JoinedEnd, Snapshot
-from scalebook.training.lightning.async_ps.schedules import ScheduleFollower
+from scalebook.training.lightning.async_ps.applied_step import ScheduleFollower
 from scalebook.training.lightning.async_ps.worker_process import WorkerParts
 from scalebook.training.lightning.buffers import Buffers
 from scalebook.training.lightning.portable_checkpoint import for_any_trainer, position_in

@@ -10,7 +10,7 @@ from scalebook.training.engine.worker.worker_end import WorkerEnd
 from scalebook.training.lightning.arguments import AsyncArguments
 from scalebook.training.lightning.async_ps.collective_order import CollectiveOrder, set_apart
 from scalebook.training.lightning.async_ps.collectives import Collectives
-from scalebook.training.lightning.async_ps.node import NodePart
+from scalebook.training.lightning.async_ps.nodes import NodePart
 from scalebook.training.lightning.async_ps.session import (
     LAST_MEETING,
     Session,

@@ -13,11 +13,10 @@ from typing_extensions import override
 
 from scalebook.training.engine.memory.uncopied import Uncopied
 from scalebook.training.engine.worker.worker_end import JoinedEnd, MemoryNeed, Phase, PushResult
-from scalebook.training.lightning.async_ps.applied_step import PushingStep
+from scalebook.training.lightning.async_ps.applied_step import PushingStep, ScheduleFollower
 from scalebook.training.lightning.async_ps.collective_order import Stage
 from scalebook.training.lightning.async_ps.collectives import Collectives
 from scalebook.training.lightning.async_ps.refusals import announce_memory, refuse_model, refuse_optimizers
-from scalebook.training.lightning.async_ps.schedules import ScheduleFollower
 from scalebook.training.lightning.async_ps.session import Session, State
 from scalebook.training.lightning.async_ps.snapshots import ResumePoint, Snapshots
 from scalebook.training.lightning.async_ps.worker_process import FinishedWorker, WorkerParts, WorkerProcess

@@ -25,9 +25,8 @@ from scalebook.training.lightning.callbacks.computed_figures import (
     shares,
     staleness,
 )
-from scalebook.training.lightning.callbacks.data_wait import DataClock
-from scalebook.training.lightning.callbacks.device_steps import DeviceSteps, StepSeconds
 from scalebook.training.lightning.callbacks.metric_summary import MetricSummary, logged
+from scalebook.training.lightning.callbacks.step_clocks import DataClock, DeviceSteps, StepSeconds
 from scalebook.training.lightning.callbacks.step_counts import LocalFigures
 from scalebook.training.lightning.process_group.forked_group import batches_at_once
 from scalebook.training.lightning.run_figures import RunFigures, figures_of
@@ -120,7 +119,7 @@ class Measure(Callback):
         self.measured = figures_of(trainer) or LocalFigures(trainer)
         if self._restored and isinstance(self.measured, LocalFigures):
             self.measured.add_samples(self._restored["samples"] // batches_at_once(trainer))
-        device = device_of([*pl_module.parameters()])
+        device = device_of([one for one in pl_module.parameters() if not one.is_meta])  # which other stages have
         if isinstance(self.measured, LocalFigures) and not device.is_host:
             self._on_device = DeviceSteps(device)
         self._window = Window(STEPS if self.measured.is_simulated else 0)

@@ -8,7 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
 from scalebook.training.engine.coordination.measures import Counts, MovedBytes, WorkerTimes
-from scalebook.training.lightning import DDP
+from scalebook.training.lightning import DDP, ModelParallel
 from scalebook.training.lightning.process_group.forked_group import batches_at_once
 from scalebook.training.lightning.run_figures import RunFigures
 
@@ -65,11 +65,15 @@ class LocalFigures(RunFigures):
     def moved_bytes(self) -> MovedBytes:
         """Bytes of gradients that all workers have sent and received; each the same as this one.
 
-        NaN if they are not counted: under other strategies, or with the user's own communication hook.
+        Of a split model what a measured step says of all. NaN if they are not counted: under other strategies, or with
+        the user's own communication hook.
         """
         if (workers := self.trainer.world_size) == 1:
             return MovedBytes(0.0, 0.0)
         strategy = self.trainer.strategy
+        if isinstance(strategy, ModelParallel):
+            sent = math.nan if strategy.parts is None else strategy.parts.sent * self.trainer.global_step
+            return MovedBytes(sent, sent)
         if not isinstance(strategy, DDP) or (exchange := strategy.exchange) is None:
             return MovedBytes(math.nan, math.nan)
         return MovedBytes(float(workers * exchange.pushed_bytes), float(workers * exchange.pulled_bytes))

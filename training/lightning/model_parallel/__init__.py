@@ -1,5 +1,6 @@
-"""One model over several workers: tensor parallelism and sharding, in forked workers.
+"""One model over several workers: tensor parallelism, sharding and pipelines, in forked workers.
 
-Begin with `model_parallel.py`, the strategy. `splitting.py` applies what a module says of its split; `whole_state.py`
-makes whole tensors of the parts and parts of whole ones; `clipping.py` has the norm over parts.
+Begin with `model_parallel.py`, the strategy. `splitting.py` applies what a module says of its split; `parts.py` clips,
+gathers and divides what workers have parts of. `pipeline.py` runs a batch through stages, which `stages.py` cuts.
+`sim_parts.py` is the strategy of virtual workers.
 """

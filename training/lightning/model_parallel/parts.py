@@ -5,7 +5,7 @@ ways. Checkpoints have whole tensors, so that they can be loaded by any strategy
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -21,13 +21,16 @@ EPSILON = 1e-6
 """As in `torch.nn.utils.clip_grad_norm_`."""
 
 
-def clip_by_norm(parameters: Iterable[Tensor], largest: float) -> None:
+Norm = Callable[[list[Tensor]], Tensor]
+
+
+def clip_by_norm(parameters: Iterable[Tensor], largest: float, norm: Norm | None = None) -> None:
     """Scale all gradients, in place, so that their common norm is at most `largest`, as if no parameter were split. All
-    workers must call it."""
+    workers must call it. `norm`: in place of `total_norm`, if it is of other gradients too."""
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    if not gradients:
+    if norm is None and not gradients:
         return
-    factor = (largest / (total_norm(gradients) + EPSILON)).clamp(max=1.0)
+    factor = (largest / ((norm or total_norm)(gradients) + EPSILON)).clamp(max=1.0)
     for gradient in gradients:
         part_of(gradient).mul_(factor)
 

@@ -1,5 +1,6 @@
 """Splits a module over workers, as it says itself: by `parallel_plan()` and `shard_units()`."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import chain
@@ -14,6 +15,8 @@ from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, Ro
 from torch.nn import Embedding, EmbeddingBag, Linear, Module, ModuleList, MultiheadAttention, Sequential
 from torch.optim import LBFGS, Adafactor, Optimizer, Rprop
 from torch.utils._pytree import tree_map_only
+
+from scalebook.training.lightning.model_parallel.brought_plan import ATTRIBUTE, brings_plan, brought_plan
 
 Plan = Mapping[str, ParallelStyle]
 Units = Mapping[str, Sequence[str]]
@@ -39,18 +42,21 @@ def split(module: Module, mesh: DeviceMesh) -> None:
     All workers begin with the parameters and buffers of worker 0. ValueError, with key and remedy, for what cannot be
     split so.
     """
-    _refuse_sparse(module)
+    refuse_sparse(module)
     if not any(isinstance(parameter, DTensor) for parameter in module.parameters()):
         begin_alike(module, mesh.device_type)
         if mesh[TENSOR].size() > 1:
-            parallelize_module(module, mesh[TENSOR], dict(tensor_plan(module, mesh[TENSOR].size())))
+            plan, tied = tensor_plan(module, mesh[TENSOR].size()), _tied(module)
+            parallelize_module(module, mesh[TENSOR], dict(plan))
+            _tie_again(module, tied)
         if mesh[DATA].size() > 1:
             _shard(module, mesh[DATA])
     if mesh[DATA].size() > 1:
         _refuse_left_out(module)
 
 
-def _refuse_sparse(module: Module) -> None:
+def refuse_sparse(module: Module) -> None:
+    """ValueError, with remedy, for layers with sparse gradients."""
     for name, part in module.named_modules():
         if isinstance(part, Embedding | EmbeddingBag) and part.sparse:
             raise ValueError(
@@ -60,9 +66,9 @@ def _refuse_sparse(module: Module) -> None:
 
 
 def begin_alike(module: Module, device: str) -> None:
-    """Give all workers worker 0's parameters and buffers."""
+    """Give all workers worker 0's parameters and buffers, those that are whole and have values."""
     for tensor in chain(module.parameters(), module.buffers()):
-        if not tensor.is_meta:
+        if not tensor.is_meta and not isinstance(tensor, DTensor):
             sent = tensor.detach().to(device)
             dist.broadcast(sent, 0)
             if sent.data_ptr() != tensor.data_ptr():
@@ -70,15 +76,22 @@ def begin_alike(module: Module, device: str) -> None:
 
 
 def tensor_plan(module: Module, workers: int) -> dict[str, ParallelStyle]:
-    """The module's `parallel_plan()`, with each name that has a wildcard written out."""
+    """The module's `parallel_plan()`, with each name that has a wildcard written out; of a module without one the plans
+    that its parts bring."""
     kind, own = type(module).__name__, getattr(module, "parallel_plan", None)
+    parts = dict(module.named_modules())
+    if own is None and brings_plan(module):
+        brought = brought_plan(module, _matches, workers)
+        for name, style in brought.items():
+            _refuse_unsplittable(parts, name, style, workers, ATTRIBUTE)
+        return brought
     if own is None:
         raise ValueError(
             f"trainer.strategy.init_args.tensor: {kind} does not say how it splits. {HOW}; or write tensor: 1, which "
             "needs nothing."
         )
     plan: Plan = own()
-    parts, styles = dict(module.named_modules()), {}
+    styles: dict[str, ParallelStyle] = {}
     for pattern, style in plan.items():
         named = [name for name in parts if _matches(name, pattern)]
         if not named:
@@ -86,7 +99,7 @@ def tensor_plan(module: Module, workers: int) -> dict[str, ParallelStyle]:
                 f"model: parallel_plan names {pattern}, and {kind} has no such part. Use names of named_modules()."
             )
         for name in named:
-            _refuse_unsplittable(parts, name, style, workers)
+            _refuse_unsplittable(parts, name, style, workers, "parallel_plan")
             styles[name] = style
     return styles
 
@@ -96,7 +109,7 @@ def _matches(name: str, pattern: str) -> bool:
     return len(tokens) == len(wanted) and all(map(fnmatchcase, tokens, wanted))
 
 
-def _refuse_unsplittable(parts: Mapping[str, Module], name: str, style: ParallelStyle, workers: int) -> None:
+def _refuse_unsplittable(parts: Mapping[str, Module], name: str, style: ParallelStyle, workers: int, plan: str) -> None:
     if not isinstance(style, ColwiseParallel | RowwiseParallel):
         return
     part, above = parts[name], name.rpartition(".")[0]
@@ -105,7 +118,7 @@ def _refuse_unsplittable(parts: Mapping[str, Module], name: str, style: Parallel
             " of a MultiheadAttention" if isinstance(parts[above], MultiheadAttention) else ""
         )
         raise ValueError(
-            f"model: parallel_plan splits {name}, a {kind}: by columns and rows torch splits Linear and Embedding "
+            f"model: {plan} splits {name}, a {kind}: by columns and rows torch splits Linear and Embedding "
             "alone; attention and convolutions would compute wrong values. Leave it out: shard splits any layer."
         )
     by_columns = isinstance(style, ColwiseParallel) == isinstance(part, Linear)
@@ -113,8 +126,31 @@ def _refuse_unsplittable(parts: Mapping[str, Module], name: str, style: Parallel
     if width % workers:
         raise ValueError(
             f"trainer.strategy.init_args.tensor: {name} has a width of {width}, which {workers} workers cannot share "
-            "equally. Write a number that divides it, or leave the layer out of parallel_plan."
+            f"equally. Write a number that divides it, or leave the layer out of {plan}."
         )
+
+
+def _tied(module: Module) -> list[list[str]]:
+    """Names of the same parameter, such as a table of words that is the output layer too."""
+    names: dict[int, list[str]] = defaultdict(list)
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        names[id(parameter)].append(name)
+    return [same for same in names.values() if len(same) > 1]
+
+
+def _tie_again(module: Module, tied: Iterable[Sequence[str]]) -> None:
+    """Torch's styles make a parameter of its own for each layer that they split."""
+    for first, *others in tied:
+        one = module.get_parameter(first)
+        for other in others:
+            layout = [getattr(module.get_parameter(name), "placements", None) for name in (first, other)]
+            if layout[0] != layout[1]:
+                raise ValueError(
+                    f"model: {first} and {other} are one parameter, and the plan splits only one of them, or each in "
+                    "another way. Give both layers styles that split the same dimension, or leave both out."
+                )
+            above, _, name = other.rpartition(".")
+            setattr(module.get_submodule(above), name, one)
 
 
 def shard_units(module: Module) -> Units:
@@ -161,9 +197,23 @@ def _shard(module: Module, mesh: DeviceMesh) -> None:
         for method in units[name]:
             register_fsdp_forward_method(parts[name], method)
     module.register_forward_hook(_without_views)
-    fully_shard(module, mesh=mesh)
+    try:
+        fully_shard(module, mesh=mesh)
+    except TypeError as error:
+        raise ValueError(
+            f"model: FSDP2 cannot make a sharded class of {type(module).__name__} ({error}). If it derives from "
+            "Generic, write that last among its bases: class Model(LightningModule, Generic[T])."
+        ) from None
+    _keep_name(module)
     for method in (*(step for step in STEPS if hasattr(module, step)), *methods):
         register_fsdp_forward_method(module, method)
+
+
+def _keep_name(module: Module) -> None:
+    """FSDP2 gives a module a class of its own, FSDPMyModel, which errors and logs would name."""
+    sharded, own = type(module).__mro__[0], type(module).__mro__[2]
+    for attribute in ("__name__", "__qualname__", "__module__"):
+        setattr(sharded, attribute, getattr(own, attribute))
 
 
 def refuse_optimizers(optimizers: Iterable[Optimizer]) -> None:

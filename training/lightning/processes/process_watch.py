@@ -140,6 +140,8 @@ def _all_done(pid: int) -> ProcessActivity:
 STOP_S: Final = 20.0  # between a SIGTERM passed on to a worker and the end of all, whatever it does
 ECHO_S: Final = 0.3  # how long after an exception a death that caused it may show
 DIES_S: Final = 0.1  # from the end of a process's pipe to its own
+ECHOES: Final = ("Connection closed by peer", "Connection reset by peer")
+"""What gloo says in a worker that waits for one that has ended."""
 
 
 class LostProcess(NamedTuple):
@@ -256,7 +258,7 @@ class ProcessWatch:
         if ended is None:
             return self._lost(process)
         if ended.error is not None:
-            self._prefer_a_death(process)
+            self._prefer_the_cause(process, ended.error)
             raise ended.error from WorkerTraceback(process.role, process.number, ended.text)
         if process.role == "worker":
             self._results[process.number] = ended.result
@@ -286,15 +288,20 @@ class ProcessWatch:
             raise SystemExit(128 + signal.SIGTERM)  # asked to stop before training had begun
         return lost, self._policy(lost)
 
-    def _prefer_a_death(self, failed: Forked) -> None:
-        """When a process raises because another has died: report that death instead, if it would end the run."""
+    def _prefer_the_cause(self, failed: Forked, error: BaseException) -> None:
+        """When a process raises because another has died or ended with an error: report that instead, if it would end
+        the run."""
         others = [p for p in self._running.values() if p is not failed]
         ready = wait([p.death for p in others], timeout=ECHO_S)
         for other in others:
-            if other.death in ready and other.last_message() is None:
+            if other.death not in ready:
+                continue
+            if (ended := other.last_message()) is None:
                 lost, reaction = self._ask(other)
                 if reaction is Reaction.END:
                     raise lost.error()
+            elif ended.error is not None and _is_echo(error) and not _is_echo(ended.error):
+                raise ended.error from WorkerTraceback(other.role, other.number, ended.text)
 
     def _let_servers_end(self) -> None:
         """Their workers have ended, so they do too, within GRACE_S. A death no longer matters, an exception does."""
@@ -361,3 +368,7 @@ class ProcessWatch:
         own_pids = self._strangers | {process.process.pid for process in self._forked.values()}
         orphans = [pid for pid in descendants(os.getpid(), children_only=True) if pid not in own_pids]
         kill_and_wait([pid for orphan in orphans for pid in (orphan, *descendants(orphan))], GRACE_S)
+
+
+def _is_echo(error: BaseException) -> bool:
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in ECHOES)

@@ -25,6 +25,7 @@ from scalebook.training.lightning.package import (
     PACKAGE,
     Callback,
     ClusterEnvironment,
+    LightningDataModule,
     LightningEnvironment,
     PassThroughProfiler,
     Profiler,
@@ -39,7 +40,9 @@ from scalebook.training.lightning.package import (
     _check_bad_cuda_fork,
     _interrupt,
     _Launcher,
+    call,
     move_data_to_device,
+    rank_zero_warn,
 )
 from scalebook.training.lightning.processes.cuda_fork import refuse_process_group
 from scalebook.training.lightning.processes.peer_monitor import NONE, PeerMonitor
@@ -295,7 +298,7 @@ class ForkLauncher(_Launcher):
                 self._around.after_workers()
             assert isinstance(results, _Results)
             self._already_fit |= trainer.state.fn == TrainerFn.FITTING
-            return _bring_back(trainer, results, tensors, before)
+            return _bring_back(trainer, results, tensors, before, (*args, *kwargs.values()))
 
 
 class _Results(NamedTuple):
@@ -321,12 +324,13 @@ def _collect(
     return _Results(trainer.state, returned, progress, _profile(trainer), callback_values(trainer, before))
 
 
-def _bring_back(trainer: Trainer, results: _Results, tensors: IO[bytes], before: Sequence[Callback]) -> Any:
+def _bring_back(
+    trainer: Trainer, results: _Results, tensors: IO[bytes], before: Sequence[Callback], arguments: Sequence[Any]
+) -> Any:
     tensors.seek(0)
     content = torch.load(tensors, map_location="cpu", weights_only=True)
-    if content["weights"] is not None:  # not strict: the worker's configure_model may have added layers
-        module = trainer.lightning_module
-        module.load_state_dict(_unpruned(content["weights"], module.state_dict()), strict=False)
+    if content["weights"] is not None:
+        _load(trainer, content["weights"], arguments)
     for here, there in zip(_metrics(trainer), content["metrics"], strict=True):
         here.clear()
         here.update(there)
@@ -365,11 +369,36 @@ def _profiler(trainer: Trainer) -> Profiler:
     return profiler
 
 
+def _load(trainer: Trainer, weights: dict[str, Tensor], arguments: Sequence[Any]) -> None:
+    """Load a worker's weights into the module here, with the layers that `configure_model` makes, which may ask the
+    Trainer for its data, one of the `arguments` of the fit."""
+    module = trainer.lightning_module
+    why = ""
+    if not _unpruned(weights, module.state_dict()).keys() <= module.state_dict().keys():
+        data = next((value for value in arguments if isinstance(value, LightningDataModule)), None)
+        module.trainer, trainer.datamodule = trainer, data  # type: ignore[attr-defined]  # as in a process that trains
+        try:
+            call._call_configure_model(trainer)
+        except Exception as error:  # noqa: BLE001  # a person's code; the warning below says it
+            why = f", since configure_model ends here with {type(error).__name__}: {error}"
+    weights = _unpruned(weights, module.state_dict())
+    missing = [name for name in weights if name not in module.state_dict()]
+    if missing:
+        rank_zero_warn(
+            f"model: after the fit {', '.join(missing[:3])}{' ...' if missing[3:] else ''} are not in the module of "
+            f"this process{why}. Its workers have trained them: load the run's checkpoint before you use the module."
+        )
+    assign = {"assign": True} if any(tensor.is_meta for tensor in module.state_dict().values()) else {}
+    module.load_state_dict(weights, strict=False, **assign)  # assigned where it was made without weights
+
+
 def _unpruned(weights: dict[str, Tensor], own_weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """`weights` with each pruned parameter as one tensor: torch splits it into `NAME_orig` and `NAME_mask`, and it is
     their product."""
-    split = (name for name in own_weights if name not in weights and f"{name}_mask" in weights)
-    return weights | {name: weights[f"{name}_orig"] * weights[f"{name}_mask"] for name in split}
+    split = [name for name in own_weights if name not in weights and f"{name}_mask" in weights]
+    parts = {f"{name}_{part}" for name in split for part in ("orig", "mask")}
+    whole = {name: weights[f"{name}_orig"] * weights[f"{name}_mask"] for name in split}
+    return {name: value for name, value in weights.items() if name not in parts} | whole
 
 
 def _progress(trainer: Trainer) -> dict[str, Any]:

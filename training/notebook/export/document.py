@@ -89,9 +89,9 @@ class Document:
     blocks: Sequence[Block] = field(default_factory=tuple)
 
 
-def cut_lines(text: str, most: int = MOST_CODE) -> str:
-    """`text` by whole lines, at most about `most` characters; the lines left out are counted."""
-    if len(text) <= most:
+def cut_lines(text: str) -> str:
+    """`text` by whole lines, at most about `MOST_CODE` characters; the lines left out are counted."""
+    if len(text) <= MOST_CODE:
         return text
-    head = text[:most].rpartition("\n")[0] or text[:most]
+    head = text[:MOST_CODE].rpartition("\n")[0] or text[:MOST_CODE]
     return f"{head}\n# … {len(text) - len(head):,} more characters in the notebook"

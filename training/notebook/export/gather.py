@@ -1,26 +1,46 @@
-"""Gathers a notebook and its results in the workspace into a `Document`."""
+"""Gathers a notebook and its results in the workspace into a `Document`: each comparison with its table, charts and
+differences, each search with its plan, best trials and map.
+"""
 
 import json
 import re
 import shlex
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final
 
+from scalebook.training.base.durations import duration
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.estimate import Estimate
+from scalebook.training.base.files.yaml_flow import flow
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import Description
-from scalebook.training.notebook.cells import BrokenCell, ClaimCell, ComparisonCell, ExperimentCell, Note, Notebook
+from scalebook.training.experiments.search.point import summary
+from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.notebook import number_format
+from scalebook.training.notebook.cells import (
+    Axis,
+    BrokenCell,
+    ClaimCell,
+    ComparisonCell,
+    ExperimentCell,
+    Note,
+    Notebook,
+    SearchCell,
+)
 from scalebook.training.notebook.claims import claim_table
 from scalebook.training.notebook.claims.evidence import EvidenceReader
 from scalebook.training.notebook.claims.judging import Judgement, judge_all
 from scalebook.training.notebook.claims.written_tables import without_marks
-from scalebook.training.notebook.export.comparisons import comparison_blocks
+from scalebook.training.notebook.comparison import Comparison, compare
+from scalebook.training.notebook.comparison_table import filled, heading, remarks
 from scalebook.training.notebook.export.document import (
     Block,
     CellHead,
+    Chart,
     DataTable,
     Document,
     Facts,
@@ -31,10 +51,174 @@ from scalebook.training.notebook.export.document import (
     cut_lines,
 )
 from scalebook.training.notebook.export.experiments import config_of, experiment_part, moment
-from scalebook.training.notebook.export.searches import search_blocks
 from scalebook.training.notebook.store import Stored
+from scalebook.training.search import search_requests
+from scalebook.training.search.map.landscape import axes
+from scalebook.training.search.map.map_pictures import MOST_MARKS, map_figure
+from scalebook.training.search.search_folder import ENDED, SearchFolder
+from scalebook.training.search.study.own_values import Tags, logging_own, own_values
+from scalebook.training.search.study.study_reader import read
+from scalebook.training.search.study.trials import STATES, TrialRecord, at_rest, best
 from scalebook.training.tracking import names
+from scalebook.training.tracking.curves import mean_curve
+from scalebook.training.tracking.drawing import DrawnCurve, as_svg, curve_figure
+from scalebook.training.tracking.own_metrics import SIGN, WORDS
 from scalebook.training.tracking.run_reader import RunReader, RunRecord
+
+BEST: Final = 10
+"""Trials in the table."""
+
+
+def search_blocks(
+    workspace: Workspace, reader: RunReader, notebook: str, nb: Notebook, cell: SearchCell, description: Description
+) -> list[Block]:
+    """The blocks of a cell's newest search. `notebook` is the file's name. What cannot be read says so in its place."""
+    folder = search_requests.of_cell(workspace, notebook, cell.name)
+    if folder is None:
+        return [CellHead("search", cell.name, ["not run"]), config_of(cell.source)]
+    request = folder.request()
+    stale = search_requests.what_changed(request.identity, request.modules, cell.body, nb.base(cell), description)
+    blocks: list[Block] = [CellHead("search", cell.name, [folder.standing(), *(["stale"] if stale else [])])]
+    if stale:
+        blocks.append(Remark(f"Stale: {stale}.", trouble=True))
+    try:
+        spec = folder.spec(description)
+        blocks += [*_plan(spec, folder), *_found(_trials(folder, spec), spec, logging_own(reader, folder.id))]
+    except ConfigError as error:
+        blocks.append(Remark(f"This search cannot be read: {error}", trouble=True))
+    return [*blocks, config_of(cell.source)]
+
+
+def _trials(folder: SearchFolder, spec: SearchSpec) -> list[TrialRecord]:
+    folder.require_trust(reading=True)
+    request = folder.request()
+    records = read(request.storage, request.study, spec)
+    return at_rest(records) if folder.state() in ENDED else records
+
+
+def _plan(spec: SearchSpec, folder: SearchFolder) -> list[Block]:
+    goals = [
+        f"{objective.name} ({'lower' if objective.lower else 'higher'} is better)" for objective in spec.objectives
+    ]
+    result = folder.result()
+    pairs = [
+        ("objective", ", ".join(goals)),
+        ("target", "" if spec.target is None else f"{spec.target:g}"),
+        ("trials", f"{spec.trials:,}" + (f" of {spec.seeds} seeds" if spec.seeds > 1 else "")),
+        ("sampler", f"{spec.sampler}, seed {spec.sampler_seed}"),
+        ("pruner", spec.pruner),
+        ("batch size", "of each worker" if spec.scaling == "weak" else "of all workers together"),
+        ("ended", moment(result.ended) if result else ""),
+        ("identity", folder.request().identity),
+    ]
+    space = DataTable(["dimension", "values"], [[dimension.name, dimension.words()] for dimension in spec.space])
+    return [Facts([(name, value) for name, value in pairs if value]), space]
+
+
+def _found(records: Sequence[TrialRecord], spec: SearchSpec, tags: Tags) -> list[Block]:
+    """`tags`: of those runs that have logged a metric which is not computed from all workers' data together."""
+    many = Counter(str(record.state) for record in records)
+    counted = ", ".join(f"{many[state]:,} {state}" for state in STATES if many[state])
+    winner = best(records, spec)
+    if winner is None:
+        return [Remark(f"No trial has finished with a finite value yet. Trials: {counted or 'none'}.")]
+    goal = spec.objectives[0]
+    value = number_format.metric(Estimate(winner.values[0], winner.spread, spec.seeds))
+    value += f" {SIGN}" if 0 in own_values(winner, spec, tags) else ""
+    words = f"Best: {goal.name} {value} at {summary(spec, winner.point)} (trial {winner.number}). Trials: {counted}."
+    sign = 1 if goal.lower else -1
+    ranked = sorted(
+        (record for record in records if record.state == "finished"), key=lambda record: sign * record.values[0]
+    )
+    head = ["trial", *(column.name for column in spec.space), *(column.name for column in spec.objectives), "took"]
+    rows = [_row(record, spec, own_values(record, spec, tags)) for record in ranked[:BEST]]
+    numeric = [0, *range(1 + len(spec.space), len(head))]
+    blocks: list[Block] = [Remark(words), DataTable(head, rows, numeric, 0)]
+    if any(own_values(record, spec, tags) for record in [winner, *ranked[:BEST]]):
+        blocks.append(Remark(f"{SIGN} {WORDS}"))
+    if drawn := map_figure(records, spec):
+        over = " and ".join(axes(spec)[:2])
+        blocks.append(Chart(as_svg(drawn, f"{goal.name} over {over}"), f"{goal.name} over the search's space"))
+        if len(records) > MOST_MARKS:
+            blocks.append(Remark(f"The map is of the first {MOST_MARKS:,} of {len(records):,} trials, and the best."))
+    return blocks
+
+
+def _row(record: TrialRecord, spec: SearchSpec, own: Collection[int]) -> list[str]:
+    """The spread is the first objective's. `own`: the objectives whose values have the sign."""
+    point = [each.label(record.point[each.name]) if each.name in record.point else "" for each in spec.space]
+    values = [
+        number_format.metric(Estimate(value, record.spread if i == 0 else None, spec.seeds))
+        + (f" {SIGN}" if i in own else "")
+        for i, value in enumerate(record.values)
+    ]
+    return [str(record.number), *point, *values, duration(record.seconds) or number_format.NOTHING]
+
+
+MOST_ROWS: Final = 100
+MOST_DIFFERENCES: Final = 60
+LONGEST_VALUE: Final = 200
+
+
+def comparison_blocks(
+    reader: RunReader, notebook: str, nb: Notebook, cell: ComparisonCell, description: Description
+) -> list[Block]:
+    """The blocks of a comparison. `notebook` is the file's name."""
+    shortened = replace(cell, runs=[*dict.fromkeys(cell.runs)][:MOST_ROWS])
+    comparison = compare(reader, notebook, nb, shortened, description)
+    columns = filled(comparison)
+    rows = [[column.cell(line) for column in columns] for line in comparison.rows]
+    numeric = [i for i, column in enumerate(columns) if not column.left_aligned]
+    head = [f"{column.above} {column.head}".strip() for column in columns]
+    blocks: list[Block] = [CellHead("comparison", cell.name), Remark(heading(comparison))]
+    blocks.append(DataTable(head, rows, numeric, _winner(comparison)))
+    blocks += [Remark(remark) for remark in remarks(comparison)]
+    if len(shortened.runs) < len(cell.runs):
+        blocks.append(Remark(f"{len(shortened.runs)} of the {len(cell.runs)} names that the cell has."))
+    for axis in dict.fromkeys(cell.x):
+        words, log = f"{comparison.metric} against {axis}", cell.scale == "log"
+        if drawn := curve_figure(_drawn(comparison, axis), axis, comparison.metric, comparison.target, log=log):
+            blocks.append(Chart(as_svg(drawn, words), f"{cell.name}: {words}"))
+    return [*blocks, *_differences(comparison), config_of(cell.source)]
+
+
+def _winner(comparison: Comparison) -> int | None:
+    sign = 1 if comparison.lower_is_better else -1
+    scores = [(sign * line.best.mean, i) for i, line in enumerate(comparison.rows) if line.best is not None]
+    return min(scores)[1] if len(scores) > 1 else None
+
+
+def _drawn(comparison: Comparison, axis: Axis) -> list[DrawnCurve]:
+    """A colour a row; for several seeds their mean with its interval, the seeds faint behind it."""
+    by_run = {curve.run_id: curve for curve in comparison.curves}
+    drawn: list[DrawnCurve] = []
+    for hue, line in enumerate(comparison.rows):
+        curves = [by_run[run] for run in line.run_ids if by_run[run].values]
+        mean = mean_curve(curves, axis)
+        name = line.experiment
+        drawn += [DrawnCurve(name, *curve.on(axis), hue, faint=mean is not None) for curve in curves]
+        if mean is not None:
+            drawn.append(DrawnCurve(name, mean.x, mean.mean, hue, low=mean.low, high=mean.high))
+    return drawn
+
+
+def _differences(comparison: Comparison) -> list[Block]:
+    """Only the keys whose values differ, one a row."""
+    names = [line.experiment for line in comparison.rows]
+    names = [name for name in dict.fromkeys(names) if any(name in values for _, values in comparison.differences)]
+    if not comparison.differences or not names:
+        return []
+    rows = [[key, *(_value(values.get(name)) for name in names)] for key, values in comparison.differences]
+    blocks: list[Block] = [Remark("Where their configs differ:"), DataTable(["key", *names], rows[:MOST_DIFFERENCES])]
+    if len(rows) > MOST_DIFFERENCES:
+        blocks.append(Remark(f"The first {MOST_DIFFERENCES} of {len(rows)} keys."))
+    return blocks
+
+
+def _value(value: Any) -> str:
+    words = "–" if value is None else value if isinstance(value, str) else flow(value)
+    return words if len(words) <= LONGEST_VALUE else f"{words[:LONGEST_VALUE]}…"
+
 
 HOMES: Final = re.compile(r"(?<![\w+=])(?:/(?:home|Users)/[^/\s\"'<>|:;,)\]}]+|/root)(?![\w.-])")
 """Anybody's home folder, at the beginning of a path: what stands before it is no part of one, nor of base64."""

@@ -15,8 +15,8 @@ from scalebook.training.base.files import records
 from scalebook.training.base.memory_limit import MB, data_bytes, free_bytes
 from scalebook.training.lightning.callbacks.batches import batch_size
 from scalebook.training.lightning.callbacks.divergence import DivergenceGuard
+from scalebook.training.lightning.callbacks.job_files import Pictures
 from scalebook.training.lightning.callbacks.noise_scale import training_samples
-from scalebook.training.lightning.callbacks.sample_pictures import Pictures
 from scalebook.training.tracking import names
 from scalebook.training.tracking.logger import upload
 

@@ -13,12 +13,12 @@ from scalebook.training.base.trust import HELP as TRUST
 from scalebook.training.base.trust import OPTION
 from scalebook.training.experiments.command_line import CONFIG_OPTIONS
 from scalebook.training.experiments.workload import Workload, workload
-from scalebook.training.jobs.pending_submission import submission
 from scalebook.training.jobs.process import sigterm_interrupts
-from scalebook.training.jobs.supervisor_owners import hold_supervisor
+from scalebook.training.jobs.supervisor_handle import hold_supervisor
 from scalebook.training.planner.tuning.batch_tries import BatchTries, Bracket, TryResult
 from scalebook.training.planner.tuning.followed_job import INTERRUPTED
 from scalebook.training.planner.tuning.tuning_config import prepared, whole_number
+from scalebook.training.tracking.run_start import submission
 
 HEADER: Final = "  batch   global  result          ms/step  us/sample   samples/s  memory MB   left MB"
 SATURATED: Final = 0.9

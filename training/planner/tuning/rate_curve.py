@@ -110,11 +110,6 @@ class RateCurve:
         return above / below if below > 0 else 0.0
 
 
-def read_curve(content: dict[str, Any]) -> RateCurve:
-    """The curve of a `rates.json`."""
-    return RateCurve(list(content["rates"]), list(content["losses"]), bool(content["diverged"]))
-
-
 def _first_gap(rising: Sequence[int]) -> int:
     """The last of the leading consecutive integers."""
     last = rising[0]

@@ -20,7 +20,7 @@ from scalebook.training.experiments.workload import workload
 from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.job_folder import JobFolder, Result
 from scalebook.training.jobs.process import sigterm_interrupts
-from scalebook.training.jobs.supervisor_owners import hold_supervisor
+from scalebook.training.jobs.supervisor_handle import hold_supervisor
 from scalebook.training.planner.tuning.followed_job import INTERRUPTED, follow
 from scalebook.training.planner.tuning.rate_curve import RateCurve
 from scalebook.training.planner.tuning.tuning_config import number, prepared, shorten_training, whole_number

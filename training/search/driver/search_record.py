@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scalebook.training.search.search_folder import SearchFolder
 from scalebook.training.search.study.trials import TrialRecord
 from scalebook.training.tracking import names
-from scalebook.training.tracking.run_start import open_store
-from scalebook.training.tracking.spool import mark_running
+from scalebook.training.tracking.run_start import mark_running, open_store
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -66,6 +66,14 @@ class Ranker(LightningModule):
             "Write tensor: 1, or use AsyncPS with sparse: true, whose workers hold and send the rows they read.",
         )
 
+    def stages(self) -> NoReturn:
+        """ConfigError: there are none."""
+        raise ConfigError(
+            "trainer.strategy.init_args.stages",
+            "Ranker is one table, and its loss compares all texts of a batch, which microbatches would divide",
+            "Write stages: 1, or use AsyncPS with sparse: true, whose workers hold and send the rows they read.",
+        )
+
     @override
     def forward(self, queries: Tensor, documents: Tensor) -> Tensor:
         """Cosines, float [queries, documents]; both are hashes [texts, n-grams], padded with 0."""

@@ -2,14 +2,16 @@
 
 import math
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import torch
 import torch.nn.functional as F
 from jsonargparse.typing import ClosedUnitInterval, PositiveInt
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
+from torch.nn import Dropout, Module
 from torchmetrics.functional.text import chrf_score
 from typing_extensions import override
 
@@ -19,7 +21,37 @@ from scalebook.training.zoo.data.parallel_text import ParallelText, TranslationB
 from scalebook.training.zoo.data.subwords import END, PADDING, START, Subwords
 from scalebook.training.zoo.models.image_model import plain_hyperparameters
 from scalebook.training.zoo.models.other_data import refuse_other_data
-from scalebook.training.zoo.models.split_dropout import SplitDropout
+
+
+class SplitDropout(ParallelStyle):
+    """A style for `parallel_plan()`: between a `ColwiseParallel` and a `RowwiseParallel` layer, each worker draws one
+    process's mask and applies its part. Without it all workers would draw the same mask, for different units.
+
+    Args:
+        width: Units of the layer before, of all workers.
+    """
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+
+    @override
+    def _apply(self, module: Module, device_mesh: DeviceMesh) -> Module:
+        assert isinstance(module, Dropout)
+        rank, workers = device_mesh.get_local_rank(), device_mesh.size()
+
+        def forward(units: Tensor) -> Tensor:
+            """Units [..., this worker's part of the width]."""
+            if not module.training or module.p == 0:
+                return units
+            mask = F.dropout(
+                torch.ones(*units.shape[:-1], self.width, dtype=units.dtype, device=units.device), module.p
+            )
+            parts = mask.chunk(workers, -1)
+            return units * parts[rank]
+
+        module.forward = forward  # type: ignore[method-assign, assignment]  # as torch's styles do
+        return module
+
 
 CHECKPOINT_KEY: Final = "subwords"
 EVALUATED: Final = 64
@@ -102,6 +134,14 @@ class Translator(LightningModule):
             plan[f"{stack}.layers.*.dropout"] = SplitDropout(4 * self.width)
             plan[f"{stack}.layers.*.linear2"] = RowwiseParallel()
         return plan
+
+    def stages(self) -> NoReturn:
+        """ConfigError: there are none."""
+        raise ConfigError(
+            "trainer.strategy.init_args.stages",
+            "Translator has one table for its first and its last layer, and its loss is a mean over subwords",
+            "Write stages: 1, and tensor or shard in its place.",
+        )
 
     @override
     def forward(self, source: Tensor, target: Tensor) -> Tensor:

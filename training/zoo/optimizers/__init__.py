@@ -3,7 +3,6 @@
 Begin with `layerwise.py`, what `LARS` and `LAMB` share.
 """
 
-from scalebook.training.zoo.optimizers.lamb import LAMB
-from scalebook.training.zoo.optimizers.lars import LARS
+from scalebook.training.zoo.optimizers.layerwise import LAMB, LARS
 
 __all__ = ["LAMB", "LARS"]

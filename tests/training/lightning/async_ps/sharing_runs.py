@@ -15,8 +15,8 @@ from torch.optim.lr_scheduler import StepLR
 from torch.utils.data import DataLoader, TensorDataset
 
 from scalebook.training.engine.worker.cursor import Cursor
+from scalebook.training.lightning.async_ps.engine_strategy import IndependentWorkers
 from scalebook.training.lightning.async_ps.session import Session
-from scalebook.training.lightning.async_ps.worker_hooks import IndependentWorkers
 from scalebook.training.lightning.data.data_sharing import SharedData
 from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
 from scalebook.training.lightning.processes.run_workers import run_workers

@@ -1,3 +1,4 @@
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -218,8 +219,32 @@ def test_parameters_may_be_made_in_the_worker(tmp_path: Path) -> None:
             return torch.nn.functional.cross_entropy(self.late(self.net(batch[0])), batch[1])
 
     model = Late()
-    fit(trainer(tmp_path, AsyncPS(workers=2), callbacks=[Diary(tmp_path)]), model)
+    made = trainer(tmp_path, AsyncPS(workers=2), callbacks=[Diary(tmp_path)])
+    fit(made, model)
     assert diaries(tmp_path)[0]["updates"] == 2 * SAMPLES // 8
+    made.save_checkpoint(tmp_path / "after.ckpt", weights_only=True)
+    saved = torch.load(tmp_path / "after.ckpt", weights_only=True)["state_dict"]
+    assert saved.keys() == model.state_dict().keys() > Small().state_dict().keys()
+
+
+def test_layers_that_only_a_worker_can_make_are_said_to_be_missing(tmp_path: Path) -> None:
+    here = os.getpid()
+
+    class Late(Small):
+        def configure_model(self) -> None:
+            if os.getpid() == here:
+                raise RuntimeError("no data here")
+            self.late = torch.nn.Linear(3, 3)
+
+        def training_step(self, batch: list[torch.Tensor], batch_idx: int) -> torch.Tensor:
+            return torch.nn.functional.cross_entropy(self.late(self.net(batch[0])), batch[1])
+
+    model = Late()
+    before = next(model.parameters()).detach().clone()
+    said = r"late\.weight, late\.bias are not in the module of this process, since .* RuntimeError: no data here\."
+    with pytest.warns(UserWarning, match=said):
+        fit(trainer(tmp_path, AsyncPS(workers=2)), model)
+    assert not torch.equal(next(model.parameters()), before)
 
 
 def test_validate_test_and_predict_need_one_worker(tmp_path: Path) -> None:

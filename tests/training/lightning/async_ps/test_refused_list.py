@@ -15,7 +15,7 @@ REFUSING: Final = (
     "lightning/async_ps/refusals.py",
     "lightning/processes/cuda_fork.py",
     "lightning/data/data_sharing.py",
-    "lightning/async_ps/worker_hooks.py",
+    "lightning/async_ps/engine_strategy.py",
     "lightning/buffers.py",
     "lightning/async_ps/collectives.py",
     "lightning/async_ps/applied_step.py",
@@ -26,7 +26,6 @@ REFUSING: Final = (
     "engine/rules/table_conflicts.py",
 )
 REMEDY: Final = re.compile(r"\b(Use|Set|Leave|Write|Give|Return|Make|Create|Remove|Call|Send)\b")
-
 
 ERRORS: Final = ("ValueError", "TypeError", "RuntimeError", "UnfitError")
 ENDS: Final = {"_refused": ", or use another strategy than AsyncPS."}

@@ -24,7 +24,7 @@ from scalebook.training.engine.rules.damping import DelayCompensation
 from scalebook.training.engine.rules.local_steps import DiLoCo, Downpour, Elastic, LocalSGD
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Softsync, Sync
 from scalebook.training.lightning import AsyncPS
-from scalebook.training.lightning.callbacks.last_checkpoint import LastCheckpoint
+from scalebook.training.lightning.callbacks.job_files import LastCheckpoint
 from tests.training.lightning.async_ps.small import SAMPLES, Batch, Diary, Small, diaries, fit, trainer
 
 pytestmark = pytest.mark.long

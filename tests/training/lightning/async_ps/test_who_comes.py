@@ -16,7 +16,7 @@ from torchmetrics import SumMetric
 
 from scalebook.training.engine.rules.run_limits import Limits
 from scalebook.training.lightning.async_ps.async_ps import AsyncPS
-from scalebook.training.lightning.async_ps.worker_hooks import LIGHTNINGS_BARRIERS
+from scalebook.training.lightning.async_ps.engine_strategy import LIGHTNINGS_BARRIERS
 from tests.pairs import pairs
 from tests.training.lightning.async_ps.small import Batch, held_out, loader, trainer
 

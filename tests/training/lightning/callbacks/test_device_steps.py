@@ -13,9 +13,8 @@ from torch.utils.data import DataLoader, Dataset
 from scalebook.training.engine.memory.device import Cuda
 from scalebook.training.lightning import DDP
 from scalebook.training.lightning.callbacks import measure as measure_module
-from scalebook.training.lightning.callbacks.data_wait import DataClock
-from scalebook.training.lightning.callbacks.device_steps import DeviceSteps
 from scalebook.training.lightning.callbacks.measure import Measure
+from scalebook.training.lightning.callbacks.step_clocks import DataClock, DeviceSteps
 from scalebook.training.tracking import names
 from tests.training.engine.emulated_gpu import Gpus
 from tests.training.engine.emulated_gpu import gpus as gpus

@@ -10,13 +10,11 @@ from lightning.pytorch import Callback, Trainer
 
 from scalebook.training.base.failures import Diverged
 from scalebook.training.jobs.job_folder import JobFolder
-from scalebook.training.lightning.callbacks.agreement import AgreedDecision
-from scalebook.training.lightning.callbacks.data_wait import DataClock
 from scalebook.training.lightning.callbacks.divergence import DivergenceGuard
-from scalebook.training.lightning.callbacks.last_checkpoint import LastCheckpoint
+from scalebook.training.lightning.callbacks.job_files import AgreedDecision, LastCheckpoint, StopFile
 from scalebook.training.lightning.callbacks.measure import Measure
 from scalebook.training.lightning.callbacks.resource_limits import Threads
-from scalebook.training.lightning.callbacks.stop_file import StopFile
+from scalebook.training.lightning.callbacks.step_clocks import DataClock
 from tests.training.lightning.callbacks.small import OneWeight, loader, trainer
 
 
@@ -64,7 +62,7 @@ def test_a_stop_at_the_last_sample_cuts_nothing(tmp_path: Path, epochs: int, cut
 
 def test_the_question_is_asked_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("scalebook.training.lightning.callbacks.agreement.time.monotonic", lambda: now)
+    monkeypatch.setattr("scalebook.training.lightning.callbacks.job_files.time.monotonic", lambda: now)
     asked: list[float] = []
 
     def decide() -> bool:
@@ -80,7 +78,7 @@ def test_the_question_is_asked_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_pace_of_workers_in_step_follows_their_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("scalebook.training.lightning.callbacks.agreement.time.monotonic", lambda: now)
+    monkeypatch.setattr("scalebook.training.lightning.callbacks.job_files.time.monotonic", lambda: now)
     agreed = AgreedDecision(lambda: False, 0.5)
     now = 0.02  # two steps of 10 ms
     assert agreed._pace() == 50

@@ -8,9 +8,9 @@ from lightning.pytorch import Callback, Trainer
 
 from scalebook.training.jobs.job_folder import JobFolder, Progress
 from scalebook.training.lightning.callbacks import heartbeat
-from scalebook.training.lightning.callbacks.data_wait import DataClock
 from scalebook.training.lightning.callbacks.heartbeat import Heartbeat, fraction, line, made_again
 from scalebook.training.lightning.callbacks.measure import Measure
+from scalebook.training.lightning.callbacks.step_clocks import DataClock
 from tests.training.lightning.callbacks.small import OneWeight, loader, trainer
 
 

@@ -5,12 +5,12 @@ from torch import Tensor
 
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.lightning import run_figures as figures_module
-from scalebook.training.lightning.callbacks import data_wait as clock_module
 from scalebook.training.lightning.callbacks import measure as measure_module
-from scalebook.training.lightning.callbacks.data_wait import DataClock
+from scalebook.training.lightning.callbacks import step_clocks as clock_module
 from scalebook.training.lightning.callbacks.measure import Measure
+from scalebook.training.lightning.callbacks.step_clocks import DataClock
 from scalebook.training.tracking import names
-from scalebook.training.zoo.models.classifier import Classifier
+from scalebook.training.zoo.models.classifiers import Classifier
 from tests.training.lightning.callbacks.small import Kept, OneWeight, loader, trainer
 from tests.training.runs import config, run
 

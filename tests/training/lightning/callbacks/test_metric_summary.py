@@ -1,8 +1,8 @@
 import torch
 from torchmetrics import MeanMetric
 
-from scalebook.training.lightning.callbacks.data_wait import DataClock
 from scalebook.training.lightning.callbacks.measure import Measure
+from scalebook.training.lightning.callbacks.step_clocks import DataClock
 from scalebook.training.tracking import names
 from tests.training.lightning.callbacks.small import Kept, OneWeight, loader, trainer
 

@@ -12,9 +12,9 @@ from torch.utils.data import DataLoader
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.lightning import AsyncPS
-from scalebook.training.lightning.callbacks.data_wait import DataClock
 from scalebook.training.lightning.callbacks.measure import Measure
 from scalebook.training.lightning.callbacks.noise_scale import NoiseScale, Probe, estimate, explained, suggested
+from scalebook.training.lightning.callbacks.step_clocks import DataClock
 from scalebook.training.lightning.ddp.ddp import DDP
 from scalebook.training.tracking import names
 from tests.training.lightning.async_ps.small import fit, trainer
@@ -22,7 +22,6 @@ from tests.training.lightning.callbacks.small import Kept, OneWeight
 from tests.training.lightning.callbacks.small import trainer as plain_trainer
 
 WIDTH = 40
-
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -20,9 +20,9 @@ from scalebook.training.engine.coordination.measures import (
 )
 from scalebook.training.engine.rules.duration_summary import took
 from scalebook.training.lightning.callbacks import push_recorder
-from scalebook.training.lightning.callbacks.data_wait import DataClock
 from scalebook.training.lightning.callbacks.measure import Measure
 from scalebook.training.lightning.callbacks.push_recorder import PushRecorder, draw_staleness
+from scalebook.training.lightning.callbacks.step_clocks import DataClock
 from scalebook.training.lightning.run_figures import RunFigures
 from scalebook.training.tracking import names
 from scalebook.training.tracking.worker_figures import WorkerFile, parsed

@@ -16,7 +16,7 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.engine.rules.update_rules import Async, Softsync, Sync
 from scalebook.training.experiments.lr_scaling import RateScaling
 from scalebook.training.lightning import DDP, AsyncPS
-from scalebook.training.lightning.callbacks.last_checkpoint import LastCheckpoint
+from scalebook.training.lightning.callbacks.job_files import LastCheckpoint
 from scalebook.training.lightning.callbacks.rate_scaling import ScaledRates
 from tests.training.lightning.async_ps.contract.test_checkpoints import path_of
 from tests.training.lightning.async_ps.small import Diary, diaries, loader, trainer

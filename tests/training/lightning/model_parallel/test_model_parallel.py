@@ -3,14 +3,21 @@
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer, seed_everything
-from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.callbacks import (
+    Callback,
+    EMAWeightAveraging,
+    ModelCheckpoint,
+    ModelPruning,
+    StochasticWeightAveraging,
+)
+from lightning.pytorch.plugins import TorchCheckpointIO
 from torch import Tensor, nn
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
@@ -296,3 +303,86 @@ def test_optimizers_that_need_whole_parameters_are_refused(optimizer: Any, messa
 def test_statistics_of_batches_are_not_shared(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"trainer.sync_batchnorm: .*Write false"):
         train(tmp_path, 1, 2, sync_batchnorm=True)
+
+
+class Named(Pair):
+    def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
+        raise LookupError(f"{type(self).__name__} {type(self).__module__} {isinstance(self, FSDPModule)}")
+
+
+def test_errors_name_the_model_s_own_class(tmp_path: Path) -> None:
+    """FSDP2 gives a module a class of its own."""
+    with pytest.raises(Exception, match=f"Named {__name__} True"):
+        trainer(tmp_path, ModelParallel(), 2).predict(pair(kind=Named), held_out())
+
+
+def test_before_workers_have_met_a_trainer_is_looked_at(tmp_path: Path) -> None:
+    """As Lightning's own tests and notebooks do."""
+    made, model, whole = trainer(tmp_path, ModelParallel(), 2), pair(), torch.tensor(3.0)
+    assert isinstance(made.strategy, ModelParallel)
+    model.trainer = made
+    made.strategy.connect(model)
+    assert made.strategy.distributed_sampler_kwargs == {"num_replicas": 2, "rank": 0}
+    assert made.strategy.reduce(whole) is whole
+
+
+T = TypeVar("T")
+
+
+class GenericFirst(Generic[T], Pair):
+    """FSDP2 cannot give it another class."""
+
+
+class GenericLast(Pair, Generic[T]):
+    pass
+
+
+class OfNumbers(GenericLast[int]):
+    pass
+
+
+def test_a_class_that_fsdp2_cannot_derive_from_is_refused(tmp_path: Path) -> None:
+    train(tmp_path, 1, 2, pair(kind=OfNumbers), max_epochs=1)
+    with pytest.raises(ValueError, match=r"model: FSDP2 cannot make a sharded class of GenericFirst .*, Generic\[T\]"):
+        train(tmp_path, 1, 2, pair(kind=GenericFirst), max_epochs=1)
+
+
+@pytest.mark.parametrize(
+    "callback", [StochasticWeightAveraging(1e-3), EMAWeightAveraging(), ModelPruning("l1_unstructured")]
+)
+def test_callbacks_that_want_whole_parameters_are_refused(callback: Callback, tmp_path: Path) -> None:
+    name = type(callback).__name__
+    with pytest.raises(ValueError, match=f"trainer.callbacks: {name} reads and writes whole parameters.* ddp"):
+        train(tmp_path, 1, 2, callbacks=[callback])
+
+
+class Notes(TorchCheckpointIO):
+    """How a person's own storage is asked."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: Any = None) -> None:
+        (self.folder / "options").write_text(str(storage_options))
+        super().save_checkpoint(checkpoint, path)
+
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: Any = None) -> dict[str, Any]:
+        (self.folder / f"weights-only-{weights_only}").touch()
+        return super().load_checkpoint(path, map_location, weights_only)
+
+
+class Saves(Callback):
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        trainer.save_checkpoint(Path(trainer.default_root_dir) / "own.ckpt", storage_options={"at": 3})
+
+
+def test_checkpoints_pass_by_a_storage_of_one_s_own(tmp_path: Path) -> None:
+    def made(*callbacks: Callback) -> Trainer:
+        settings: Any = {"callbacks": list(callbacks), "plugins": [Notes(tmp_path)], "max_epochs": 1}
+        return trainer(tmp_path, ModelParallel(), 2, **settings)
+
+    made(Saves()).fit(pair(), loader(), held_out())
+    assert (tmp_path / "options").read_text() == "{'at': 3}"
+    made().validate(pair(), held_out(), ckpt_path=tmp_path / "own.ckpt", weights_only=False, verbose=False)
+    assert [path.name for path in tmp_path.glob("weights-only-*")] == ["weights-only-False"]

@@ -9,11 +9,12 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from scalebook.training.lightning.callbacks.sample_pictures import Pictures
+from scalebook.training.lightning import ModelParallel
+from scalebook.training.lightning.callbacks.job_files import Pictures
 from scalebook.training.tracking import names
 from scalebook.training.zoo.data.module import ImageSpec
 from scalebook.training.zoo.data.subwords import learned
-from scalebook.training.zoo.models import MLPClassifier, PixelCNN, Translator
+from scalebook.training.zoo.models import ConvClassifier, MLPClassifier, PixelCNN, Translator
 from tests.training.lightning.async_ps.small import trainer, weights
 from tests.training.lightning.model_parallel.split_model import adam, momentum, strategy
 from tests.training.zoo.data.corpora import sentences
@@ -39,10 +40,13 @@ class _Translator(Translator):
         return momentum(self)  # of keys' biases the gradient is rounding alone, which Adam would enlarge
 
 
-def fitted(folder: Path, model: LightningModule, samples: Any, tensor: int, shard: int, **settings: Any) -> Any:
+def fitted(
+    folder: Path, model: LightningModule, samples: Any, tensor: int, shard: int, stages: int = 1, **settings: Any
+) -> Any:
     """After 8 updates of all samples: the weights, and the metrics."""
+    split = strategy(tensor, shard) if stages == 1 else ModelParallel(stages=stages)
     made = trainer(
-        folder, strategy(tensor, shard), tensor * shard, max_epochs=8, check_val_every_n_epoch=8,
+        folder, split, tensor * shard * stages, max_epochs=8, check_val_every_n_epoch=8,
         num_sanity_val_steps=0, gradient_clip_val=0.5, **settings,
     )  # fmt: skip
     made.fit(model, DataLoader(samples, SAMPLES // shard, shuffle=True), DataLoader(samples, 6))
@@ -71,16 +75,32 @@ def test_an_mlp(tensor: int, shard: int, layers: int, tmp_path: Path) -> None:
     same(fitted(tmp_path, made(), images(), tensor, shard), fitted(tmp_path, made(), images(), 1, 1))
 
 
-def test_a_pixel_cnn_and_its_picture(tmp_path: Path) -> None:
-    def made(shard: int) -> Any:
+@pytest.mark.parametrize(
+    ("kind", "settings"), [(MLPClassifier, {"layers": 3, "hidden": 12}), (ConvClassifier, {"width": 4})]
+)
+def test_stages_of_classifiers(kind: Any, settings: Any, tmp_path: Path) -> None:
+    class Fast(kind):  # type: ignore[misc]  # a parameter
+        def configure_optimizers(self) -> Any:
+            return momentum(self)  # before a normalisation the gradient of a bias is rounding alone
+
+    def made(stages: int) -> Any:
         torch.manual_seed(7)
-        folder = tmp_path / str(shard)
-        folder.mkdir()
-        model = _Pixels(features=6, layers=2, reach=1, images=SPEC)
-        return fitted(folder, model, images(), 1, shard, callbacks=[Pictures(folder)])
+        return fitted(tmp_path, Fast(**settings, images=SPEC), images(), 1, 1, stages)
 
     same(made(2), made(1))
-    pictures = [(tmp_path / shard / names.SAMPLES_PICTURE).read_bytes() for shard in "12"]
+
+
+@pytest.mark.parametrize(("shard", "stages"), [(2, 1), (1, 2)])
+def test_a_pixel_cnn_and_its_picture(shard: int, stages: int, tmp_path: Path) -> None:
+    def made(shard: int, stages: int) -> Any:
+        torch.manual_seed(7)
+        folder = tmp_path / str(shard * stages)
+        folder.mkdir()
+        model = _Pixels(features=6, layers=2, reach=1, images=SPEC)
+        return fitted(folder, model, images(), 1, shard, stages, callbacks=[Pictures(folder)])
+
+    same(made(shard, stages), made(1, 1))
+    pictures = [(tmp_path / workers / names.SAMPLES_PICTURE).read_bytes() for workers in "12"]
     assert pictures[0] == pictures[1]
 
 

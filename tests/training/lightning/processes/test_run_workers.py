@@ -95,6 +95,20 @@ def test_a_death_counts_more_than_the_errors_it_causes() -> None:
         os.close(writing)
 
 
+def test_an_error_counts_more_than_the_connections_that_it_closes() -> None:
+    """Worker 1 sees worker 0's end, and says so before it, on a machine that is busy."""
+
+    def body(worker: int) -> None:
+        if worker == 1:
+            raise RuntimeError("[gloo/transport/tcp/pair.cc] Connection closed by peer [127.0.0.1]:44929")
+        time.sleep(0.1)
+        raise Diverged("train/loss", float("inf"), 12)
+
+    with pytest.raises(Diverged, match="train/loss became infinite") as caught:
+        run_workers(2, body)
+    assert "in worker 0" in str(caught.value.__cause__)
+
+
 @pytest.mark.parametrize("lingers", [False, True])
 def test_other_nodes_hear_of_this_one_before_a_death_only_if_it_takes_long(lingers: bool) -> None:
     """Of a node that is cut off each sign of life takes half a second, by which its own deaths were told late."""

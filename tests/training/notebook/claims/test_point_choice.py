@@ -3,8 +3,8 @@
 import pytest
 
 from scalebook.training.experiments.search.space import Dimension
+from scalebook.training.notebook.claims.evidence import SeedOutcome, best_of
 from scalebook.training.notebook.claims.intervals import Amount
-from scalebook.training.notebook.claims.point_choice import SeedOutcome, best_of
 from scalebook.training.search.study.trials import TrialRecord
 
 RATES = (0.01, 0.03, 0.1, 0.3)

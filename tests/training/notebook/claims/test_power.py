@@ -8,9 +8,9 @@ from time import process_time
 import pytest
 
 from scalebook.training.experiments.search.space import Dimension
+from scalebook.training.notebook.claims.evidence import SeedOutcome, best_of, by_others
 from scalebook.training.notebook.claims.intervals import Amount, Confidence, ratio_interval
 from scalebook.training.notebook.claims.judging import verdict
-from scalebook.training.notebook.claims.point_choice import SeedOutcome, best_of, by_others
 from scalebook.training.notebook.claims.power import (
     DRAWN,
     MOST_SEEDS,

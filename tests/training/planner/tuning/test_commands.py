@@ -13,7 +13,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.main import main as scalebook
 from scalebook.training.jobs.job_folder import ENDED
 from scalebook.training.jobs.job_requests import all_jobs
-from scalebook.training.jobs.supervisor_owners import hold_supervisor
+from scalebook.training.jobs.supervisor_handle import hold_supervisor
 from scalebook.training.planner.tuning import largest_batch, rates
 from scalebook.training.planner.tuning.rate_curve import RateCurve
 from scalebook.training.tracking import names

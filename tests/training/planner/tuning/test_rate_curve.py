@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from scalebook.training.planner.tuning.rate_curve import RateCurve, Suggestion, read_curve
+from scalebook.training.planner.tuning.rate_curve import RateCurve, Suggestion
 
 
 def curve(fall_at: float, rise_at: float, noise: float = 0.05, points: int = 200, diverged: bool = True) -> RateCurve:
@@ -59,8 +59,8 @@ def test_smoothing_keeps_a_line_and_the_ends() -> None:
     assert line.smoothed() == pytest.approx(line.losses)
 
 
-def test_it_is_written_and_read_again() -> None:
-    told = curve(0.01, 0.5)
-    text = json.dumps(told.as_dict())
-    assert read_curve(json.loads(text)) == told
-    assert json.loads(text)["steepest"] == told.suggestion().steepest
+def test_what_is_written_has_the_curve_and_the_suggestion() -> None:
+    drawn = curve(0.01, 0.5)
+    content = json.loads(json.dumps(drawn.as_dict()))
+    assert RateCurve(content["rates"], content["losses"], content["diverged"]) == drawn
+    assert content["steepest"] == drawn.suggestion().steepest

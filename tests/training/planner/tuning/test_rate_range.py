@@ -15,10 +15,10 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Sync
 from scalebook.training.experiments.lr_scaling import RateScaling
 from scalebook.training.lightning import AsyncPS
-from scalebook.training.lightning.callbacks.data_wait import DataClock
 from scalebook.training.lightning.callbacks.divergence import DivergenceGuard
 from scalebook.training.lightning.callbacks.measure import Measure
 from scalebook.training.lightning.callbacks.rate_scaling import ScaledRates
+from scalebook.training.lightning.callbacks.step_clocks import DataClock
 from scalebook.training.lightning.ddp.ddp import DDP
 from scalebook.training.planner.tuning.rate_range import RateRange
 from scalebook.training.tracking import names
@@ -26,7 +26,6 @@ from tests.training.lightning.async_ps.small import trainer
 
 CURVATURE = 4.0
 RULES = {"sync": Sync(), "async": Async(), "bounded": Bounded(1)}
-
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

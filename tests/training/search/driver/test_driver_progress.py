@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart, Result
-from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.search.driver.driver_progress import Pace, time_left
 from scalebook.training.search.driver.trial_jobs import Trial
 

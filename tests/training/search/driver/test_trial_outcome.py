@@ -9,6 +9,7 @@ import pytest
 from scalebook.training.experiments.completion import seeds_from
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.search.definition import SearchSpec, read_search
+from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import (
     STOPPED,
     UNWATCHED,
@@ -19,7 +20,6 @@ from scalebook.training.jobs.job_folder import (
     Result,
     TrialOf,
 )
-from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.search.driver import trial_outcome
 from scalebook.training.search.driver.trial_jobs import CurveTail, Trial

@@ -1,0 +1,101 @@
+"""What is said of the splits of a model: first from where on one pays, then the best, then what cannot be trained."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+from scalebook.training.planner.answer import SplitAnswer, SplitPoint, StruckSplit
+from scalebook.training.pricing.links import OWN, WORDS
+from scalebook.training.pricing.quantities import format_quantity, workers_words
+
+BEST: Final = 3
+LARGE: Final = "more than the memory of a worker"
+TELLING: Final = 0.01
+"""Share of a worker's time from which a loss is named."""
+COMPARED: Final = (
+    "Prices of splits take each worker to compute its part as fast as the whole, and were compared with published "
+    "numbers alone (python -m benchmarks.published_splits)."
+)
+
+
+def split_lines(answer: SplitAnswer) -> list[str]:
+    """The answer as a person reads it in a terminal: `first_words`, the best three, then what cannot be trained, by
+    cause."""
+    lines = [
+        split_title(answer),
+        *first_words(answer),
+        *(
+            f"{place} of {len(answer.points)}: {_compared(point)}"
+            for place, point in zip(("Best", "2nd", "3rd"), answer.points[:BEST], strict=False)
+        ),
+    ]
+    causes = defaultdict(list)
+    for each in answer.struck:
+        causes[each.cause].append(each)
+    lines += [_struck(cause, splits, answer.limit) for cause, splits in causes.items()]
+    return [*lines, *last_words(answer)]
+
+
+def split_title(answer: SplitAnswer) -> str:
+    where = "" if answer.network == OWN else f", {WORDS[answer.network]}"
+    return f"The model over {workers_words(answer.workers)}{where}"
+
+
+def first_words(answer: SplitAnswer) -> list[str]:
+    """From where on a split pays; whether one worker holds the model, and is faster."""
+    lines = list(answer.rules)
+    if answer.limit and answer.one_memory > answer.limit:
+        lines.append(
+            f"One worker does not hold it: {format_quantity(answer.one_memory, 'B')} of "
+            f"{format_quantity(answer.limit, 'B')}."
+        )
+    elif not answer.points or answer.points[0].faster <= 1:
+        lines.append(f"One worker is faster: {three(answer.one_per_s)} samples/s.")
+    if not answer.points:
+        lines.append("No split can be trained.")
+    return lines
+
+
+def last_words(answer: SplitAnswer) -> list[str]:
+    """What is not known, and what the prices were compared with."""
+    unknown = "What a worker can hold is not known (profile.memory), so no split is struck out for its memory."
+    return [*([] if answer.limit else [unknown]), COMPARED]
+
+
+def losses(point: SplitPoint) -> list[tuple[float, str]]:
+    """What a worker does with its time besides computing: shares worth telling, the largest first."""
+    waits = f"waits for other stages (the bubble is {point.bubble:.0%} of the pipeline)"
+    shares = [
+        (point.sums, "sums the outputs of divided layers"),
+        (point.idle, waits),
+        (point.exchange, "waits for parameters and gradients"),
+    ]
+    return sorted(((share, words) for share, words in shares if share >= TELLING), key=lambda pair: -pair[0])
+
+
+def three(value: float) -> str:
+    """A number with three digits."""
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}"
+
+
+def _struck(cause: str, splits: Sequence[StruckSplit], limit: float) -> str:
+    """How many, and some of them: where memory is the cause, that which needs least of it."""
+    count = f"{len(splits)} split{'s' * (len(splits) > 1)}"
+    if cause != LARGE:
+        some = ", ".join(each.words for each in splits[:BEST]) + (", ..." if len(splits) > BEST else "")
+        return f"Struck out, {count} ({some}): {cause}."
+    least = min(splits, key=lambda each: each.memory)
+    again = f", {format_quantity(least.recomputed, 'B')} if activations are computed again"
+    return (
+        f"Struck out, {count}: {cause}, {format_quantity(limit, 'B')}. The least is {least.words} with "
+        f"{format_quantity(least.memory, 'B')}{again if least.recomputed < least.memory else ''}."
+    )
+
+
+def _compared(point: SplitPoint) -> str:
+    lost = [f", {share:.0%} {words}" for share, words in losses(point)]
+    return (
+        f"{point.words}: {three(point.samples_per_s)} samples/s, {point.faster:.2f} times one worker, with "
+        f"{point.samples:,} samples an update. A worker computes {point.compute:.0%} of the time{''.join(lost)}. It "
+        f"holds {format_quantity(point.memory, 'B')}, and sends {format_quantity(point.sent, 'B')} an update."
+    )

@@ -1,0 +1,506 @@
+"""What the speed of a system depends on: measured on this machine, or written by hand for another."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, get_args
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files import records
+from scalebook.training.engine.rules.bounds import Above, AtLeast, check
+from scalebook.training.engine.rules.clock_settings import (
+    Bandwidth,
+    ClockSettings,
+    Distribution,
+    DistributionName,
+    Link,
+    Seconds,
+)
+from scalebook.training.pricing.layers import Layer, read_layers, written_layers
+from scalebook.training.pricing.links import Network, network, read_link
+from scalebook.training.pricing.quantities import quantity
+
+Machines = Literal["one", "each", "workers"]
+Algorithm = Literal["ring", "tree", "fastest"]
+PASSES: Final = 3
+"""Passes of a plain SGD update over memory: read parameters and gradient, write parameters."""
+COPY_BANDWIDTH: Final = 1e10
+"""Bytes a second that a server copies unless the profile says otherwise: one core of a present-day server."""
+
+
+@dataclass(frozen=True)
+class SharedNode:
+    """A node with several workers, which share its link to the others. `link`: what joins them within."""
+
+    workers: int
+    link: Link = field(default_factory=Link)
+
+
+@dataclass(frozen=True)
+class Software:
+    """The cost of sending and receiving beside the link. `message_s`: of one end for one message; `bandwidth`: bytes a
+    second that one core copies, while they travel."""
+
+    message_s: float = 0.0
+    bandwidth: float | None = None
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One system: a model at its batch size, the machines that compute and serve, and the network between them.
+
+    Args:
+        gradient_s: Seconds of one gradient: fetching, forward and backward.
+        batch_size: Samples of one gradient.
+        push_bytes: Bytes of a gradient as it travels.
+        pull_bytes: Bytes of the parameters as they travel.
+        server_s: Seconds in which one shard that has all parameters serves a push.
+        update_s: Seconds of an update that a worker without a server makes of a summed gradient; 0 by default, as part
+            of `gradient_s`.
+        stragglers: Factor by which single workers take longer, by number.
+        cores: Gradients that can be computed at the same time by workers that share a machine; null: each worker has a
+            core of its own.
+        network: What joins workers and servers.
+        server_machines: `one`: all shards are served by one machine, and share its link. `each`: each shard has a
+            machine, and a link, of its own. `workers`: shards are spread over the workers' machines, whose links carry
+            both what the worker and what the shards there send and receive.
+        server_cores: Cores of a machine that serves. A shard is served by one core: more shards than cores take turns.
+            Null: a core for each.
+        software: The cost of sending and receiving at both ends beside the link; null: nothing, as within a machine.
+        shard_shares: The largest shard's share, by the number of shards, if they are not equal.
+        slowdown: Factor by which a gradient and its push take longer, by how many are computed at the same time on a
+            machine that workers share: they compete for caches, memory bandwidth and turbo. Linear between these
+            numbers, and from 1 worker on.
+        sparse: Whether part of the model is sparse tables, whose rows travel as they are: then codecs, sums and steps
+            of a worker's own are not offered, and more shards only where `shard_shares` says what they bring.
+        node: Machines with several workers each: `network` then joins machines, and the workers of one share its link;
+            null: each worker has a link of its own.
+        ready: When gradients of a backward pass are ready, as a share of `gradient_s`, and how many bytes, in this
+            order. Empty: evenly over the last two thirds.
+        overlap: Whether an all-reduce travels while gradients are computed; false where the cores that compute also
+            carry it.
+        all_reduce: `ring`, `tree`, or the `fastest` of both for each bucket, as NCCL chooses.
+        weights: Bytes of the parameters in a worker's memory; 0: as many as `pull_bytes`.
+        state: Bytes of the optimizer's state of all parameters; 0: none, as plain SGD's, or not known.
+        layers: The model's layers, for splits of it; empty: not known.
+        memory: Bytes of memory that a worker has; 0: not known.
+        microbatches: Factor by which a batch takes longer in so many microbatches, each of which reads all parameters.
+            Linear between these numbers, from 1 on, and beyond the last two.
+        busy: Cores that other processes used while it was measured: where this is not 0, its times are too long.
+        title: What it is a profile of.
+        source: Where its numbers come from.
+    """
+
+    gradient_s: Seconds
+    batch_size: Annotated[int, AtLeast(1)]
+    push_bytes: Annotated[float, AtLeast(0)]
+    pull_bytes: Annotated[float, AtLeast(0)]
+    server_s: Seconds = 0.0
+    stragglers: Mapping[int, float] = field(default_factory=dict)
+    cores: Annotated[int, AtLeast(1, "1 or more, or null")] | None = None
+    network: Network = field(default_factory=Network)
+    server_machines: Machines = "one"
+    server_cores: Annotated[int, AtLeast(1, "1 or more, or null")] | None = None
+    software: Software | None = None
+    shard_shares: Mapping[int, float] = field(default_factory=dict)
+    slowdown: Mapping[int, float] = field(default_factory=dict)
+    sparse: bool = False
+    node: SharedNode | None = None
+    update_s: float = 0.0
+    ready: Sequence[tuple[float, float]] = ()
+    overlap: bool = True
+    all_reduce: Algorithm = "fastest"
+    weights: Annotated[float, AtLeast(0)] = 0.0
+    state: Annotated[float, AtLeast(0)] = 0.0
+    layers: Sequence[Layer] = ()
+    memory: Annotated[float, AtLeast(0)] = 0.0
+    microbatches: Mapping[int, float] = field(default_factory=dict)
+    busy: Annotated[float, AtLeast(0)] = 0.0
+    title: str = "a system"
+    source: str = "written by hand"
+
+    @property
+    def gradient_mean_s(self) -> float:
+        """Mean over the workers that are no stragglers."""
+        return mean(self.gradient_s)
+
+    def shared_by(self, workers: int) -> "Profile":
+        """The profile with the slowdown of `workers` on one machine, as far as its `cores` go."""
+        factor = self._slowed(min(workers, self.cores or workers))
+        return replace(
+            self,
+            gradient_s=times(self.gradient_s, factor),
+            server_s=times(self.server_s, factor),
+            update_s=self.update_s * factor,
+        )
+
+    def share(self, shards: int) -> float:
+        """Share of the largest of `shards` shards, whose server, and whose link if it has one, is the limit."""
+        return self.shard_shares.get(shards, 1 / shards)
+
+    def in_microbatches(self, count: int) -> float:
+        """The factor by which a batch takes longer in so many microbatches."""
+        return _on_line(self.microbatches, count)
+
+    def _slowed(self, at_once: int) -> float:
+        return _on_line(self.slowdown, min(at_once, max(self.slowdown, default=1)))
+
+    def clock(self, workers: int, shards: int = 1, through: Network | None = None) -> ClockSettings:
+        """The declared times of a run; ValueError, naming key and remedy, if they are invalid."""
+        joined, software = through or self.network, self.software or Software()
+        served_s = times(
+            self.server_s, max(self.share(shards), self._on_one(shards, workers) / (self.server_cores or shards))
+        )
+        return ClockSettings(
+            self.gradient_s,
+            {worker: factor for worker, factor in self.stragglers.items() if worker < workers},
+            delayed(served_s, 2 * software.message_s),
+            self._worker_link(joined.link, workers, software),
+            server_link=self._server_link(joined, shards, workers, software),
+        )
+
+    def _on_one(self, shards: int, workers: int) -> float:
+        """The share of the parameters that the machine with most of them serves."""
+        machines = {"one": 1, "each": shards, "workers": self._machines(workers)}[self.server_machines]
+        return max(self.share(shards), 1 / min(shards, machines))
+
+    def _machines(self, workers: int) -> int:
+        return math.ceil(workers / self.node.workers) if self.node else workers
+
+    def _worker_link(self, link: Link, workers: int, software: Software) -> Link:
+        """Of each worker of those that share a machine's; software copies while bytes travel."""
+        bandwidth = link.bandwidth
+        if self.node is not None and isinstance(bandwidth, float):
+            bandwidth = bandwidth / min(self.node.workers, workers)
+        latency_s = delayed(link.latency_s, software.message_s)
+        return Link(latency_s, _slower(bandwidth, software.bandwidth))
+
+    def _server_link(self, joined: Network, shards: int, workers: int, software: Software) -> Link:
+        bandwidth, most = joined.server_link.bandwidth, self._on_one(shards, workers)
+        if self.server_machines == "workers":
+            bandwidth = self._shared_bandwidth(joined.link.bandwidth, most, workers)
+        elif isinstance(bandwidth, float):
+            bandwidth = bandwidth / most  # a push is through when the largest part is
+        copied = None
+        if software.bandwidth is not None and self.server_cores is not None:
+            copied = software.bandwidth * self.server_cores / most
+        return Link(joined.server_link.latency_s, _slower(bandwidth, copied))
+
+    def _shared_bandwidth(self, bandwidth: Bandwidth, most: float, workers: int) -> Bandwidth:
+        """Of the link of the machine with the largest part, as what all push or pull passes it in the same time: with
+        each gradient come the pushes of all elsewhere to its part, and what its own workers pull from elsewhere; and
+        the same the other way."""
+        local_workers = min(self.node.workers if self.node else 1, workers)
+        push, pull = self.push_bytes, self.pull_bytes
+        comes, goes = (
+            (workers - local_workers) * most * there + local_workers * (1 - most) * own
+            for there, own in ((push, pull), (pull, push))
+        )
+        slowest = max(comes / (workers * push) if push else 0.0, goes / (workers * pull) if pull else 0.0)
+        return bandwidth / slowest if isinstance(bandwidth, float) and slowest else None
+
+
+def delayed(value: Seconds, seconds: float) -> Seconds:
+    """Each draw `seconds` longer, with the same spread."""
+    if not isinstance(value, Distribution) or not seconds:
+        return value if isinstance(value, Distribution) else value + seconds
+    whole = value.mean + seconds
+    return Distribution("gamma" if value.kind == "exponential" else value.kind, whole,
+                        (1.0 if value.kind == "exponential" else value.cv or 0.0) * value.mean / whole)  # fmt: skip
+
+
+def _slower(one: Bandwidth, other: float | None) -> Bandwidth:
+    """Of two that work at the same time; null: no limit."""
+    if isinstance(one, Distribution) or other is None:
+        return one
+    return other if one is None else min(one, other)
+
+
+def _on_line(factors: Mapping[int, float], number: int) -> float:
+    """The factor at a number: 1 at 1, linear between those that are given, and beyond the last two."""
+    pairs = [(1, 1.0), *sorted(factors.items())]
+    for (before, factor), (after, next_factor) in pairwise(pairs):
+        if number <= after or after == pairs[-1][0]:
+            return factor + (number - before) / (after - before) * (next_factor - factor)
+    return 1.0
+
+
+def mean(value: Seconds) -> float:
+    """The mean of a distribution; a number itself."""
+    return value.mean if isinstance(value, Distribution) else value
+
+
+def times(value: Seconds, factor: float) -> Seconds:
+    """The same distribution, `factor` times as long."""
+    if isinstance(value, Distribution):
+        return Distribution(value.kind, value.mean * factor, value.cv)
+    return value * factor
+
+
+# --- in files --------------------------------------------------------------------------------------------------------
+
+KEYS: Final = (
+    "title", "source", "gradient", "batch_size", "parameters", "push", "pull", "server", "copy_bandwidth",
+    "stragglers", "cores", "slowdown", "network", "link", "server_link", "server_machines", "shard_shares", "sparse",
+    "server_cores", "software", "update", "node", "ready", "overlap", "all_reduce", "weights", "state", "layers",
+    "memory", "microbatches", "busy",
+)  # fmt: skip
+
+
+def load_profile(path: Path) -> Profile:
+    """The profile in a YAML file; ConfigError, naming key and remedy, if it is none."""
+    raw = records.mapping(path.resolve())
+    if raw is None:
+        raise ConfigError("--profile", f"there is no file {path}", "Write one; docs/concepts/planner.md shows how.")
+    return read_profile(raw)
+
+
+def read_profile(raw: Mapping[str, Any]) -> Profile:
+    """The profile that a person has written, or `as_mapping`; ConfigError, naming key and remedy, if it is none."""
+    for key in raw:
+        if key not in KEYS:
+            raise ConfigError(f"profile.{key}", "unknown key", f"Known: {', '.join(KEYS)}.")
+    if "gradient" not in raw:
+        raise ConfigError("profile.gradient", "is missing", "Write the seconds of one gradient, as 180 ms.")
+    push, pull = _bytes(raw, "push"), _bytes(raw, "pull")
+    gradient_s = _seconds(raw["gradient"], "profile.gradient")
+    made = Profile(
+        gradient_s=gradient_s,
+        batch_size=_whole(raw.get("batch_size", 1), "profile.batch_size"),
+        push_bytes=push,
+        pull_bytes=pull,
+        server_s=_server(raw, push),
+        update_s=quantity(raw.get("update", 0.0), "s", "profile.update"),
+        stragglers=_by_number(raw.get("stragglers", {}), "profile.stragglers"),
+        cores=None if raw.get("cores") is None else _whole(raw["cores"], "profile.cores"),
+        slowdown=_by_number(raw.get("slowdown", {}), "profile.slowdown"),
+        network=_network(raw),
+        server_machines=_machines(raw.get("server_machines", "one")),
+        server_cores=None if raw.get("server_cores") is None else _whole(raw["server_cores"], "profile.server_cores"),
+        software=None if raw.get("software") is None else _software(raw["software"]),
+        shard_shares=_by_number(raw.get("shard_shares", {}), "profile.shard_shares"),
+        sparse=_yes(raw.get("sparse", False), "profile.sparse"),
+        node=None if raw.get("node") is None else _node(raw["node"]),
+        ready=_ready(raw.get("ready", [])),
+        overlap=_yes(raw.get("overlap", True), "profile.overlap"),
+        all_reduce=_algorithm(raw.get("all_reduce", "fastest")),
+        weights=quantity(raw.get("weights", 0.0), "B", "profile.weights"),
+        state=quantity(raw.get("state", 0.0), "B", "profile.state"),
+        layers=read_layers(raw.get("layers", []), mean(gradient_s)),
+        memory=quantity(raw.get("memory", 0.0), "B", "profile.memory"),
+        microbatches=_by_number(raw.get("microbatches", {}), "profile.microbatches"),
+        busy=_number(raw.get("busy", 0.0), "profile.busy"),
+        title=str(raw.get("title", Profile.title)),
+        source=str(raw.get("source", Profile.source)),
+    )
+    _refuse_wrong(made)
+    return made
+
+
+def _refuse_wrong(made: Profile) -> None:
+    """ConfigError for values that are out of bounds, or contradict each other."""
+    if not made.gradient_mean_s:
+        raise ConfigError("profile.gradient", "is 0 s", "Write the seconds of one gradient, as 180 ms.")
+    if made.server_cores is not None and made.server_machines == "each":
+        why = "has no effect with server_machines: each, where one core serves each shard"
+        raise ConfigError("profile.server_cores", why, "Remove it, or write server_machines: one, or workers.")
+    for shards, share in made.shard_shares.items():
+        if not 0 < share <= 1:
+            raise ConfigError(f"profile.shard_shares.{shards}", f"is {share:g}", "Write a share, from 0 to 1.")
+    for name, numbers in (("slowdown", made.slowdown), ("microbatches", made.microbatches)):
+        for number in numbers:
+            if number < 2:
+                raise ConfigError(f"profile.{name}.{number}", "is for less than 2", "Write it as {2: 1.3}.")
+    try:
+        check(Profile, vars(made), "profile")
+        for number, factor in made.slowdown.items():
+            Above(0).refuse(f"profile.slowdown.{number}", factor)
+        for number, factor in made.microbatches.items():
+            AtLeast(1).refuse(f"profile.microbatches.{number}", factor)
+        for worker, factor in made.stragglers.items():
+            Above(0).refuse(f"profile.stragglers.{worker}", factor)
+    except ValueError as error:
+        raise ConfigError.said_by(error) from None
+
+
+def as_mapping(profile: Profile) -> dict[str, Any]:
+    """The inverse of `read_profile`: plain numbers, for YAML and JSON."""
+    written: dict[str, Any] = {
+        "title": profile.title,
+        "source": profile.source,
+        "gradient": _written(profile.gradient_s),
+        "batch_size": profile.batch_size,
+        "push": profile.push_bytes,
+        "pull": profile.pull_bytes,
+        "server": _written(profile.server_s),
+        "link": _written_link(profile.network.link),
+        "server_link": _written_link(profile.network.server_link),
+        "server_machines": profile.server_machines,
+    }
+    if profile.server_cores is not None:
+        written["server_cores"] = profile.server_cores
+    if profile.software is not None:
+        written["software"] = {"message": profile.software.message_s, "bandwidth": profile.software.bandwidth}
+    by_number = {"stragglers": profile.stragglers, "shard_shares": profile.shard_shares, "slowdown": profile.slowdown,
+                 "microbatches": profile.microbatches}  # fmt: skip
+    for name, values in by_number.items():
+        if values:
+            written[name] = {str(number): value for number, value in values.items()}
+    if profile.sparse:
+        written["sparse"] = True
+    numbers = {"weights": profile.weights, "state": profile.state, "memory": profile.memory, "busy": profile.busy,
+               "update": profile.update_s}  # fmt: skip
+    written |= {name: value for name, value in numbers.items() if value}
+    if profile.layers:
+        written["layers"] = written_layers(profile.layers)
+    if profile.node is not None:
+        written["node"] = {"workers": profile.node.workers, "link": _written_link(profile.node.link)}
+    if profile.ready:
+        written["ready"] = [[share, nbytes] for share, nbytes in profile.ready]
+    if not profile.overlap:
+        written["overlap"] = False
+    if profile.all_reduce != "fastest":
+        written["all_reduce"] = profile.all_reduce
+    if profile.cores is not None:
+        written["cores"] = profile.cores
+    return written
+
+
+def _number(written: object, key: str) -> float:
+    if isinstance(written, bool) or not isinstance(written, int | float):
+        raise ConfigError(key, f"is {written!r}, not a number", "Write one, as 0.5.")
+    return float(written)
+
+
+def _node(written: object) -> SharedNode:
+    """`{workers: 8, link: nvlink}`."""
+    if not isinstance(written, Mapping) or "workers" not in written:
+        raise ConfigError("profile.node", f"is {written!r}", "Write {workers: 8, link: nvlink}.")
+    for name in written:
+        if name not in ("workers", "link"):
+            raise ConfigError(f"profile.node.{name}", "unknown key", "Known: workers, link.")
+    workers = _whole(written["workers"], "profile.node.workers")
+    if workers < 1:
+        raise ConfigError("profile.node.workers", f"is {workers}", "Write 1 or more.")
+    return SharedNode(workers, network(written.get("link", {}), "profile.node.link").link)
+
+
+def _software(written: object) -> Software:
+    """`{message: 50 us, bandwidth: 2 GB/s}`, either may be missing."""
+    link = read_link(written, "profile.software", "message")
+    assert not isinstance(link.latency_s, Distribution | str)
+    assert isinstance(link.bandwidth, float | None)
+    return Software(link.latency_s, link.bandwidth)
+
+
+def _ready(written: object) -> tuple[tuple[float, float], ...]:
+    """`[[0.5, 10 MB], [1, 15 MB]]`."""
+    key, remedy = "profile.ready", "Write pairs of a share of the gradient and bytes, as [[0.5, 10 MB], [1, 15 MB]]."
+    if not isinstance(written, list | tuple):
+        raise ConfigError(key, f"is {written!r}", remedy)
+    made, before = [], 0.0
+    for pair in written:
+        if not isinstance(pair, list | tuple) or len(pair) != 2 or not isinstance(pair[0], int | float):
+            raise ConfigError(key, f"has {pair!r}", remedy)
+        if not before <= pair[0] <= 1:
+            raise ConfigError(key, f"has {pair[0]!r}", "Write shares from 0 to 1, the smallest first.")
+        before = float(pair[0])
+        made.append((before, quantity(pair[1], "B", key)))
+    return tuple(made)
+
+
+def _algorithm(written: object) -> Algorithm:
+    for choice in get_args(Algorithm):
+        if written == choice:
+            chosen: Algorithm = choice
+            return chosen
+    raise ConfigError("profile.all_reduce", f"is {written!r}", f"Write one of {', '.join(get_args(Algorithm))}.")
+
+
+def _yes(written: object, key: str) -> bool:
+    if not isinstance(written, bool):
+        raise ConfigError(key, f"is {written!r}", "Write true or false.")
+    return written
+
+
+def _bytes(raw: Mapping[str, Any], way: str) -> float:
+    if way in raw:
+        return quantity(raw[way], "B", f"profile.{way}")
+    if "parameters" not in raw:
+        raise ConfigError(f"profile.{way}", "is missing", "Write parameters: 100 MB, or push and pull one by one.")
+    return quantity(raw["parameters"], "B", "profile.parameters")
+
+
+def _server(raw: Mapping[str, Any], push_bytes: float) -> Seconds:
+    if "server" in raw:
+        if "copy_bandwidth" in raw:
+            raise ConfigError("profile.copy_bandwidth", "has no effect beside `server`", "Remove one of them.")
+        return _seconds(raw["server"], "profile.server")
+    bandwidth = quantity(raw.get("copy_bandwidth", COPY_BANDWIDTH), "B/s", "profile.copy_bandwidth")
+    if not bandwidth:
+        raise ConfigError("profile.copy_bandwidth", "is 0", "Write the bytes a second of a copy in memory, as 10 GB/s.")
+    return PASSES * push_bytes / bandwidth
+
+
+def _seconds(written: object, key: str) -> Seconds:
+    if not isinstance(written, Mapping):
+        return quantity(written, "s", key)
+    for name in written:
+        if name not in ("kind", "mean", "cv"):
+            raise ConfigError(f"{key}.{name}", "unknown key", "Known: kind, mean, cv.")
+    if "mean" not in written:
+        raise ConfigError(f"{key}.mean", "is missing", "Write {kind: gamma, mean: 180 ms, cv: 0.1}.")
+    kind: DistributionName = written.get("kind", "gamma")
+    cv = written.get("cv")
+    if cv is not None and (isinstance(cv, bool) or not isinstance(cv, int | float)):
+        raise ConfigError(f"{key}.cv", f"is {cv!r}, not a number", "Write standard deviation / mean, as 0.1.")
+    made = Distribution(kind, quantity(written["mean"], "s", f"{key}.mean"), cv)
+    try:
+        made.check(key)
+    except ValueError as error:
+        raise ConfigError.said_by(error) from None
+    return made
+
+
+def _network(raw: Mapping[str, Any]) -> Network:
+    if "network" in raw:
+        return network(raw["network"], "profile.network")
+    return Network(
+        read_link(raw.get("link", {}), "profile.link"), read_link(raw.get("server_link", {}), "profile.server_link")
+    )
+
+
+def _whole(written: object, key: str) -> int:
+    if isinstance(written, bool) or not isinstance(written, int):
+        raise ConfigError(key, f"is {written!r}, not a whole number", "Write one, as 32.")
+    return written
+
+
+def _by_number(written: object, key: str) -> dict[int, float]:
+    if not isinstance(written, Mapping) or not all(str(number).isdecimal() for number in written):
+        raise ConfigError(key, f"is {written!r}, not a mapping of numbers", "Write it as {3: 2.0}.")
+    for number, value in written.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ConfigError(f"{key}.{number}", f"is {value!r}, not a number", "Write one, as 2.0.")
+    return {int(number): float(value) for number, value in written.items()}
+
+
+def _machines(written: object) -> Machines:
+    for choice in get_args(Machines):
+        if written == choice:
+            chosen: Machines = choice
+            return chosen
+    raise ConfigError("profile.server_machines", f"is {written!r}", "Write one, each, or workers.")
+
+
+def _written(value: Seconds) -> Any:
+    if not isinstance(value, Distribution):
+        return value
+    return {"kind": value.kind, "mean": value.mean} | ({} if value.cv is None else {"cv": value.cv})
+
+
+def _written_link(link: Link) -> dict[str, Any]:
+    """Of a link by a profile, whose bandwidth and latency are numbers."""
+    return {"latency": link.latency_s, "bandwidth": link.bandwidth}
