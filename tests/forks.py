@@ -198,7 +198,8 @@ def _serve(session: pytest.Session, connection: Connection, name: str) -> NoRetu
 
 
 def _settle_in(config: pytest.Config, name: str) -> None:
-    """Its own folder, output and memory."""
+    """Its own folder, output and memory; its parent can interrupt it, also where a shell has it ignore Ctrl+C."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     huge_pages.collapse()
     plugins, factory = config.pluginmanager, config._tmp_path_factory  # type: ignore[attr-defined]
     factory._basetemp = factory._basetemp / name
