@@ -250,7 +250,7 @@ MUTANTS_OF_SPLITS = (
     Mutant(
         "strategies",
         "training/pricing/splits.py",
-        "max(0.0, min(bubble_s, unlinked_s - own))",
+        "min(bubble_s, _left(unlinked_s, own))",
         "max(0.0, unlinked_s - own)",
         "all that a worker waits in a pipeline is called its bubble",
         CLOCK,
