@@ -209,7 +209,7 @@ def split_log(log: str) -> tuple[str, str]:
     return log[:cut], log[cut:]
 
 
-NOT_CURVES = ("perf/", "ps/", "best/", "final/", "to_target/", "worker_", "system/")
+NOT_CURVES = ("perf/", "ps/", "parts/", "best/", "final/", "to_target/", "worker_", "system/")
 
 
 def curve_metrics(record: RunRecord) -> list[str]:

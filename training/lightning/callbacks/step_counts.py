@@ -47,12 +47,10 @@ class LocalFigures(RunFigures):
 
     @override
     def worker_times(self) -> list[WorkerTimes]:
-        exposed, computed = self._exposed_per_step, self._computed_per_step
-        share = exposed / (exposed + computed) if exposed else 0.0
-        communicate = min(exposed * self.trainer.global_step, share * self.compute)
+        wait, communicate = self._waits()
         times = WorkerTimes(
-            compute=self.compute - communicate,
-            wait=0.0,
+            compute=self.compute - wait - communicate,
+            wait=wait,
             communicate=communicate,
             data=self.data,
             updates=self.trainer.global_step,
@@ -60,6 +58,22 @@ class LocalFigures(RunFigures):
             memory_bytes=self.memory_bytes,
         )
         return [times]
+
+    def _waits(self) -> tuple[float, float]:
+        """Seconds of `compute` in which the worker waits for others, and for what they send. NaN for a split model
+        whose collectives are within its layers: nobody has measured them."""
+        strategy = self.trainer.strategy
+        if isinstance(strategy, ModelParallel) and self.trainer.world_size > 1:
+            workers = [] if strategy.parts is None else strategy.parts.workers
+            measured = [one for one in workers if one.bubble is not None and one.uneven is not None]
+            if not measured:
+                return math.nan, math.nan
+            idle = sum((one.bubble or 0.0) + (one.uneven or 0.0) for one in measured) / len(measured)
+            link = sum(one.link or 0.0 for one in measured) / len(measured)
+            return idle * self.compute, link * self.compute
+        exposed, computed = self._exposed_per_step, self._computed_per_step
+        share = exposed / (exposed + computed) if exposed else 0.0
+        return 0.0, min(exposed * self.trainer.global_step, share * self.compute)
 
     @override
     def moved_bytes(self) -> MovedBytes:

@@ -7,7 +7,11 @@ from unittest.mock import MagicMock
 import pytest
 from torch.nn.parallel import DistributedDataParallel
 
+from scalebook.training.lightning import ModelParallel
+from scalebook.training.lightning.callbacks.computed_figures import shares
 from scalebook.training.lightning.callbacks.step_counts import LocalFigures
+from scalebook.training.pricing.part_record import PartRecord, WorkerPart
+from scalebook.training.tracking import names
 
 MILLISECOND = 1_000_000  # ns, as DDP tells
 
@@ -45,3 +49,27 @@ def test_a_first_step_that_waited_long_leaves_time_to_compute() -> None:
     (times,) = counted(20, said(2, 4, 150, 0)).worker_times()
     assert times.communicate == pytest.approx(0.2 * 150 / 156)
     assert times.compute > 0
+
+
+def of_stages(*waits: tuple[float, float, float] | None) -> LocalFigures:
+    """After 1 s of a split model whose workers wait for these shares: of a pipeline, of slower parts, of links."""
+    strategy = MagicMock(spec=ModelParallel)
+    workers = [WorkerPart(0.0, 0.0, 0.0, 0.0, 0.0, None, *(each or ())) for each in waits]
+    strategy.parts = PartRecord("", False, [], workers, []) if waits else None
+    trainer: Any = SimpleNamespace(world_size=2, global_step=1, strategy=strategy)
+    figures = LocalFigures(trainer)
+    figures.add_time("compute", 1.0)
+    return figures
+
+
+def test_a_pipeline_s_waits_are_no_computing() -> None:
+    (times,) = of_stages((0.2, 0.1, 0.3), (0.0, 0.1, 0.1)).worker_times()
+    assert (times.wait, times.communicate) == (pytest.approx(0.2), pytest.approx(0.2))
+    assert shares([times]) == pytest.approx(
+        {names.COMPUTE_SHARE: 0.6, names.WAIT_SHARE: 0.2, names.COMMUNICATE_SHARE: 0.2, names.DATA_SHARE: 0.0}
+    )
+
+
+def test_of_collectives_within_layers_no_shares_are_told() -> None:
+    for figures in (of_stages(), of_stages(None, None)):
+        assert shares(figures.worker_times()) == {}
