@@ -23,6 +23,7 @@ from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.lightning.arguments import read_object
 from scalebook.training.lightning.package import DDPStrategy, Trainer, rank_zero_warn, reset_seed
 from scalebook.training.lightning.process_group.forked_group import DEADLINE_S, ForkedGroup
+from scalebook.training.lightning.process_group.neighbours import gather_values
 
 KEY: Final = f"{ARGUMENTS}.codec"
 LENGTH_BYTES: Final = 8
@@ -245,8 +246,7 @@ class DDP(ForkedGroup, DDPStrategy):
         """Save a checkpoint with each worker's codec state; all workers must call it."""
         state = {} if self.exchange is None else self.exchange.state()
         if state:
-            states: list[Any] | None = [None] * self.world_size if self.is_global_zero else None
-            dist.gather_object(state, states)
+            states = gather_values(state, range(self.world_size), None, self.root_device)
             checkpoint = {**checkpoint, STATE: {"codec": repr(self.codec), "workers": states}}
         super().save_checkpoint(checkpoint, filepath, storage_options)
 

@@ -113,12 +113,13 @@ OPTIONS: Final = (
 
 def _together(name: str, calls: list[LoggedCall]) -> LoggedCall:
     options = {**calls[-1].options, "name": name}
+    if callable(options.get("reduce_fx")):
+        options["reduce_fx"] = options["reduce_fx"].__name__  # by name to other workers; Lightning knows four
     weights = [call.share for call in calls]
     if all("batch_size" in call.options for call in calls):
         weights = [float(call.options["batch_size"]) for call in calls]
         options["batch_size"] = int(sum(weights))
     reduction = options.get("reduce_fx", MEAN)
-    reduction = reduction if isinstance(reduction, str) else reduction.__name__
     pairs = [(call.value, weight) for call, weight in zip(calls, weights, strict=True) if call.value is not None]
     by_name: dict[str, Callable[[list[float]], float]] = {"sum": sum, "min": min, "max": max}
     value = None

@@ -23,7 +23,6 @@ from scalebook.training.experiments.split_degrees import microbatches_of, refuse
 from scalebook.training.experiments.workload import VIRTUAL
 from scalebook.training.lightning.arguments import read_clock_settings
 from scalebook.training.lightning.async_ps.peers import PeerHost
-from scalebook.training.lightning.model_parallel.neighbours import gather_values
 from scalebook.training.lightning.model_parallel.part_measures import EpochMeasures
 from scalebook.training.lightning.model_parallel.parts import (
     clip_by_norm,
@@ -59,6 +58,7 @@ from scalebook.training.lightning.package import (
     _materialize_distributed_module,
 )
 from scalebook.training.lightning.process_group.forked_group import DEADLINE_S, ForkedGroup
+from scalebook.training.lightning.process_group.neighbours import gather_values
 from scalebook.training.lightning.processes.strategy_launcher import Processes
 from scalebook.training.pricing.part_record import PartRecord
 from scalebook.training.pricing.splits import Split

@@ -25,8 +25,11 @@ from typing_extensions import override
 
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.experiments.pipeline_order import Schedule, order
-from scalebook.training.lightning.model_parallel.microbatches import StepLog, divide
-from scalebook.training.lightning.model_parallel.neighbours import (
+from scalebook.training.lightning.model_parallel.microbatches import LoggedCall, StepLog, divide
+from scalebook.training.lightning.model_parallel.stages import HOW, OwnStage
+from scalebook.training.lightning.package import LightningModule
+from scalebook.training.lightning.process_group.evaluation import undone
+from scalebook.training.lightning.process_group.neighbours import (
     Neighbour,
     TensorShape,
     filled,
@@ -36,9 +39,6 @@ from scalebook.training.lightning.model_parallel.neighbours import (
     tensors_in,
     told_by,
 )
-from scalebook.training.lightning.model_parallel.stages import HOW, OwnStage
-from scalebook.training.lightning.package import LightningModule
-from scalebook.training.lightning.process_group.evaluation import undone
 
 APART: Final = 1e-3
 """Relative difference of two results that are not the same with other rounding."""
@@ -269,8 +269,8 @@ class Pipeline:
         gradients = self._averaged([parameter.grad for parameter in parameters], parameters)
         for parameter, gradient in zip(parameters, before, strict=True):
             parameter.grad = gradient
-        loss, logged = self._told((run.loss, self._log.summary()))
-        self._log.repeat(logged)
+        loss, logged = self._told((run.loss, [tuple(one) for one in self._log.summary()]))
+        self._log.repeat(LoggedCall(*one) for one in logged)
         self.ran_s += perf_counter() - begun
         start = torch.tensor(loss, device=self._device, requires_grad=True)  # a stage may have nothing to train
         handed: Tensor = _HandOver.apply(start, gradients, *parameters)  # type: ignore[no-untyped-call]

@@ -1,8 +1,9 @@
-"""What workers of a pipeline send each other: tensors to a neighbour, in turn, and values of any form."""
+"""What workers of a process group send each other: tensors to a neighbour, in turn, and values that run nothing."""
 
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from time import perf_counter
 from typing import Any
 
@@ -63,15 +64,18 @@ class Neighbour:
         self.sent_bytes, self.waited_s = 0, 0.0
 
     def say(self, value: Any) -> None:
-        """Send anything that can be pickled, before the tensors that follow."""
-        dist.send_object_list([value], self._neighbour, self._group, self._device)
+        """Send a plain value, before the tensors that follow."""
+        for tensor in _packed(value, self._device):
+            dist.send(tensor, self._neighbour, self._group)
 
     def hear(self) -> Any:
-        heard: list[Any] = [None]
         begun = perf_counter()
-        dist.recv_object_list(heard, self._neighbour, self._group, self._device)
+        size = torch.empty(1, dtype=torch.int64, device=self._device)
+        dist.recv(size, self._neighbour, self._group)
+        letters = torch.empty(int(size), dtype=torch.uint8, device=self._device)
+        dist.recv(letters, self._neighbour, self._group)
         self.waited_s += perf_counter() - begun
-        return heard[0]
+        return _unpacked(letters)
 
     def send(self, tensors: Sequence[Tensor]) -> None:
         """Begin to send; the tensors must not be written until `flush`."""
@@ -106,7 +110,7 @@ class Neighbour:
 
 def gather_values(value: Any, ranks: Sequence[int], group: Any, device: torch.device) -> list[Any] | None:
     """The values of the workers `ranks`, in the first of them, with tensors on the CPU, one after the other; None in
-    the others. All must call it. A value is nested dicts, lists and tuples of tensors and of what can be pickled."""
+    the others. All must call it. A value is nested dicts, lists and tuples of tensors and plain values."""
     me, first = dist.get_rank(), ranks[0]
     if me != first:
         link = Neighbour(group, first, device)
@@ -128,7 +132,27 @@ def gather_values(value: Any, ranks: Sequence[int], group: Any, device: torch.de
 
 
 def told_by(rank: int, value: Any, group: Any, device: torch.device) -> Any:
-    """The value of worker `rank`, in all workers of the group; anything that can be pickled."""
-    values = [value if dist.get_rank() == rank else None]
-    dist.broadcast_object_list(values, rank, group, device)
-    return values[0]
+    """The plain value of worker `rank`, in all workers of the group; its tensors on the CPU."""
+    if dist.get_rank() == rank:
+        size, letters = _packed(value, device)
+    else:
+        size, letters = torch.empty(1, dtype=torch.int64, device=device), None
+    dist.broadcast(size, rank, group)
+    if letters is None:
+        letters = torch.empty(int(size), dtype=torch.uint8, device=device)
+    dist.broadcast(letters, rank, group)
+    return value if dist.get_rank() == rank else _unpacked(letters)
+
+
+def _packed(value: Any, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The size of a value's bytes, and these."""
+    file = BytesIO()
+    torch.save(value, file, _use_new_zipfile_serialization=False)  # a third of the time for small values
+    letters = torch.frombuffer(bytearray(file.getbuffer()), dtype=torch.uint8).to(device)
+    return torch.tensor([len(letters)], device=device), letters
+
+
+def _unpacked(letters: Tensor) -> Any:
+    """Nothing in it can run: `torch.load` takes numbers, texts, tensors, and the one class that is named here."""
+    with torch.serialization.safe_globals([TensorShape]):
+        return torch.load(BytesIO(letters.cpu().numpy().tobytes()), map_location="cpu", weights_only=True)
