@@ -69,6 +69,22 @@ def _main_module() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def _data_loaders() -> Iterator[None]:
+    """While a Trainer asks for loaders, Lightning has other methods in DataLoader and BatchSampler; where that fails it
+    leaves them there, and loaders that are made later cannot be made again."""
+    yield
+    if (data := sys.modules.get("torch.utils.data")) is None:
+        return
+    classes = [data.DataLoader, data.BatchSampler]
+    for made in classes:
+        classes += made.__subclasses__()
+        for name in ("__setattr__", "__delattr__", "__init__"):
+            if f"__old{name}" in vars(made):
+                setattr(made, name, getattr(made, f"__old{name}"))
+                delattr(made, f"__old{name}")
+
+
+@pytest.fixture(autouse=True)
 def _umask() -> Iterator[None]:
     """Commands set their process's umask; called within a test they must not set it for the next one."""
     before = os.umask(0o022)

@@ -378,7 +378,7 @@ def _load(trainer: Trainer, weights: dict[str, Tensor], arguments: Sequence[Any]
         data = next((value for value in arguments if isinstance(value, LightningDataModule)), None)
         module.trainer, trainer.datamodule = trainer, data  # type: ignore[attr-defined]  # as in a process that trains
         try:
-            call._call_configure_model(trainer)
+            _configure(trainer, data)
         except Exception as error:  # noqa: BLE001  # a person's code; the warning below says it
             why = f", since configure_model ends here with {type(error).__name__}: {error}"
     weights = _unpruned(weights, module.state_dict())
@@ -390,6 +390,17 @@ def _load(trainer: Trainer, weights: dict[str, Tensor], arguments: Sequence[Any]
         )
     assign = {"assign": True} if any(tensor.is_meta for tensor in module.state_dict().values()) else {}
     module.load_state_dict(weights, strict=False, **assign)  # assigned where it was made without weights
+
+
+def _configure(trainer: Trainer, data: LightningDataModule | None) -> None:
+    """Let the module make its layers, which may need the data as it is after `setup`."""
+    try:
+        call._call_configure_model(trainer)
+    except Exception:
+        if data is None:
+            raise
+        data.setup(TrainerFn.FITTING)
+        call._call_configure_model(trainer)
 
 
 def _unpruned(weights: dict[str, Tensor], own_weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
