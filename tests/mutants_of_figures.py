@@ -145,8 +145,8 @@ MUTANTS_OF_FIGURES = (
     ),
     Mutant(
         "callbacks", f"{CALLBACKS}/step_counts.py",
-        "communicate = min(exposed * self.trainer.global_step, share * self.compute)",
-        "communicate = exposed * self.trainer.global_step",
+        "min(exposed * self.trainer.global_step, share * self.compute)",
+        "exposed * self.trainer.global_step",
         "a worker's late start counts in every step", (f"{CALLED}/test_step_counts.py",),
     ),
     Mutant(

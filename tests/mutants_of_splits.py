@@ -178,8 +178,8 @@ MUTANTS_OF_SPLITS = (
     Mutant(
         "strategies",
         f"{HERE}/pipeline.py",
-        "        self._log.repeat(logged)\n",
-        "        self._log.repeat(logged if self.is_last else [])\n",
+        "        self._log.repeat(LoggedCall(*one) for one in logged)\n",
+        "        self._log.repeat(LoggedCall(*one) for one in logged if self.is_last)\n",
         "worker 0 does not see what the last stage logs",
         PIPELINE,
     ),
