@@ -113,7 +113,7 @@ MUTANTS_OF_SPLITS = (
     ),
     Mutant(
         "strategies",
-        f"{HERE}/random_parts.py",
+        f"{HERE}/splitting.py",
         "manual_seed(seed + number_of_part(spec))",
         "manual_seed(seed)",
         "all workers draw the same weights for their parts",

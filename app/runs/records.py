@@ -88,7 +88,7 @@ def _push_record(read: Callable[[str], bytes | None]) -> PushRecord | None:
 
 
 def parts_in_folder(folder: Path) -> PartRecord | None:
-    """Which part of a split model lies where, as `parts_recorder.py` has left it in a job's folder; None without it."""
+    """Which part of a split model lies where, as `PartsRecorder` has left it in a job's folder; None without it."""
     try:
         return _part_record(whole(folder / names.PARTS_JSON))
     except OSError:

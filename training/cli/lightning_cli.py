@@ -38,10 +38,15 @@ from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.lightning.async_ps.engine_strategy import EngineStrategy
 from scalebook.training.lightning.callbacks.divergence import DivergenceGuard
 from scalebook.training.lightning.callbacks.heartbeat import Heartbeat
-from scalebook.training.lightning.callbacks.job_files import CurveWriter, LastCheckpoint, Pictures, StopFile
+from scalebook.training.lightning.callbacks.job_files import (
+    CurveWriter,
+    LastCheckpoint,
+    PartsRecorder,
+    Pictures,
+    StopFile,
+)
 from scalebook.training.lightning.callbacks.measure import Measure
 from scalebook.training.lightning.callbacks.noise_scale import NoiseScale
-from scalebook.training.lightning.callbacks.parts_recorder import PartsRecorder
 from scalebook.training.lightning.callbacks.push_recorder import PushRecorder
 from scalebook.training.lightning.callbacks.rate_scaling import scaled_rates
 from scalebook.training.lightning.callbacks.resource_limits import GpuShare, Threads

@@ -11,6 +11,8 @@ MEMORY: Final = ("parameters", "gradients", "state", "activations")
 """What a worker's memory is made of, as `WorkerPart` calls it."""
 REASONS: Final = ("bubble", "uneven", "link")
 """Why a worker waits, as `WorkerPart` calls it."""
+MOST_PARTS: Final = 2**31
+"""More workers than anybody has."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,10 @@ class PlacedLayer:
     nbytes: float
     parts: int = 1
     stage: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.parts <= MOST_PARTS:
+            raise ValueError(f"parts: is not from 1 to {MOST_PARTS}")
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,15 @@
+import json
 import re
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from scalebook.app.one_run import workers
 from scalebook.app.one_run.workers import peer_graph, staleness_html
 from scalebook.app.shared import charts
+from scalebook.training.base.files import records
+from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.pricing.part_record import PartRecord, PlacedLayer, WorkerPart
 
 
@@ -94,3 +100,11 @@ def test_a_picture_of_parts_has_room_for_some_and_says_no_waits_that_nobody_meas
     assert "<em>waits</em>" in html, "for the link"
     alone = replace(record, workers=[replace(worker, link=None) for worker in record.workers])
     assert "waits" not in workers.parts_html(alone)
+
+
+@pytest.mark.parametrize("parts", [0, -1, 10**400])
+def test_a_record_whose_layers_have_no_number_of_parts_is_broken(parts: int) -> None:
+    """A folder may be a stranger's."""
+    content = json.dumps({**split_record().content(), "layers": [{"name": "net", "nbytes": 8.0, "parts": parts}]})
+    with pytest.raises(BrokenRecord, match="parts"):
+        records.parse(Path("parts.json"), content.encode(), PartRecord)

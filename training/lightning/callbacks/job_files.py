@@ -1,5 +1,5 @@
 """What ties a run to its job's folder: the file that stops it, its newest checkpoint, a trial's curve, pictures of
-samples.
+samples and of where the parts of a split model lie.
 """
 
 import json
@@ -19,11 +19,14 @@ from PIL import Image
 from torch import Tensor
 from typing_extensions import override
 
+from scalebook.training.base.files import records
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.lightning import ModelParallel
+from scalebook.training.lightning.callbacks.computed_figures import MB
 from scalebook.training.lightning.callbacks.heartbeat import fraction
 from scalebook.training.lightning.callbacks.measure import Measure
 from scalebook.training.lightning.run_figures import figures_of
+from scalebook.training.pricing.part_record import PartRecord
 from scalebook.training.tracking import names
 from scalebook.training.tracking.logger import Axes, upload
 
@@ -188,6 +191,50 @@ def grid(images: Tensor) -> Image.Image:
     picture = Image.fromarray((pixels[:, :, 0] if channels == 1 else pixels).numpy())
     scale = max(1, math.ceil(LEAST_SIDE / max(picture.size)))
     return picture.resize((picture.width * scale, picture.height * scale), Image.Resampling.NEAREST)
+
+
+class PartsRecorder(Callback):
+    """Worker 0 writes `parts.json` into `folder` once an epoch has been measured, and logs its totals; at the end it
+    becomes an artifact. Other strategies than ModelParallel have none."""
+
+    def __init__(self, folder: Path, measure: Measure) -> None:
+        self.folder, self._measure = folder, measure
+        self._written: PartRecord | None = None
+
+    @override
+    def on_train_batch_end(self, trainer: Trainer, *args: Any) -> None:
+        if self._written is None:
+            self._write(trainer)
+
+    @override
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._write(trainer)
+
+    @override
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._written is not None:
+            upload(trainer, self.folder / names.PARTS_JSON)
+
+    def _write(self, trainer: Trainer) -> None:
+        record = getattr(trainer.strategy, "parts", None)
+        if not trainer.is_global_zero or not isinstance(record, PartRecord) or record == self._written:
+            return
+        self._written = record
+        records.save(self.folder / names.PARTS_JSON, record.content())
+        points = totals(record)
+        self._measure.latest.update(points)
+        for logger in trainer.loggers:
+            logger.log_metrics(points, step=self._measure.axes().updates)
+
+
+def totals(record: PartRecord) -> dict[str, float]:
+    """What a run's metrics say of its parts; idle shares where they were measured and not all 0."""
+    shares = {names.PARTS_BUBBLE: "bubble", names.PARTS_UNEVEN: "uneven", names.PARTS_LINK: "link"}
+    return {
+        names.PARTS_SENT: record.sent,
+        names.PARTS_MEMORY: max(worker.memory for worker in record.workers) / MB,
+        **{name: share for name, reason in shares.items() if (share := record.idle(reason))},
+    }
 
 
 SAVE_EVERY_S: Final = 60.0

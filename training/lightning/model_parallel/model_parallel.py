@@ -32,12 +32,12 @@ from scalebook.training.lightning.model_parallel.parts import (
     whole,
 )
 from scalebook.training.lightning.model_parallel.pipeline import Groups, Pipeline
-from scalebook.training.lightning.model_parallel.random_parts import draw_parts_apart
 from scalebook.training.lightning.model_parallel.sim_parts import SimulatedParts
 from scalebook.training.lightning.model_parallel.splitting import (
     DATA,
     TENSOR,
     begin_alike,
+    draw_parts_apart,
     refuse_optimizers,
     refuse_sparse,
     split,

@@ -2,15 +2,17 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from itertools import chain
 from typing import Any, Final
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Replicate, _random
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 from torch.nn import Embedding, EmbeddingBag, Linear, Module, ModuleList, MultiheadAttention, Sequential
 from torch.optim import LBFGS, Adafactor, Optimizer, Rprop
@@ -27,6 +29,7 @@ STEPS: Final = ("training_step", "validation_step", "test_step", "predict_step")
 """What Lightning calls of a module; each may read any parameter."""
 SMALLEST_UNIT: Final = 0.01
 """Share of the model's parameters from which a part is worth collectives of its own."""
+SEEDS: Final = 2**62
 WHOLE: Final = (Adafactor, LBFGS, Rprop)
 """Optimizers of torch that need whole parameters."""
 HOW: Final = (
@@ -249,3 +252,39 @@ def _refuse_left_out(module: Module) -> None:
                 "of shard_units() share it, name a part that contains both; if configure_model splits the model, call "
                 f'fully_shard there, over self.device_mesh["{DATA}"].'
             )
+
+
+# --- random numbers --------------------------------------------------------------------------------------------------
+
+
+class PartsApart:
+    """What torch asks, in place of its tracker for GPUs, when an operation on a DTensor draws random numbers.
+
+    Torch draws different numbers for different parts on GPUs alone. On a CPU all workers would fill their parts with
+    the same numbers, and a matrix whose weights are made when it is split already would have the same columns twice.
+    """
+
+    distribute_region_enabled = True
+
+    @contextmanager
+    def _distribute_region(self, spec: Any, generator: torch.Generator | None = None) -> Iterator[None]:
+        """Draw from a seed that is this part's; all workers' generators move on alike, by one number."""
+        seed = int(torch.randint(SEEDS, (), generator=generator))
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed + number_of_part(spec))
+            yield
+
+
+def number_of_part(spec: Any) -> int:
+    """Which part of a tensor this worker has, from 0; workers with the same values have the same number."""
+    number = 0
+    for dim, placement in enumerate(spec.placements):
+        if not isinstance(placement, Replicate):
+            number = number * spec.mesh.size(dim) + spec.mesh.get_local_rank(dim)
+    return number
+
+
+def draw_parts_apart(device: str) -> None:
+    """From now on, in this process."""
+    if device == "cpu":
+        _random._rng_tracker = PartsApart()  # type: ignore[assignment]  # of which it uses these two

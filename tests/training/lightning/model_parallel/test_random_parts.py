@@ -11,7 +11,7 @@ from torch.distributed.tensor.placement_types import _StridedShard
 from torch.optim import SGD
 
 from scalebook.training.lightning import ModelParallel
-from scalebook.training.lightning.model_parallel.random_parts import number_of_part
+from scalebook.training.lightning.model_parallel.splitting import number_of_part
 from tests.training.lightning.async_ps.small import loader, trainer
 from tests.training.lightning.model_parallel.split_model import Pair
 
