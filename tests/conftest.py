@@ -15,7 +15,7 @@ from tests import huge_pages
 from tests.covering import leave_others
 from tests.describing import forked_descriptions as forked_descriptions
 from tests.fake_nvml import nvml as nvml
-from tests.prepared import Prepared, prepare
+from tests.prepared import Prepared, prepare, prepare_description
 
 gc.disable()  # while modules are imported: nothing of them is garbage, and to look for it takes a third of the time
 
@@ -25,6 +25,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     copies of them is little."""
     if forks := session.config.getoption("--forks", 0):
         importlib.import_module("mlflow.store.tracking.sqlalchemy_store")  # 0.9 CPU-s for each who opens a store
+        factory = session.config._tmp_path_factory  # type: ignore[attr-defined]  # pytest has no other way
+        os.environ.setdefault("SCALEBOOK_PREPARED", str(factory.getbasetemp() / "prepared"))
+        prepare_description(factory)
     gc.freeze()
     gc.enable()
     if not forks:  # each of which does it

@@ -68,8 +68,7 @@ class Forks:
 
     def run(self, count: int) -> None:
         """Run all tests, to their end or to the failure that ends pytest."""
-        base = self._config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # pytest has no other way
-        os.environ.setdefault("SCALEBOOK_PREPARED", str(base / "prepared"))
+        self._config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # made once; pytest has no other way
         for _ in range(min(count, len(self._files))):
             self._start()
         while self._children:

@@ -42,7 +42,17 @@ class Prepared(NamedTuple):
 
 
 def prepare(factory: pytest.TempPathFactory) -> Prepared:
-    return Prepared(once(factory, "store.db", _store), once(factory, "description.json", _description))
+    return Prepared(once(factory, "store.db", _store), prepare_description(factory))
+
+
+def prepare_description(factory: pytest.TempPathFactory) -> Path:
+    """The description's file. Before the forks begin also for the sake of what jsonargparse keeps of the first one of a
+    process: 1.4 CPU-s, and 0.5 for each that follows, also in a fork."""
+    return once(factory, "description.json", _description)
+
+
+SESSION = os.getpid()
+"""Of the process that has collected the tests, which its forks have from it: it lives as long as any of them."""
 
 
 def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:

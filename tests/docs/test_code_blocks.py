@@ -35,7 +35,7 @@ PAGES = sorted(page for folder in ("tutorial", "how-to", "concepts") for page in
 KNOWN = {"python", "sh", "yaml", "markdown", "toml", "text"}
 OURS = re.compile(r"(?:^|\s)(?:-m )?scalebook ((?:[a-z-]+ )?[^#&|;]*)")
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-SECONDS_LONG = {"own-data", "how-many-workers", "own-model"}
+SECONDS_LONG = {"own-data", "how-many-workers", "own-model", "own-rule"}
 """Pages whose runs are those of other pages, with other classes: a release runs them."""
 NUMBER = re.compile(r"\b\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 LONG = [page for page in PAGES if any(block.thorough for block in blocks(page))]

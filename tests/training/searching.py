@@ -1,11 +1,11 @@
 """A workspace whose supervisor runs the proxy for trials, and searches over its formula."""
 
-import os
 import socket
 import subprocess
-from collections.abc import Iterator
+import uuid
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
@@ -15,6 +15,7 @@ from scalebook.training.search import search_requests
 from scalebook.training.search.search_folder import ENDED, SearchFolder
 from scalebook.training.search.study.study_reader import read
 from scalebook.training.search.study.trials import TrialRecord
+from tests.prepared import SESSION, once
 from tests.training.benches import Bench, bench, wait_for
 from tests.training.search.forked_driver import SOCKET
 
@@ -70,18 +71,24 @@ def _log(folder: SearchFolder) -> str:
 
 
 @pytest.fixture(scope="session")
-def warm_drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a process that forks drivers, for each of pytest's processes that asks for it."""
-    address = str(tmp_path_factory.mktemp("drivers") / "socket")
+def warm_drivers(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The socket of the process that forks drivers, one for all forks of a session, in which it ends."""
+    return once(tmp_path_factory, f"drivers-{SESSION}", _start_warm_drivers).read_text(encoding="utf-8")
+
+
+_STARTED: Final = list[subprocess.Popen[bytes]]()
+"""What ends with the session, and is not waited for."""
+
+
+def _start_warm_drivers(path: Path) -> None:
+    name = f"scalebook-tests-{uuid.uuid4().hex}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(address)
+        listener.bind(f"\0{name}")
         listener.listen()
-        words = python("-m", "tests.training.search.warm_drivers", str(os.getpid()))
-        told = environment(MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT="1")
-        process = subprocess.Popen(words, cwd=HOME, env=told, stdin=listener.fileno())
-    yield address
-    process.kill()
-    process.wait()
+        words = python("-m", "tests.training.search.warm_drivers", str(SESSION))
+        variables = environment(MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT="1")
+        _STARTED.append(subprocess.Popen(words, cwd=HOME, env=variables, stdin=listener.fileno()))
+    path.write_text(name, encoding="utf-8")
 
 
 @pytest.fixture

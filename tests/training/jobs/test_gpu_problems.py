@@ -101,7 +101,7 @@ def test_over_machines_each_has_its_part_of_ddp(description: Description) -> Non
     ]
 
 
-@pytest.mark.alike
+@pytest.mark.thorough
 @pytest.mark.parametrize("count", [0, 1, 8])
 def test_the_notebooks_that_ship_run_on_any_machine(count: int, nvml: Put, description: Description) -> None:
     nvml(eight()[:count])

@@ -48,6 +48,7 @@ def test_one_worker_of_a_rule_with_other_pushes_is_played() -> None:
     assert one_worker(32, Async(), 4, drawn, 1e8, 1e8) is None, "the largest of four draws"
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_many_who_saturate_a_resource_are_the_same_as_played(system: Profile) -> None:
     """160 workers, played for thirty gradients each, where it is known beforehand what they get."""
@@ -62,6 +63,7 @@ def test_many_who_saturate_a_resource_are_the_same_as_played(system: Profile) ->
     assert sum(waiting[0]) == pytest.approx(sum(waiting[1]), rel=0.01)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("system", [ETHERNET, SERVER])
 def test_rounds_of_queues_grow_by_the_same_with_each_worker(system: Profile) -> None:
     workers = 2 * ENOUGH
@@ -80,6 +82,7 @@ def test_a_round_that_computes_is_played() -> None:
     assert waits_in_queues(play(ETHERNET, ENOUGH, Sync()), ETHERNET.clock(ENOUGH))
 
 
+@pytest.mark.thorough
 def test_of_workers_with_a_bound_who_saturate_a_link_as_many_updates_come_as_of_fewer() -> None:
     """Some wait for the slowest, so they are fewer than the link allows; played for 24 gradients each."""
     closed, played = play(ETHERNET, 256, Bounded(4)), play(ETHERNET, 160, Bounded(4), gradients=24 * 160)

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 SOCKET = "SCALEBOOK_TEST_DRIVERS"
-"""The variable with the address of the process that forks."""
+"""The variable with the name of the abstract socket on which the process listens that forks."""
 DEADLINE_S = 60.0
 
 
@@ -22,7 +22,7 @@ def main(search: Path) -> int:
     mask = os.umask(0)
     told = {"search": str(search), "folder": os.getcwd(), "umask": mask, "environment": dict(os.environ)}
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-        connection.connect(os.environ[SOCKET])
+        connection.connect(f"\0{os.environ[SOCKET]}")
         socket.send_fds(connection, [json.dumps(told).encode()], [1, 2])
         code = int(connection.recv(64) or b"1")
     return code if code >= 0 else 128 - code

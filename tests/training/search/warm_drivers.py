@@ -2,8 +2,8 @@
 it after 3 s.
 
 A supervisor starts `tests.training.search.forked_driver` instead, which hands its output and environment over and ends
-when the driver has. `python -m tests.training.search.warm_drivers PARENT` listens on the socket that is its input, and
-dies with its parent, its drivers with it.
+when the driver has. `python -m tests.training.search.warm_drivers SESSION` listens on the socket that is its input. It
+serves all forks of a session of tests, and ends when the process SESSION has ended, its drivers with it.
 """
 
 import gc
@@ -27,12 +27,15 @@ IMPORTED = ("mlflow.store.tracking.sqlalchemy_store", "optuna.storages", "optuna
 """What a driver imports when it first needs it, which is at once."""
 
 
-def serve(listener: socket.socket) -> None:
-    """Until it is killed."""
+def serve(listener: socket.socket, session: int) -> None:
+    """Until the process `session` has ended."""
     selector = selectors.DefaultSelector()
     selector.register(listener, selectors.EVENT_READ, None)
+    selector.register(session, selectors.EVENT_READ, None)
     while True:
         for key, _ in selector.select():
+            if key.fd == session:
+                return
             if key.data is None:
                 connection, _ = listener.accept()
                 pid = _start(connection)
@@ -84,8 +87,8 @@ def _be_the_driver(told: dict[str, Any], handles: list[int], parent: int) -> Non
 
 
 if __name__ == "__main__":
-    die_with_parent(int(sys.argv[1]))
+    session = os.pidfd_open(int(sys.argv[1]))
     for name in IMPORTED:
         importlib.import_module(name)
     gc.freeze()
-    serve(socket.socket(fileno=os.dup(0)))
+    serve(socket.socket(fileno=os.dup(0)), session)

@@ -168,7 +168,7 @@ class Thrower:
 
 @pytest.mark.alike
 @pytest.mark.parametrize("settings", [Settings(), Settings(host="overlap")], ids=["one", "overlap"])
-@pytest.mark.parametrize("frames", [300, pytest.param(10_000, marks=[pytest.mark.thorough, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize("frames", [100, pytest.param(10_000, marks=[pytest.mark.thorough, pytest.mark.timeout(900)])])
 def test_whatever_comes_the_others_train_on_and_the_worker_itself_can_too(frames: int, settings: Settings) -> None:
     """With `overlap` its proxy serves the connection for pushes too."""
     launch = Launch(2, settings)

@@ -92,6 +92,7 @@ def test_under_slurm_also_with_a_codec(tasks: int, four: tuple[Path, dict[str, A
     agree(told, alone, tmp_path, one)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.2"], ids=["on the first", "on another"])
 def test_under_torchrun_whose_agent_has_the_store(
     address: str, four: tuple[Path, dict[str, Any]], tmp_path: Path

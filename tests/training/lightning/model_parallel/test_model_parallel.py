@@ -154,16 +154,16 @@ def test_loading_processes_of_a_tensor_group_draw_the_same(tmp_path: Path) -> No
 def test_a_checkpoint_is_whole_and_goes_on_in_another_split(then: tuple[int, int], tmp_path: Path) -> None:
     first = (1, 2) if then == (2, 2) else (2, 2)
     saving = ModelCheckpoint(tmp_path, filename="one", save_on_train_epoch_end=True)
-    half: Any = {"max_epochs": 10, "enable_checkpointing": True, "callbacks": [saving]}
-    at_ten, _ = train(tmp_path, *first, **half)
+    half: Any = {"max_epochs": 5, "enable_checkpointing": True, "callbacks": [saving]}
+    at_half, _ = train(tmp_path, *first, **half)
     saved = torch.load(tmp_path / "one.ckpt", weights_only=True)
     model = pair()
     model.load_state_dict(saved["state_dict"])
-    assert torch.equal(weights(model), at_ten)
+    assert torch.equal(weights(model), at_half)
     assert [type(value) for value in saved["optimizer_states"][0]["state"][0].values()] == [Tensor] * 3
 
-    through, logged = train(tmp_path, max_epochs=20)
-    resumed, same = train(tmp_path, *then, **half | {"max_epochs": 20}, ckpt_path=str(tmp_path / "one.ckpt"))
+    through, logged = train(tmp_path, max_epochs=10)
+    resumed, same = train(tmp_path, *then, **half | {"max_epochs": 10}, ckpt_path=str(tmp_path / "one.ckpt"))
     torch.testing.assert_close(resumed, through, rtol=0, atol=1e-6)
     assert same["train/loss"] == pytest.approx(logged["train/loss"], abs=1e-6)
 

@@ -108,6 +108,7 @@ def test_bytes_of_shards_are_those_of_each_unit_twice_and_once(tmp_path: Path) -
     assert real.sent == 3 * whole
 
 
+@pytest.mark.thorough
 def test_bytes_of_both_splits_add_up(tmp_path: Path) -> None:
     real, priced = both(tmp_path, 4, tensor=2, shard=2)
     assert passed(real) == passed(priced)

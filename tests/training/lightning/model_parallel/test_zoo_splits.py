@@ -104,6 +104,7 @@ def test_a_pixel_cnn_and_its_picture(shard: int, stages: int, tmp_path: Path) ->
     assert pictures[0] == pictures[1]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("tensor", "shard"), [(2, 1), (1, 2), (2, 2)])
 def test_a_translator_and_its_translations(tensor: int, shard: int, tmp_path: Path) -> None:
     """With dropout where the workers share a batch: they draw one process's masks."""

@@ -29,6 +29,7 @@ def best_of(tmp_path: Path, sampler: str) -> float:
     return min(values)
 
 
+@pytest.mark.thorough
 def test_of_twenty_trials_on_a_smooth_objective_its_best_is_ten_times_better_than_tpes(tmp_path: Path) -> None:
     assert best_of(tmp_path, "gp") < 1e-3 < 0.1 * best_of(tmp_path, "tpe")
 

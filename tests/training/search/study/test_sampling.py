@@ -138,7 +138,7 @@ def infeasible_share(tmp_path: Path, told: str, sampler: str, trials: int) -> fl
     return above / (trials - 10)
 
 
-@pytest.mark.parametrize(("sampler", "trials"), [("tpe", 40), ("gp", 24)])
+@pytest.mark.parametrize(("sampler", "trials"), [("tpe", 40), pytest.param("gp", 24, marks=pytest.mark.thorough)])
 def test_the_sampler_keeps_away_from_what_is_infeasible_and_learns_nothing_of_failures(
     tmp_path: Path, sampler: str, trials: int
 ) -> None:
