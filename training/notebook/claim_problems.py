@@ -122,10 +122,10 @@ def _search(nb: Notebook, cell: ClaimCell, prefix: str, description: Description
         yield Problem(f"{prefix}search", "has no effect: no side is a part of this search", "Remove it.", "warning")
         return
     base, points = nb.base(target), [part for _, part in parts]
-    before = search_problems({key: value for key, value in target.body.items() if key != "points"}, base, description)
-    if any(problem.severity == "error" for problem in before):
+    problems = list(search_problems({**target.body, "points": points}, base, description))
+    if any(problem.severity == "error" and problem.key.partition(".")[0] != "points" for problem in problems):
         return  # it is said at the search
-    for problem in search_problems({**target.body, "points": points}, base, description):
+    for problem in problems:
         word, _, rest = problem.key.partition(".")
         if word == "points" and rest:
             place, _, below = rest.partition(".")
