@@ -55,6 +55,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Threads of torch that wait for each other sleep instead of spinning on a core that another test needs.
 shared e2e: export OMP_WAIT_POLICY := passive
+# Small matrices of a Gaussian process: threads of OpenBLAS would spin.
+shared: export OPENBLAS_NUM_THREADS := 1
 
 shared: programs ## those of the unit tests that share the machine
 	$(PYTEST) -m "not e2e and not alone and not drill and not thorough" --forks $(WORKERS) -p tests.again --outcome $(OUTCOMES)/$@

@@ -30,6 +30,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         prepare_description(factory)
     gc.freeze()
     gc.enable()
+    gc.set_threshold(5_000, 20, 100)  # seldom: what tests make and keep was looked through for 7 % of their time
     if not forks:  # each of which does it
         huge_pages.collapse()
 
