@@ -45,6 +45,7 @@ from scalebook.training.lightning.package import (
     rank_zero_warn,
 )
 from scalebook.training.lightning.processes.cuda_fork import refuse_process_group
+from scalebook.training.lightning.processes.forked import EndedEarly, WorkerTraceback
 from scalebook.training.lightning.processes.peer_monitor import NONE, PeerMonitor
 from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
 from scalebook.training.lightning.processes.run_workers import run_workers
@@ -112,6 +113,41 @@ def give_callback_values(trainer: Trainer, before: Sequence[Callback], values: V
             trainer.profiler = profiler  # type: ignore[attr-defined]
     for key, callback in _by_key(trainer, before).items():
         vars(callback).update(values.get(key, {}))
+
+
+def _values_after(error: BaseException, trainer: Trainer, before: Sequence[Callback]) -> Values:
+    """The values in a worker that an exception ends. One that leaves a GPU unusable leaves tensors there unreadable."""
+    try:
+        return callback_values(trainer, before)
+    except Exception as second:  # noqa: BLE001  # the first is what a person must read; a note says this one
+        error.add_note(f"The callbacks' values stay in the worker: {type(second).__name__}: {second}")
+        return {}
+
+
+def _give_own(before: Sequence[Callback], values: Values | None) -> None:
+    """Set the values on the Trainer's own callbacks, without those that a model configures."""
+    for (kind, place), own in (values or {}).items():
+        if not kind:
+            vars(before[place]).update(own)
+
+
+class _Aside(Callback):
+    """In the place of a Trainer's callbacks while Lightning says `on_exception` in the process that called: they have
+    seen the exception in their worker, and here no training. Then they are back."""
+
+    def __init__(self, callbacks: list[Callback]) -> None:
+        self._callbacks = callbacks
+
+    @classmethod
+    def put(cls, trainer: Trainer) -> list[Callback]:
+        """Replace the callbacks, and return them."""
+        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # made by Lightning's connector
+        trainer.callbacks = [cls(callbacks)]  # type: ignore[attr-defined]
+        return callbacks
+
+    @override
+    def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
+        trainer.callbacks = self._callbacks  # type: ignore[attr-defined]
 
 
 def _by_key(trainer: Trainer, before: Sequence[Callback]) -> dict[tuple[str, int], Callback]:
@@ -224,7 +260,8 @@ class ForkLauncher(_Launcher):
     An exception ends a worker like a Trainer in its own process (callbacks' `on_exception`, loggers finalised), and is
     raised here again; `WorkerLost` or `ServerLost` if one dies and the strategy cannot go on. Afterwards the Trainer
     here has the first worker's weights, metrics, state and progress, and its callbacks have the values from there
-    (`callback_values`).
+    (`callback_values`). After an exception they have those of the worker that raised it; weights and metrics do not
+    change.
     """
 
     def __init__(self, around: AroundFork) -> None:
@@ -265,7 +302,7 @@ class ForkLauncher(_Launcher):
             except BaseException as error:
                 _interrupt(trainer, error)
                 trainer._teardown()
-                raise
+                raise EndedEarly(error, _values_after(error, trainer, before)) from error
             if not self._around.returns(worker, processes.first):
                 return None
             self._around.save_final_state()
@@ -289,8 +326,9 @@ class ForkLauncher(_Launcher):
                 returned = run_workers(processes.workers, work, lost=self._around.lost, **options)
                 results = next((result for result in returned if result is not None), None)
             except BaseException as error:
-                # They have seen the exception in their worker; here they have seen no training.
-                callbacks, trainer.callbacks = trainer.callbacks, []  # type: ignore[attr-defined]  # a connector's
+                callbacks = _Aside.put(trainer)
+                if isinstance(error.__cause__, WorkerTraceback):
+                    _give_own(before, error.__cause__.result)
                 if isinstance(error, ProcessLost):
                     raise self._around.explained(error, callbacks) from error.__cause__
                 raise
