@@ -124,11 +124,13 @@ def _values_after(error: BaseException, trainer: Trainer, before: Sequence[Callb
         return {}
 
 
-def _give_own(before: Sequence[Callback], values: Values | None) -> None:
-    """Set the values on the Trainer's own callbacks, without those that a model configures."""
-    for (kind, place), own in (values or {}).items():
+def _give_values_left(error: BaseException, before: Sequence[Callback]) -> None:
+    """Set the values that come with a worker's exception on the Trainer's own callbacks, not on those that a model
+    configures."""
+    left: Values | None = error.__cause__.result if isinstance(error.__cause__, WorkerTraceback) else None
+    for (kind, place), values in (left or {}).items():
         if not kind:
-            vars(before[place]).update(own)
+            vars(before[place]).update(values)
 
 
 class _Aside(Callback):
@@ -162,11 +164,12 @@ def _by_key(trainer: Trainer, before: Sequence[Callback]) -> dict[tuple[str, int
 
 
 def _plain_attributes(callback: Callback) -> dict[str, Any]:
-    plain = {name: value for name, value in vars(callback).items() if _is_plain(value)}
+    plain = {name: value for name, value in vars(callback).items() if is_plain(value)}
     return {name: move_data_to_device(value, "cpu") for name, value in plain.items()}
 
 
-def _is_plain(value: Any) -> bool:
+def is_plain(value: Any) -> bool:
+    """Whether it is plain data, in tuples, lists and dicts, and can travel to another process."""
     if not all(isinstance(leaf, _PLAIN) for leaf in tree_leaves(value)):
         return False
     try:
@@ -243,8 +246,12 @@ class AroundFork:
         """In the monitor: worker -> what it waits for, for waits in which nothing has happened for a minute."""
         return {}
 
-    def save_final_state(self) -> None:
-        """In worker 0, after its work: leave what the Trainer that was called may need later."""
+    def save_final_state(self, trainer: Trainer) -> Any:
+        """In worker 0, after its work: leave what the Trainer that was called may need later, or return it."""
+        return None
+
+    def give_final_state(self, trainer: Trainer, state: Any) -> None:
+        """In the monitor, at the end: give the Trainer what `save_final_state` has returned."""
 
     def explained(self, error: ProcessLost, callbacks: list[Callback]) -> ProcessLost:
         """In the monitor: the error that ends the run, with further information; `callbacks` are the Trainer's."""
@@ -305,9 +312,9 @@ class ForkLauncher(_Launcher):
                 raise EndedEarly(error, _values_after(error, trainer, before)) from error
             if not self._around.returns(worker, processes.first):
                 return None
-            self._around.save_final_state()
+            final = self._around.save_final_state(trainer)
             weights = self._around.weights(trainer) if trainer.state.fn == TrainerFn.FITTING else None
-            return _collect(trainer, result, tensors, before, weights)
+            return _collect(trainer, result, tensors, before, weights, final)
 
         def serve(server: int) -> None:
             self._around.become_server(server, trainer)
@@ -327,8 +334,7 @@ class ForkLauncher(_Launcher):
                 results = next((result for result in returned if result is not None), None)
             except BaseException as error:
                 callbacks = _Aside.put(trainer)
-                if isinstance(error.__cause__, WorkerTraceback):
-                    _give_own(before, error.__cause__.result)
+                _give_values_left(error, before)
                 if isinstance(error, ProcessLost):
                     raise self._around.explained(error, callbacks) from error.__cause__
                 raise
@@ -336,7 +342,9 @@ class ForkLauncher(_Launcher):
                 self._around.after_workers()
             assert isinstance(results, _Results)
             self._already_fit |= trainer.state.fn == TrainerFn.FITTING
-            return _bring_back(trainer, results, tensors, before, (*args, *kwargs.values()))
+            brought = _bring_back(trainer, results, tensors, before, (*args, *kwargs.values()))
+            self._around.give_final_state(trainer, results.final)
+            return brought
 
 
 class _Results(NamedTuple):
@@ -347,6 +355,8 @@ class _Results(NamedTuple):
     progress: dict[str, Any]
     profiled: dict[str, Any]
     callbacks: Values
+    final: Any
+    """What the strategy's `save_final_state` has returned."""
 
 
 def _collect(
@@ -355,11 +365,12 @@ def _collect(
     tensors: IO[bytes],
     before: Sequence[Callback],
     weights: Mapping[str, Tensor] | None,
+    final: Any,
 ) -> _Results:
     torch.save({"metrics": [dict(metrics) for metrics in _metrics(trainer)], "weights": weights}, tensors)
     tensors.flush()
     progress = {} if weights is None else _progress(trainer)
-    return _Results(trainer.state, returned, progress, _profile(trainer), callback_values(trainer, before))
+    return _Results(trainer.state, returned, progress, _profile(trainer), callback_values(trainer, before), final)
 
 
 def _bring_back(

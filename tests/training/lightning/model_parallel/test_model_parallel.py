@@ -180,7 +180,7 @@ def test_after_a_fit_the_module_is_plain(tmp_path: Path) -> None:
     made.fit(model, loader(), held_out())
     assert type(model) is Pair
     assert not any(isinstance(one, DTensor) for one in model.parameters())
-    made.save_checkpoint(tmp_path / "after.ckpt")
+    made.save_checkpoint(tmp_path / "after.ckpt", weights_only=True)
     saved = torch.load(tmp_path / "after.ckpt", weights_only=True)["state_dict"]
     assert all(torch.equal(saved[name], value) for name, value in model.state_dict().items())
     again = made.validate(model, held_out(), verbose=False)[0]
