@@ -242,6 +242,26 @@ class SplitsItself(Pair):
         raise AssertionError("it has split itself")
 
 
+class InPlace(Pair):
+    """Writes into what its layers give: the layers of the plan, and those of the shards."""
+
+    def __init__(self, optimizer: Any) -> None:
+        super().__init__(optimizer)
+        self.net[2], self.net[4] = nn.ReLU(inplace=True), nn.ReLU(inplace=True)
+
+    def loss(self, batch: Any) -> Tensor:
+        outputs = self.net(batch[0])
+        outputs *= 2
+        return nn.functional.cross_entropy(outputs, batch[1])
+
+
+@pytest.mark.parametrize(("tensor", "shard"), SPLITS)
+def test_what_a_layer_gives_may_be_written_into(tensor: int, shard: int, tmp_path: Path) -> None:
+    one, _ = train(tmp_path, model=pair(momentum, InPlace), max_epochs=3)
+    split, _ = train(tmp_path, tensor, shard, model=pair(momentum, InPlace), max_epochs=3)
+    torch.testing.assert_close(split, one, rtol=0, atol=1e-6)
+
+
 @pytest.mark.filterwarnings("ignore:FSDP2-wrapped module .FSDPSequential. returned a view")
 def test_a_module_that_splits_itself_stays_as_it_is(tmp_path: Path) -> None:
     one, _ = train(tmp_path, max_epochs=5)
