@@ -49,7 +49,7 @@ class EndedOptimizer(Optimizer):
         return super().state_dict()
 
     @override
-    def step(self, closure: Callable[[], float] | None = None) -> NoReturn:  # type: ignore[override]
+    def step(self, closure: Callable[[], float] | None = None) -> NoReturn:
         raise RuntimeError(
             f"trainer.optimizers: {self.kind} has ended with the workers of the fit. Make another one for more steps."
         )

@@ -25,7 +25,8 @@ def two(model: Pair) -> Any:
         pass
 
     first: Optimizer = Own(model.net[:3].parameters(), lr=0.04, momentum=0.9)
-    second = SGD([{"params": model.net[3].parameters(), "name": "middle"}, {"params": model.net[5].parameters()}], 0.1)
+    groups: list[dict[str, Any]] = [{"params": model.net[3].parameters(), "name": "middle"}]
+    second = SGD([*groups, {"params": model.net[5].parameters()}], 0.1)
     halves = {"scheduler": StepLR(first, 1, gamma=0.5), "name": "halves"}
     same = {"scheduler": LambdaLR(second, lambda epoch: 0.1), "interval": "step", "frequency": 2}
     return [first, second], [halves, same]
@@ -113,7 +114,7 @@ class Without(Pair):
     automatic_optimization = False
 
     @override
-    def training_step(self, batch: Any, batch_idx: int) -> None:
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
         self.loss(batch)
 
     @override
