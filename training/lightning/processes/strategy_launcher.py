@@ -151,6 +151,11 @@ class _Aside(Callback):
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
         trainer.callbacks = self._callbacks  # type: ignore[attr-defined]
 
+    @override
+    def teardown(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
+        """Of a Tuner, whose exception is an end, not an error."""
+        trainer.callbacks = self._callbacks  # type: ignore[attr-defined]
+
 
 def _by_key(trainer: Trainer, before: Sequence[Callback]) -> dict[tuple[str, int], Callback]:
     places = {id(callback): place for place, callback in enumerate(before)}

@@ -12,6 +12,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.strategies import Strategy
+from lightning.pytorch.tuner import Tuner
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from typing_extensions import override
@@ -126,6 +127,20 @@ def test_callbacks_know_of_an_exception_once(strategy: Any, tmp_path: Path) -> N
     with pytest.raises(ZeroDivisionError, match="in validation"):
         made.validate(Plain(), held_out())
     assert fails.errors == ["in training", "in validation"]
+
+
+def test_callbacks_are_there_after_a_tuner(tmp_path: Path) -> None:
+    """It ends its fit by an exception that Lightning takes for an end."""
+    fails = Fails()
+    made = trainer(tmp_path, DDP(), 2, callbacks=[fails], num_sanity_val_steps=0)
+    Tuner(made).lr_find(Tuned(), loader(), held_out(), num_training=1)
+    assert made.callbacks == [fails]
+
+
+class Tuned(Plain):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lr = 0.1
 
 
 class Unreadable(Enum):
