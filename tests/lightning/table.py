@@ -29,8 +29,8 @@ def _way(way: Way, folder: Path) -> str:
     results, everything = counted(way, folder), read(path_of(way, folder))
     lines = [f"way {way}: {len(everything)} tests, {len(results)} of them count", ""]
     lines += [
-        "| tests | passed | refused by name | name the class | count | failed | passed of the others |",
-        "|" + "---|" * 7,
+        "| tests | passed | refused by name | name the class | count | failed | passed of the others | of all run |",
+        "|" + "---|" * 8,
     ]
     groups: dict[str, Counter[str]] = {}
     for test, result in results.items():
@@ -38,9 +38,10 @@ def _way(way: Way, folder: Path) -> str:
     for name, group in [*sorted(groups.items()), ("all", sum(groups.values(), Counter()))]:
         failed = group.total() - sum(group[kind] for kind in ("passed", "refused", "names", "counts"))
         share = 100 * group["passed"] / max(group["passed"] + failed, 1)
+        of_all = 100 * group["passed"] / max(group.total() - group["refused"], 1)
         lines.append(
             f"| {name} | {group['passed']} | {group['refused']} | {group['names']} | {group['counts']} | {failed} | "
-            f"{share:.1f} % |"
+            f"{share:.1f} % | {of_all:.1f} % |"
         )
     lines += ["", *(f"{one.outcome}: {one.test}: {one.why}" for one in results.values() if one.outcome != "passed")]
     return "\n".join(lines)

@@ -295,5 +295,5 @@ class AsyncRun(AroundFork):
         return self._machine.returns(worker)
 
     @override
-    def save_final_state(self) -> None:
+    def save_final_state(self, trainer: Trainer) -> None:
         self.session.save_final_state()

@@ -51,6 +51,8 @@ def split(module: Module, mesh: DeviceMesh) -> None:
         if mesh[TENSOR].size() > 1:
             plan, tied = tensor_plan(module, mesh[TENSOR].size()), _tied(module)
             parallelize_module(module, mesh[TENSOR], dict(plan))
+            for name in plan:
+                module.get_submodule(name).register_forward_hook(_without_views)
             _tie_again(module, tied)
         if mesh[DATA].size() > 1:
             _shard(module, mesh[DATA])
@@ -238,7 +240,8 @@ def refuse_optimizers(optimizers: Iterable[Optimizer]) -> None:
 
 
 def _without_views(_part: Module, _inputs: Any, output: Any) -> Any:
-    """Copies in place of views: where one is written into, FSDP2 would not gather for the backward pass."""
+    """Copies in place of views, which may be written into, as by ReLU(inplace=True). In a view, FSDP2 would not gather
+    for the backward pass, and torch refuses it where the view is of a layer's part."""
     return tree_map_only(Tensor, lambda each: each.clone() if each.requires_grad and each._is_view() else each, output)
 
 

@@ -22,7 +22,8 @@ from typing_extensions import override
 from scalebook.training.base.node_rank import NodeRank, node_rank
 from scalebook.training.engine.rules.bounds import PositiveFloat, check
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
-from scalebook.training.lightning.package import ClusterEnvironment, ParallelStrategy, Trainer
+from scalebook.training.lightning.package import ClusterEnvironment, ParallelStrategy, Trainer, TrainerFn
+from scalebook.training.lightning.process_group.ended_optimizers import OptimizersEnd, as_they_end, put_ended
 from scalebook.training.lightning.process_group.evaluation import WorkersMetrics, exchange, share_of
 from scalebook.training.lightning.process_group.group_nodes import agents_store, node_monitor
 from scalebook.training.lightning.processes.addresses import interface_to, listening_at
@@ -196,6 +197,15 @@ class ForkedGroup(AroundFork, ParallelStrategy):
         if (interface := interface_to(self._place)) is not None:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
         self.set_world_ranks()
+
+    @override
+    def save_final_state(self, trainer: Trainer) -> OptimizersEnd | None:
+        return as_they_end(trainer) if trainer.state.fn == TrainerFn.FITTING else None
+
+    @override
+    def give_final_state(self, trainer: Trainer, state: OptimizersEnd | None) -> None:
+        if state is not None:
+            put_ended(trainer, state)
 
     @override
     def after_workers(self) -> None:

@@ -73,14 +73,24 @@ _PIDFD_OPEN: Final = 434  # on every processor that torch is built for
 
 
 class WorkerTraceback(Exception):  # the cause of an error, not an error
-    """Where, in which process, an exception was raised; the cause of the exception that the monitor re-raises."""
+    """Where, in which process, an exception was raised; the cause of the exception that the monitor re-raises. `result`
+    is what the process left (`EndedEarly`)."""
 
-    def __init__(self, role: Role, number: int, text: str) -> None:
+    def __init__(self, role: Role, number: int, text: str, result: Any) -> None:
         super().__init__(f"in {role} {number}:\n{text}")
+        self.result = result
+
+
+class EndedEarly(Exception):  # an end, not an error
+    """A body raises it in place of the exception that has ended its work, with the result up to then."""
+
+    def __init__(self, error: BaseException, result: Any) -> None:
+        super().__init__(error)
+        self.error, self.result = error, result
 
 
 class ProcessEnd(NamedTuple):
-    """A process's last message: what its body returned, or the exception that ended it."""
+    """A process's last message: what its body returned, or the exception that ended it and what it has left."""
 
     result: Any
     error: BaseException | None
@@ -227,12 +237,18 @@ def _main(role: Role, number: int, body: Body, messages: Connection) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler if role == "worker" else signal.SIG_IGN)
     try:
         message = pickle.dumps(ProcessEnd(body(number), None, ""))  # not Connection.send: torch would share the tensors
+    except EndedEarly as end:
+        message = pickle.dumps(ProcessEnd(end.result, _portable(end.error), _text(end.error)))
     except BaseException as error:  # noqa: BLE001  # everything, SystemExit too, is reported and raised by the monitor
-        message = pickle.dumps(ProcessEnd(None, _portable(error), traceback.format_exc()))
+        message = pickle.dumps(ProcessEnd(None, _portable(error), _text(error)))
     messages.send_bytes(message)
     messages.close()
     sys.stdout.flush()
     sys.stderr.flush()
+
+
+def _text(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
 
 
 def _portable(error: BaseException) -> BaseException:

@@ -259,7 +259,7 @@ class ProcessWatch:
             return self._lost(process)
         if ended.error is not None:
             self._prefer_the_cause(process, ended.error)
-            raise ended.error from WorkerTraceback(process.role, process.number, ended.text)
+            raise ended.error from WorkerTraceback(process.role, process.number, ended.text, ended.result)
         if process.role == "worker":
             self._results[process.number] = ended.result
         del self._running[process.role, process.number]
@@ -301,7 +301,7 @@ class ProcessWatch:
                 if reaction is Reaction.END:
                     raise lost.error()
             elif ended.error is not None and _is_echo(error) and not _is_echo(ended.error):
-                raise ended.error from WorkerTraceback(other.role, other.number, ended.text)
+                raise ended.error from WorkerTraceback(other.role, other.number, ended.text, ended.result)
 
     def _let_servers_end(self) -> None:
         """Their workers have ended, so they do too, within GRACE_S. A death no longer matters, an exception does."""
@@ -311,7 +311,7 @@ class ProcessWatch:
                 ended = process.last_message()
                 del self._running[process.role, process.number]
                 if ended is not None and ended.error is not None:
-                    raise ended.error from WorkerTraceback(process.role, process.number, ended.text)
+                    raise ended.error from WorkerTraceback(process.role, process.number, ended.text, ended.result)
             self._check_stop()
 
     def _check_stop(self) -> None:

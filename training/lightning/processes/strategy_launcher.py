@@ -45,6 +45,7 @@ from scalebook.training.lightning.package import (
     rank_zero_warn,
 )
 from scalebook.training.lightning.processes.cuda_fork import refuse_process_group
+from scalebook.training.lightning.processes.forked import EndedEarly, WorkerTraceback
 from scalebook.training.lightning.processes.peer_monitor import NONE, PeerMonitor
 from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
 from scalebook.training.lightning.processes.run_workers import run_workers
@@ -114,6 +115,48 @@ def give_callback_values(trainer: Trainer, before: Sequence[Callback], values: V
         vars(callback).update(values.get(key, {}))
 
 
+def _values_after(error: BaseException, trainer: Trainer, before: Sequence[Callback]) -> Values:
+    """The values in a worker that an exception ends. One that leaves a GPU unusable leaves tensors there unreadable."""
+    try:
+        return callback_values(trainer, before)
+    except Exception as second:  # noqa: BLE001  # the first is what a person must read; a note says this one
+        error.add_note(f"The callbacks' values stay in the worker: {type(second).__name__}: {second}")
+        return {}
+
+
+def _give_values_left(error: BaseException, before: Sequence[Callback]) -> None:
+    """Set the values that come with a worker's exception on the Trainer's own callbacks, not on those that a model
+    configures."""
+    left: Values | None = error.__cause__.result if isinstance(error.__cause__, WorkerTraceback) else None
+    for (kind, place), values in (left or {}).items():
+        if not kind:
+            vars(before[place]).update(values)
+
+
+class _Aside(Callback):
+    """In the place of a Trainer's callbacks while Lightning says `on_exception` in the process that called: they have
+    seen the exception in their worker, and here no training. Then they are back."""
+
+    def __init__(self, callbacks: list[Callback]) -> None:
+        self._callbacks = callbacks
+
+    @classmethod
+    def put(cls, trainer: Trainer) -> list[Callback]:
+        """Replace the callbacks, and return them."""
+        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # made by Lightning's connector
+        trainer.callbacks = [cls(callbacks)]  # type: ignore[attr-defined]
+        return callbacks
+
+    @override
+    def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
+        trainer.callbacks = self._callbacks  # type: ignore[attr-defined]
+
+    @override
+    def teardown(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
+        """Of a Tuner, whose exception is an end, not an error."""
+        trainer.callbacks = self._callbacks  # type: ignore[attr-defined]
+
+
 def _by_key(trainer: Trainer, before: Sequence[Callback]) -> dict[tuple[str, int], Callback]:
     places = {id(callback): place for place, callback in enumerate(before)}
     seen: Counter[str] = Counter()
@@ -126,11 +169,12 @@ def _by_key(trainer: Trainer, before: Sequence[Callback]) -> dict[tuple[str, int
 
 
 def _plain_attributes(callback: Callback) -> dict[str, Any]:
-    plain = {name: value for name, value in vars(callback).items() if _is_plain(value)}
+    plain = {name: value for name, value in vars(callback).items() if is_plain(value)}
     return {name: move_data_to_device(value, "cpu") for name, value in plain.items()}
 
 
-def _is_plain(value: Any) -> bool:
+def is_plain(value: Any) -> bool:
+    """Whether it is plain data, in tuples, lists and dicts, and can travel to another process."""
     if not all(isinstance(leaf, _PLAIN) for leaf in tree_leaves(value)):
         return False
     try:
@@ -207,8 +251,12 @@ class AroundFork:
         """In the monitor: worker -> what it waits for, for waits in which nothing has happened for a minute."""
         return {}
 
-    def save_final_state(self) -> None:
-        """In worker 0, after its work: leave what the Trainer that was called may need later."""
+    def save_final_state(self, trainer: Trainer) -> Any:
+        """In worker 0, after its work: leave what the Trainer that was called may need later, or return it."""
+        return None
+
+    def give_final_state(self, trainer: Trainer, state: Any) -> None:
+        """In the monitor, at the end: give the Trainer what `save_final_state` has returned."""
 
     def explained(self, error: ProcessLost, callbacks: list[Callback]) -> ProcessLost:
         """In the monitor: the error that ends the run, with further information; `callbacks` are the Trainer's."""
@@ -224,7 +272,8 @@ class ForkLauncher(_Launcher):
     An exception ends a worker like a Trainer in its own process (callbacks' `on_exception`, loggers finalised), and is
     raised here again; `WorkerLost` or `ServerLost` if one dies and the strategy cannot go on. Afterwards the Trainer
     here has the first worker's weights, metrics, state and progress, and its callbacks have the values from there
-    (`callback_values`).
+    (`callback_values`). After an exception they have those of the worker that raised it; weights and metrics do not
+    change.
     """
 
     def __init__(self, around: AroundFork) -> None:
@@ -265,12 +314,12 @@ class ForkLauncher(_Launcher):
             except BaseException as error:
                 _interrupt(trainer, error)
                 trainer._teardown()
-                raise
+                raise EndedEarly(error, _values_after(error, trainer, before)) from error
             if not self._around.returns(worker, processes.first):
                 return None
-            self._around.save_final_state()
+            final = self._around.save_final_state(trainer)
             weights = self._around.weights(trainer) if trainer.state.fn == TrainerFn.FITTING else None
-            return _collect(trainer, result, tensors, before, weights)
+            return _collect(trainer, result, tensors, before, weights, final)
 
         def serve(server: int) -> None:
             self._around.become_server(server, trainer)
@@ -289,8 +338,8 @@ class ForkLauncher(_Launcher):
                 returned = run_workers(processes.workers, work, lost=self._around.lost, **options)
                 results = next((result for result in returned if result is not None), None)
             except BaseException as error:
-                # They have seen the exception in their worker; here they have seen no training.
-                callbacks, trainer.callbacks = trainer.callbacks, []  # type: ignore[attr-defined]  # a connector's
+                callbacks = _Aside.put(trainer)
+                _give_values_left(error, before)
                 if isinstance(error, ProcessLost):
                     raise self._around.explained(error, callbacks) from error.__cause__
                 raise
@@ -298,7 +347,9 @@ class ForkLauncher(_Launcher):
                 self._around.after_workers()
             assert isinstance(results, _Results)
             self._already_fit |= trainer.state.fn == TrainerFn.FITTING
-            return _bring_back(trainer, results, tensors, before, (*args, *kwargs.values()))
+            brought = _bring_back(trainer, results, tensors, before, (*args, *kwargs.values()))
+            self._around.give_final_state(trainer, results.final)
+            return brought
 
 
 class _Results(NamedTuple):
@@ -309,6 +360,8 @@ class _Results(NamedTuple):
     progress: dict[str, Any]
     profiled: dict[str, Any]
     callbacks: Values
+    final: Any
+    """What the strategy's `save_final_state` has returned."""
 
 
 def _collect(
@@ -317,11 +370,12 @@ def _collect(
     tensors: IO[bytes],
     before: Sequence[Callback],
     weights: Mapping[str, Tensor] | None,
+    final: Any,
 ) -> _Results:
     torch.save({"metrics": [dict(metrics) for metrics in _metrics(trainer)], "weights": weights}, tensors)
     tensors.flush()
     progress = {} if weights is None else _progress(trainer)
-    return _Results(trainer.state, returned, progress, _profile(trainer), callback_values(trainer, before))
+    return _Results(trainer.state, returned, progress, _profile(trainer), callback_values(trainer, before), final)
 
 
 def _bring_back(

@@ -3,6 +3,7 @@
 import gc
 import os
 import time
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.strategies import Strategy
+from lightning.pytorch.tuner.tuning import Tuner
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from typing_extensions import override
 
 from scalebook.training.engine.rules.run_limits import Limits
-from scalebook.training.lightning import DDP, AsyncPS
+from scalebook.training.lightning import DDP, AsyncPS, ModelParallel
 from tests.training.lightning.async_ps.contract.models import Plain
 from tests.training.lightning.async_ps.small import Batch, held_out, loader, trainer, weights
 
@@ -85,6 +87,79 @@ def test_callbacks_and_metrics_are_those_of_the_worker(strategy: Strategy, tmp_p
     assert made.progress_bar_metrics == {
         name: made.logged_metrics[name].item() for name in ("train/loss_step", "train/loss_epoch")
     }
+
+
+class Fails(Callback):
+    """Raises in the second batch, and in each validation after that."""
+
+    def __init__(self) -> None:
+        self.batches, self.errors = list[int](), list[str]()
+
+    @override
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        self.batches.append(batch_idx)
+        if batch_idx == 1:
+            raise ZeroDivisionError("in training")
+
+    @override
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self.batches:
+            raise ZeroDivisionError("in validation")
+
+    @override
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self.errors.append(str(exception))
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    ["auto", AsyncPS(workers=1), AsyncPS(workers=2), DDP(), ModelParallel()],
+    ids=["plain", "one", "two", "ddp", "shard"],
+)
+def test_callbacks_know_of_an_exception_once(strategy: Any, tmp_path: Path) -> None:
+    """They are told where they have seen what happened, and the caller's are as they were then, for what comes next."""
+    fails, limits = Fails(), {"num_sanity_val_steps": 0, "limit_train_batches": 8}
+    devices = 2 if isinstance(strategy, DDP | ModelParallel) else 1
+    made = trainer(tmp_path, strategy, devices, callbacks=[fails], **limits)
+    with pytest.raises(ZeroDivisionError, match="in training"):
+        made.fit(Plain(), loader(), held_out())
+    assert (fails.batches, fails.errors) == ([0, 1], ["in training"])
+    with pytest.raises(ZeroDivisionError, match="in validation"):
+        made.validate(Plain(), held_out())
+    assert fails.errors == ["in training", "in validation"]
+
+
+def test_callbacks_are_there_after_a_tuner(tmp_path: Path) -> None:
+    """It ends its fit by an exception that Lightning takes for an end."""
+    fails = Fails()
+    made = trainer(tmp_path, DDP(), 2, callbacks=[fails], num_sanity_val_steps=0)
+    Tuner(made).lr_find(Tuned(), loader(), held_out(), num_training=1)
+    assert made.callbacks == [fails]  # type: ignore[attr-defined]  # made by Lightning's connector
+
+
+class Tuned(Plain):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lr = 0.1
+
+
+class Unreadable(Enum):
+    """As a tensor on a GPU that an exception has left unusable."""
+
+    ONE = 1
+
+    @override
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise RuntimeError("it cannot be read")
+
+
+def test_an_exception_is_told_whatever_the_callbacks_hold(tmp_path: Path) -> None:
+    fails: Any = Fails()
+    fails.value = Unreadable.ONE
+    with pytest.raises(ZeroDivisionError, match="in training") as caught:
+        trainer(tmp_path, DDP(), 2, callbacks=[fails], num_sanity_val_steps=0).fit(Plain(), loader(), held_out())
+    assert caught.value.__notes__ == ["The callbacks' values stay in the worker: RuntimeError: it cannot be read"]
+    assert fails.batches == []
 
 
 @pytest.mark.parametrize("strategy", [AsyncPS, DDP])

@@ -180,7 +180,7 @@ def test_after_a_fit_the_module_is_plain(tmp_path: Path) -> None:
     made.fit(model, loader(), held_out())
     assert type(model) is Pair
     assert not any(isinstance(one, DTensor) for one in model.parameters())
-    made.save_checkpoint(tmp_path / "after.ckpt")
+    made.save_checkpoint(tmp_path / "after.ckpt", weights_only=True)
     saved = torch.load(tmp_path / "after.ckpt", weights_only=True)["state_dict"]
     assert all(torch.equal(saved[name], value) for name, value in model.state_dict().items())
     again = made.validate(model, held_out(), verbose=False)[0]
@@ -240,6 +240,26 @@ class SplitsItself(Pair):
 
     def parallel_plan(self) -> Any:
         raise AssertionError("it has split itself")
+
+
+class InPlace(Pair):
+    """Writes into what its layers give: the layers of the plan, and those of the shards."""
+
+    def __init__(self, optimizer: Any) -> None:
+        super().__init__(optimizer)
+        self.net[2], self.net[4] = nn.ReLU(inplace=True), nn.ReLU(inplace=True)
+
+    def loss(self, batch: Any) -> Tensor:
+        outputs = self.net(batch[0])
+        outputs *= 2
+        return nn.functional.cross_entropy(outputs, batch[1])
+
+
+@pytest.mark.parametrize(("tensor", "shard"), SPLITS)
+def test_what_a_layer_gives_may_be_written_into(tensor: int, shard: int, tmp_path: Path) -> None:
+    one, _ = train(tmp_path, model=pair(momentum, InPlace), max_epochs=3)
+    split, _ = train(tmp_path, tensor, shard, model=pair(momentum, InPlace), max_epochs=3)
+    torch.testing.assert_close(split, one, rtol=0, atol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore:FSDP2-wrapped module .FSDPSequential. returned a view")
