@@ -129,7 +129,7 @@ class Substitute:
 
         _set_init(construct)
         if way == "tensor":
-            LightningModule.parallel_plan = property(_plan)  # type: ignore[attr-defined]  # Lightning's have none
+            LightningModule.parallel_plan = _Plan()  # type: ignore[attr-defined]  # Lightning's have none
 
     def end(self) -> None:
         """Put back what was there."""
@@ -138,9 +138,12 @@ class Substitute:
             del LightningModule.parallel_plan  # type: ignore[attr-defined]
 
 
-def _plan(module: LightningModule) -> Callable[[], dict[str, ColwiseParallel]]:
-    """A property, not a method: one of Lightning's tests takes each method of the class for a hook."""
-    return partial(by_columns, module)
+class _Plan:
+    """As a method is called, and none: one of Lightning's tests takes each method of the class for a hook. Nor is it a
+    property, which TorchScript would compile."""
+
+    def __get__(self, module: LightningModule, _kind: type) -> Callable[[], dict[str, ColwiseParallel]]:
+        return partial(by_columns, module)
 
 
 def by_columns(module: LightningModule) -> dict[str, ColwiseParallel]:
