@@ -5,8 +5,8 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 NOTEBOOKS ?= notebooks
 
-# Pytest's processes on the unit tests. More than cores: half of the tests wait for what they have started.
-WORKERS ?= 4
+# Pytest's processes on the unit tests. More than cores: one takes files that wait first, and journeys wait too.
+WORKERS ?= 5
 PYTEST := $(BIN)/python -m pytest -q -p tests.forks --ignore tests/test_architecture.py
 # How each part of the tests ended, for what is run once more by itself (tests/again.py).
 OUTCOMES := .pytest_cache/outcomes
