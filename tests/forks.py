@@ -4,8 +4,8 @@
 
 Files are given out one by one, in their order, to whoever is free: a file is run by one process as a whole. Files that
 are marked `waits` are for the first process, and for the others when nothing else is left: so there is always something
-to compute while something waits. A process that dies fails the test that it was at; another one takes its place, and
-the rest of the file.
+to compute while something waits. Tests that are marked `alone` are run by one process when all others have ended. A
+process that dies fails the test that it was at; another one takes its place, and the rest of the file.
 """
 
 import os
@@ -63,17 +63,24 @@ class Forks:
     def __init__(self, session: pytest.Session) -> None:
         self._session, self._config = session, session.config
         files: dict[Path, deque[int]] = {}
+        alone: dict[Path, deque[int]] = {}
         for number, item in enumerate(session.items):
-            files.setdefault(item.path, deque()).append(number)
+            (alone if item.get_closest_marker("alone") else files).setdefault(item.path, deque()).append(number)
         waiting = {item.path for item in session.items if item.get_closest_marker("waits")}
         self._files = deque(numbers for path, numbers in files.items() if path not in waiting)
         self._waiting = deque(numbers for path, numbers in files.items() if path in waiting)
+        self._alone = deque(alone.values())
         self._children: list[Child] = []
         self._started = 0
 
     def run(self, count: int) -> None:
         """Run all tests, to their end or to the failure that ends pytest."""
         self._config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # made once; pytest has no other way
+        self._run(count)
+        self._files, self._alone = self._alone, deque()
+        self._run(1)
+
+    def _run(self, count: int) -> None:
         for number in range(min(count, len(self._files) + len(self._waiting))):
             self._start(waits=number == 0)
         while self._children:

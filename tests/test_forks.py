@@ -155,3 +155,20 @@ def test_files_that_wait_are_for_the_first_process_and_at_last_for_others(pytest
     run(pytester).assert_outcomes(passed=4)
     ran = {path.name for path in pytester.path.glob("test_?-*")}
     assert ran == {"test_a-fork2", "test_b-fork2", "test_c-fork1", "test_d-fork2"}
+
+
+def test_what_is_alone_is_run_by_one_process_when_all_others_have_ended(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nmarkers = alone")
+    both = """
+        import os, pathlib, pytest
+
+        @pytest.mark.alone
+        def test_alone(pid):
+            assert len([*pathlib.Path().glob("ended-*")]) == 2
+            pathlib.Path(f"alone-{os.getpid()}").touch()
+
+        def test_beside(pid): ...
+    """
+    pytester.makepyfile(test_a=both, test_b=both)
+    run(pytester).assert_outcomes(passed=4)
+    assert len([*pytester.path.glob("alone-*")]) == 1
