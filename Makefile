@@ -5,15 +5,15 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 NOTEBOOKS ?= notebooks
 
-# Pytest's processes on the unit tests. More than cores: half of the tests wait for what they have started.
-WORKERS ?= 4
+# Pytest's processes on the unit tests. More than cores: one takes files that wait first, and journeys wait too.
+WORKERS ?= 5
 PYTEST := $(BIN)/python -m pytest -q -p tests.forks --ignore tests/test_architecture.py
 # How each part of the tests ended, for what is run once more by itself (tests/again.py).
 OUTCOMES := .pytest_cache/outcomes
 # What both lanes of `make test` need alike (tests/prepared.py).
 PREPARED := $(CURDIR)/.pytest_cache/prepared
 
-.PHONY: run demo test check lint types unit shared beside alone e2e cluster programs drills thorough cases journeys fuzz mutants clients gpu gpu-app wheel-test bench docs screenshots clean
+.PHONY: run demo test check lint types unit units beside e2e cluster programs drills thorough cases journeys fuzz mutants clients gpu gpu-app wheel-test bench docs screenshots clean
 
 run: $(VENV)/.run ## the app and MLflow, on the notebooks that ship
 	$(BIN)/scalebook ui $(NOTEBOOKS)
@@ -24,9 +24,8 @@ demo: $(VENV)/.run ## the notebook "First steps", headless
 test: export SCALEBOOK_PREPARED := $(PREPARED)
 test: lint $(VENV)/.docs programs ## everything; what CI runs. Journeys, types and docs go beside the unit tests
 	rm -rf $(OUTCOMES) $(PREPARED)
-	-$(MAKE) --jobs=2 --keep-going --output-sync=target shared beside
-	-$(MAKE) alone
-	@$(BIN)/python -m tests.again $(OUTCOMES)/types=0 $(OUTCOMES)/docs=0 $(OUTCOMES)/shared=5 $(OUTCOMES)/e2e=2 $(OUTCOMES)/alone=2
+	-$(MAKE) --jobs=2 --keep-going --output-sync=target units beside
+	@$(BIN)/python -m tests.again $(OUTCOMES)/types=0 $(OUTCOMES)/docs=0 $(OUTCOMES)/units=5 $(OUTCOMES)/e2e=2
 
 check: lint types ## format, lint, types, and the arrows between the folders
 
@@ -46,26 +45,22 @@ beside: # one after the other: all at once is too much for two cores at first, a
 
 unit: programs ## the tests without a browser
 	rm -rf $(OUTCOMES)
-	-$(MAKE) shared
-	-$(MAKE) alone
-	@$(BIN)/python -m tests.again $(OUTCOMES)/shared=5 $(OUTCOMES)/alone=2
+	-$(MAKE) units
+	@$(BIN)/python -m tests.again $(OUTCOMES)/units=5
 
 # Compiled once, not by each of the processes that tests start.
 unexport PYTHONDONTWRITEBYTECODE
 
 # Threads of torch that wait for each other sleep instead of spinning on a core that another test needs.
-shared e2e: export OMP_WAIT_POLICY := passive
+units e2e: export OMP_WAIT_POLICY := passive
 # Small matrices of a Gaussian process: threads of OpenBLAS would spin.
-shared: export OPENBLAS_NUM_THREADS := 1
+units: export OPENBLAS_NUM_THREADS := 1
 
-shared: programs ## those of the unit tests that share the machine
-	$(PYTEST) -m "not e2e and not alone and not drill and not thorough" --forks $(WORKERS) -p tests.again --outcome $(OUTCOMES)/$@
-
-alone: programs ## those that hold one time against another
-	$(PYTEST) -m "alone and not drill and not thorough" -p tests.again --outcome $(OUTCOMES)/$@ $$(grep -rl --include='*.py' 'mark[.]alone' tests)
+units: programs
+	$(PYTEST) -m "not e2e and not drill and not thorough" --forks $(WORKERS) -p tests.again --outcome $(OUTCOMES)/$@
 
 e2e: programs ## three journeys in a real browser
-	$(PYTEST) -m "e2e and not cluster and not alone and not drill and not thorough" tests/e2e -p tests.again --outcome $(OUTCOMES)/$@
+	$(PYTEST) -m "e2e and not cluster and not drill and not thorough" tests/e2e -p tests.again --outcome $(OUTCOMES)/$@
 
 cluster: $(VENV)/.cluster programs ## with Ray's daemons, two raylets of one cluster on this machine; `make test` has no Ray, and skips it
 	$(PYTEST) -m cluster tests/training/cluster

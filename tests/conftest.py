@@ -47,13 +47,16 @@ WAITING = frozenset(
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that wait first, while journeys need the cores, then long ones, so that none of them is what all wait for
-    at the end: each is for one process."""
+    """Those of files that wait are marked. Long files first, so that none of them is what all wait for at the end: each
+    is for one process."""
     named = [item.nodeid for item in items if " at 0x" in item.nodeid]
     if named:
         raise pytest.UsageError(f"{named[0]}: an address is another in each process. Give the cases ids.")
     leave_others(items)
-    items.sort(key=lambda item: (item.path.stem not in WAITING, item.get_closest_marker("long") is None))
+    for item in items:
+        if item.path.stem in WAITING:
+            item.add_marker(pytest.mark.waits)
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,8 +2,10 @@
 
     python -m pytest -p tests.forks --forks 4
 
-Files are given out one by one, in their order, to whoever is free: a file is run by one process as a whole. A process
-that dies fails the test that it was at; another one takes its place, and the rest of the file.
+Files are given out one by one, in their order, to whoever is free: a file is run by one process as a whole. Files that
+are marked `waits` are for the first process, and for the others when nothing else is left: so there is always something
+to compute while something waits. Tests that are marked `alone` are run by one process when all others have ended. A
+process that dies fails the test that it was at; another one takes its place, and the rest of the file.
 """
 
 import os
@@ -29,11 +31,12 @@ END_S = 30.0
 
 class Child(NamedTuple):
     """A process that runs tests, as its parent sees it. `rest`: numbers of the items that it has been given and has not
-    ended; it is at the first."""
+    ended; it is at the first. `waits`: files that wait are its first choice."""
 
     pid: int
     connection: Connection
     rest: deque[int]
+    waits: bool
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -60,17 +63,26 @@ class Forks:
     def __init__(self, session: pytest.Session) -> None:
         self._session, self._config = session, session.config
         files: dict[Path, deque[int]] = {}
+        alone: dict[Path, deque[int]] = {}
         for number, item in enumerate(session.items):
-            files.setdefault(item.path, deque()).append(number)
-        self._files = deque(files.values())
+            (alone if item.get_closest_marker("alone") else files).setdefault(item.path, deque()).append(number)
+        waiting = {item.path for item in session.items if item.get_closest_marker("waits")}
+        self._files = deque(numbers for path, numbers in files.items() if path not in waiting)
+        self._waiting = deque(numbers for path, numbers in files.items() if path in waiting)
+        self._alone = deque(alone.values())
         self._children: list[Child] = []
         self._started = 0
 
     def run(self, count: int) -> None:
         """Run all tests, to their end or to the failure that ends pytest."""
         self._config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # made once; pytest has no other way
-        for _ in range(min(count, len(self._files))):
-            self._start()
+        self._run(count)
+        self._files, self._alone = self._alone, deque()
+        self._run(1)
+
+    def _run(self, count: int) -> None:
+        for number in range(min(count, len(self._files) + len(self._waiting))):
+            self._start(waits=number == 0)
         while self._children:
             wait([child.connection for child in self._children], LOOK_S)
             for child in self._children[:]:
@@ -90,7 +102,7 @@ class Forks:
                 self._children = [child for child in self._children if not _has_ended(child)]
                 time.sleep(0.01)
 
-    def _start(self) -> None:
+    def _start(self, *, waits: bool) -> None:
         self._started += 1
         ours, theirs = Pipe()
         sys.stdout.flush()
@@ -101,13 +113,15 @@ class Forks:
                 connection.close()
             _serve(self._session, theirs, f"fork{self._started}")
         theirs.close()
-        child = Child(pid, ours, deque())
+        child = Child(pid, ours, deque(), waits)
         self._children.append(child)
         self._give(child)
 
     def _give(self, child: Child) -> None:
         """The next file, or nothing more."""
-        child.rest.extend(self._files.popleft() if self._files else ())
+        first, second = (self._waiting, self._files) if child.waits else (self._files, self._waiting)
+        files = first or second
+        child.rest.extend(files.popleft() if files else ())
         with suppress(OSError):  # it has died, which is seen soon
             child.connection.send([*child.rest])
 
@@ -132,8 +146,8 @@ class Forks:
             self._report(_failed(item, "call", "The process that ran this test has died."))
         if child.rest:
             self._files.appendleft(child.rest)
-        if self._files:
-            self._start()
+        if self._files or self._waiting:
+            self._start(waits=child.waits)
 
     def _report(self, report: pytest.TestReport) -> None:
         self._config.hook.pytest_runtest_logreport(report=report)

@@ -137,3 +137,38 @@ def test_the_first_failure_interrupts_others_who_end_what_they_have(pytester: py
     result.assert_outcomes(failed=1)
     assert len([*pytester.path.glob("ended-*")]) == 1
     assert result.duration < 30
+
+
+def test_files_that_wait_are_for_the_first_process_and_at_last_for_others(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nmarkers =\n  waits\n  plain")
+    each = """
+        import pathlib, pytest, time
+
+        @pytest.mark.{mark}
+        def test_it(tmp_path):
+            pathlib.Path(f"{{__name__}}-{{tmp_path.parent.name}}").touch()
+            while {until_last} and not any(pathlib.Path().glob("test_d-*")):
+                time.sleep(0.01)
+    """
+    plain, waiting = (each.format(mark=mark, until_last=False) for mark in ("plain", "waits"))
+    pytester.makepyfile(test_a=plain, test_b=plain, test_c=each.format(mark="waits", until_last=True), test_d=waiting)
+    run(pytester).assert_outcomes(passed=4)
+    ran = {path.name for path in pytester.path.glob("test_?-*")}
+    assert ran == {"test_a-fork2", "test_b-fork2", "test_c-fork1", "test_d-fork2"}
+
+
+def test_what_is_alone_is_run_by_one_process_when_all_others_have_ended(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nmarkers = alone")
+    both = """
+        import os, pathlib, pytest
+
+        @pytest.mark.alone
+        def test_alone(pid):
+            assert len([*pathlib.Path().glob("ended-*")]) == 2
+            pathlib.Path(f"alone-{os.getpid()}").touch()
+
+        def test_beside(pid): ...
+    """
+    pytester.makepyfile(test_a=both, test_b=both)
+    run(pytester).assert_outcomes(passed=4)
+    assert len([*pytester.path.glob("alone-*")]) == 1

@@ -1,4 +1,6 @@
 import logging
+from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,16 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     fit(trainer(factory.mktemp("first-fit"), "auto", max_epochs=1))
     logging.disable(logging.NOTSET)
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def logged() -> Iterator[StringIO]:
+    """What this process logs as a warning or worse."""
+    text = StringIO()
+    handler = logging.StreamHandler(text)
+    logging.getLogger().addHandler(handler)
+    yield text
+    logging.getLogger().removeHandler(handler)
 
 
 @pytest.fixture

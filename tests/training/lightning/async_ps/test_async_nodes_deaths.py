@@ -6,6 +6,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -56,9 +57,7 @@ def seconds_until(told: str, folder: Path) -> float:
 HOST = socket.gethostname()
 
 
-def test_a_worker_that_dies_elsewhere_is_told_on_both_machines(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_worker_that_dies_elsewhere_is_told_on_both_machines(tmp_path: Path, logged: StringIO) -> None:
     """And the rest, also of its machine, trains on to the same end."""
 
     def body() -> Any:
@@ -67,7 +66,7 @@ def test_a_worker_that_dies_elsewhere_is_told_on_both_machines(
             callbacks=[UntilFewer(tmp_path, 4), dying(kill_me, 2, tmp_path)],
         )  # fmt: skip
         weights = fit(made)
-        return weights, made.global_step, caplog.text
+        return weights, made.global_step, logged.getvalue()
 
     (here, steps, said_here), (there, steps_there, said_there) = outcomes(body, tmp_path)
     assert torch.equal(here, there)
@@ -79,7 +78,7 @@ def test_a_worker_that_dies_elsewhere_is_told_on_both_machines(
 
 
 @pytest.mark.thorough
-def test_it_comes_back_as_a_new_incarnation(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_it_comes_back_as_a_new_incarnation(tmp_path: Path, logged: StringIO) -> None:
     def body() -> Any:
         def once(trainer: Trainer) -> None:
             if not (tmp_path / "died").exists():
@@ -95,7 +94,7 @@ def test_it_comes_back_as_a_new_incarnation(tmp_path: Path, caplog: pytest.LogCa
             limit_val_batches=0,
             callbacks=callbacks,
         )
-        return fit(made), made.global_step, caplog.text
+        return fit(made), made.global_step, logged.getvalue()
 
     (here, steps, said), (there, *_) = outcomes(body, tmp_path)
     assert torch.equal(here, there)
@@ -106,15 +105,13 @@ def test_it_comes_back_as_a_new_incarnation(tmp_path: Path, caplog: pytest.LogCa
 
 
 @pytest.mark.thorough
-def test_a_machine_that_is_told_to_stop_leaves_and_the_rest_trains_on(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_machine_that_is_told_to_stop_leaves_and_the_rest_trains_on(tmp_path: Path, logged: StringIO) -> None:
     """Also where workers meet in each step, as this model's do."""
 
     def body() -> Any:
         callbacks = [UntilFewer(tmp_path, 2), dying(lambda _: os.kill(os.getppid(), signal.SIGTERM), 1, tmp_path)]
         made = trainer(tmp_path, AsyncPS(), num_nodes=2, max_epochs=100_000, callbacks=callbacks)
-        return fit(made), caplog.text
+        return fit(made), logged.getvalue()
 
     (_, said), stopped = outcomes(body, tmp_path)
     assert isinstance(stopped, SystemExit)

@@ -1,10 +1,10 @@
 """What becomes of a run under Lightning when one of its processes dies: who goes on, who comes back, what is said."""
 
-import logging
 import os
 import signal
 import time
 from collections.abc import Callable
+from io import StringIO
 from multiprocessing import Value
 from pathlib import Path
 from typing import Any
@@ -66,29 +66,25 @@ def run(
 
 
 @EVERY
-def test_training_goes_on_without_a_lost_worker(
-    rule: Any, host: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        run(tmp_path, AsyncPS(rule=rule, host=host, workers=3, limits=Limits(deadline_s=20)), Once(1, 3, kill_me))
+def test_training_goes_on_without_a_lost_worker(rule: Any, host: Any, tmp_path: Path, logged: StringIO) -> None:
+    run(tmp_path, AsyncPS(rule=rule, host=host, workers=3, limits=Limits(deadline_s=20)), Once(1, 3, kill_me))
     seen = diaries(tmp_path)
     assert len(seen) == 2
     assert set(seen[0]["train"]) | set(seen[1]["train"]) == set(range(SAMPLES))
-    assert "worker 1 died: process" in caplog.text
-    assert "SIGKILL. Training goes on with 2." in caplog.text
+    assert "worker 1 died: process" in logged.getvalue()
+    assert "SIGKILL. Training goes on with 2." in logged.getvalue()
     if rule in ("async", "bounded"):
         assert seen[0]["updates"] == UPDATES
 
 
 @EVERY
-def test_a_lost_worker_is_started_again(rule: Any, host: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        strategy = AsyncPS(rule=rule, host=host, workers=2, limits=Limits(restarts=1, deadline_s=20))
-        run(tmp_path, strategy, Once(1, 4, kill_me), model=Plain(by_step))
+def test_a_lost_worker_is_started_again(rule: Any, host: Any, tmp_path: Path, logged: StringIO) -> None:
+    strategy = AsyncPS(rule=rule, host=host, workers=2, limits=Limits(restarts=1, deadline_s=20))
+    run(tmp_path, strategy, Once(1, 4, kill_me), model=Plain(by_step))
     seen = diaries(tmp_path)
     assert len(seen) == 2
-    assert "worker 1 died" in caplog.text
-    assert "It is started again." in caplog.text
+    assert "worker 1 died" in logged.getvalue()
+    assert "It is started again." in logged.getvalue()
     assert seen[1]["train"]
     if rule in ("async", "bounded"):
         assert seen[0]["updates"] == UPDATES
@@ -135,11 +131,10 @@ def kill_a_server(trainer: Trainer) -> None:
 @pytest.mark.parametrize(
     "rule", [*(pytest.param(one, marks=pytest.mark.drill) for one in ("async", "sync")), "bounded", "softsync"]
 )
-def test_a_server_that_dies_is_started_again(rule: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        strategy = AsyncPS(rule=rule, host="process", shards=2, workers=2, limits=Limits(deadline_s=20))
-        run(tmp_path, strategy, Once(0, 4, kill_a_server))
-    assert "server 0 died" in caplog.text
+def test_a_server_that_dies_is_started_again(rule: Any, tmp_path: Path, logged: StringIO) -> None:
+    strategy = AsyncPS(rule=rule, host="process", shards=2, workers=2, limits=Limits(deadline_s=20))
+    run(tmp_path, strategy, Once(0, 4, kill_a_server))
+    assert "server 0 died" in logged.getvalue()
     seen = diaries(tmp_path)
     assert len(seen) == 2
     assert seen[0]["updates"] == UPDATES // (1 if rule in ("async", "bounded") else 2)

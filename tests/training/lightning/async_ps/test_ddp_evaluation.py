@@ -201,15 +201,15 @@ def test_each_of_two_loaders_is_summed_up(tmp_path: Path) -> None:
         assert found == pytest.approx([float(VALUES[:31].mean()), float(VALUES[:9].mean())], rel=1e-6)
 
 
-def test_a_worker_hears_what_it_has_not_logged_and_of_what_is_not_shared(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_worker_hears_what_it_has_not_logged_and_of_what_is_not_shared(tmp_path: Path) -> None:
     log, said = rank_zero.log, tmp_path / "said"
-    caplog.set_level(logging.INFO, logger=log.name)
+    level = log.level
     log.addHandler(handler := logging.FileHandler(said))
+    log.setLevel(logging.INFO)
     try:
         found = heard(tmp_path, Alone(), values(31), 2)
     finally:
+        log.setLevel(level)
         log.removeHandler(handler)
         handler.close()
     assert [each["val_of_one"] for each in found] == pytest.approx([float(VALUES[8:16].mean())] * 2, rel=1e-6)
