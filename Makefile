@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 NOTEBOOKS ?= notebooks
 
 # Pytest's processes on the unit tests. More than cores: one takes files that wait first, and journeys wait too.
-WORKERS ?= 5
+WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest -q -p tests.forks --ignore tests/test_architecture.py
 # How each part of the tests ended, for what is run once more by itself (tests/again.py).
 OUTCOMES := .pytest_cache/outcomes
