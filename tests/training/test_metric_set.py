@@ -1,6 +1,7 @@
 """What MLflow's store has of a run of a person's own module, for each kind of strategy: few metrics, all parameters."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -82,14 +83,21 @@ OURS = {
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> Iterator[RunReader]:
+def recorded(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, prepared: Prepared
+) -> Iterator[RunReader]:
+    """With a run of each strategy that the chosen tests ask for."""
+    cases: list[Any] = [item for item in request.session.items if item.path == request.path]
+    chosen = dict.fromkeys(case.callspec.params["run"] for case in cases)
     root = tmp_path_factory.mktemp("few")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SCALEBOOK_WORKSPACE", str(root))
         fork_descriptions(patch)
         (root / "few_lab.py").write_text(MODULE, encoding="utf-8")
         (root / "scalebook.toml").write_text('modules = ["few_lab"]\n', encoding="utf-8")
-        cells = [EXPERIMENT.format(name=name, strategy=strategy) for name, strategy in STRATEGIES.items()]
+        cells = [
+            EXPERIMENT.format(name=name, strategy=strategy) for name, strategy in STRATEGIES.items() if name in chosen
+        ]
         (root / "few.md").write_text("".join(["# Few\n", *cells]), encoding="utf-8")
         workspace = Workspace(root)
         prepared.open(workspace)
@@ -102,7 +110,9 @@ def recorded(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> It
             clear(workspace)
 
 
-@pytest.fixture(params=list(STRATEGIES))
+@pytest.fixture(
+    params=["single", "async", "virtual", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("ddp", "sync"))]
+)
 def run(request: pytest.FixtureRequest, recorded: RunReader) -> RunRecord:
     (found,) = recorded.runs(notebook="few.md", cell=request.param)
     return found

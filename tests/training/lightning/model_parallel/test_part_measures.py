@@ -126,6 +126,7 @@ def test_stages_say_why_they_wait(tmp_path: Path) -> None:
     assert priced.idle("bubble")
 
 
+@pytest.mark.thorough
 def test_accumulated_batches_count_and_only_one_step_of_an_epoch_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
