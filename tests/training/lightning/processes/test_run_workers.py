@@ -120,7 +120,7 @@ def test_other_nodes_hear_of_this_one_before_a_death_only_if_it_takes_long(linge
             happened.append("a sign of life")
 
     def body(worker: int) -> None:
-        os.closerange(3, 1000)  # its pipe has ended, and others may see it before its death
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # its pipe has ended, and others may see it before its death
         time.sleep(0.5 if lingers else 0)
         os._exit(3)
 
