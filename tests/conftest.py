@@ -67,6 +67,16 @@ def _state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _mlflow_stores() -> Iterator[None]:
+    """MLflow keeps an engine for each store of a process, with its connections: 1,134 descriptors by the last test."""
+    yield
+    if (stores := sys.modules.get("mlflow.store.tracking.sqlalchemy_store")) is not None:
+        engines = stores.SqlAlchemyStore._engine_map
+        while engines:
+            engines.popitem()[1].dispose()
+
+
 @pytest.fixture(autouse=True)
 def _main_module() -> Iterator[None]:
     """Streamlit's AppTest leaves its page as `__main__`, which a process that is started later would run again."""
