@@ -8,7 +8,6 @@ a write is a page fault of this process: without a fault since the last check th
 
 import mmap
 import os
-import weakref
 from resource import RUSAGE_SELF, getrusage
 from typing import Final, Self
 
@@ -31,7 +30,6 @@ class CowMapping:
         self._whole = torch.frombuffer(self._mapping, dtype=torch.uint8)
         self._address = self._whole.data_ptr()
         self._table = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
-        weakref.finalize(self, os.close, self._table).atexit = False
         self._views: dict[tuple[int, int], list[Tensor]] = {}  # by where a version begins, and its bytes
         self._versions: dict[range, list[list[Tensor]]] = {}
         self._clean: dict[int, bytes] = {}  # by where a version begins: its entries when nothing was written
