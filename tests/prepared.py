@@ -18,6 +18,9 @@ import pytest
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import catalogue
 
+SESSION = os.getpid()
+"""Pid of the process that has collected the tests, as its forks have it too. It lives as long as any of them."""
+
 
 class Prepared(NamedTuple):
     """Files to copy: an MLflow database with its tables and no run (3 s), the description of a bare workspace (6 s)."""
@@ -49,10 +52,6 @@ def prepare_description(factory: pytest.TempPathFactory) -> Path:
     """The description's file. Before the forks begin also for the sake of what jsonargparse keeps of the first one of a
     process: 1.4 CPU-s, and 0.5 for each that follows, also in a fork."""
     return once(factory, "description.json", _description)
-
-
-SESSION = os.getpid()
-"""Of the process that has collected the tests, which its forks have from it: it lives as long as any of them."""
 
 
 def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
