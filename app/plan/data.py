@@ -94,7 +94,7 @@ def facts(profile: Profile) -> list[tuple[str, str]]:
         *([("cores to serve", str(profile.server_cores))] if profile.server_cores else []),
         *([("time per message and end", format_quantity(profile.software.message_s, "s"))] if profile.software else []),
         ("link", _bandwidth(profile)),
-        *([("cores", str(profile.cores))] if profile.cores else []),
+        *([("GPUs", str(profile.gpus))] if profile.gpus else [("cores", str(profile.cores))] if profile.cores else []),
         *[(f"{number} at once", f"{factor:.2f} × as long") for number, factor in sorted(profile.slowdown.items())],
     ]
 

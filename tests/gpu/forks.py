@@ -107,7 +107,7 @@ def _uuid(machine: Machine) -> str:
     """Of the last GPU; nothing on a CPU."""
     if machine.device == "cpu":
         return ""
-    uuid = str(run_workers(1, lambda _: torch.cuda.get_device_properties(machine.gpus - 1).uuid)[0])
+    uuid = run_workers(1, lambda _: str(torch.cuda.get_device_properties(machine.gpus - 1).uuid))[0]
     return f"GPU-{uuid.removeprefix('GPU-')}"
 
 

@@ -15,10 +15,9 @@ from torch import Tensor
 from scalebook.training.base.failures import FailureClass, WorkerLost, classify
 from scalebook.training.engine.rules.run_limits import Limits
 from scalebook.training.lightning import DDP, AsyncPS
-from scalebook.training.lightning.processes.process_watch import descendants
 from scalebook.training.lightning.processes.run_workers import run_workers
 from tests.gpu.models import Dyadic, exact_weights, flat, make_trainer, numbers
-from tests.gpu.running import Check, Machine
+from tests.gpu.running import Check, Machine, children, left_behind
 
 TOLD_S: Final = 10.0
 """From the kill to the exception, the grace periods of processes that are asked to end included."""
@@ -59,7 +58,7 @@ def kill_this(_trainer: Trainer) -> None:
 
 def kill_server(_trainer: Trainer) -> None:
     """The first process that the monitor forked: servers come before workers."""
-    os.kill(min(descendants(os.getppid(), children_only=True)), signal.SIGKILL)
+    os.kill(min(children(os.getppid())), signal.SIGKILL)
 
 
 def losses_are_made_good(machine: Machine, folder: Path) -> str:
@@ -100,7 +99,7 @@ def death_is_told(machine: Machine, folder: Path) -> str:
         assert told.number == 0
         assert "SIGKILL" in str(told), told
         assert took[name] < TOLD_S, f"{name}: told after {took[name]:.1f} s"
-        assert descendants(os.getpid()) == [], name
+        assert left_behind() == [], name
     await_free(machine, free)
     return ", ".join(f"{name}: {seconds:.1f} s" for name, seconds in took.items())
 
@@ -134,7 +133,7 @@ def out_of_memory_is_typed(machine: Machine, folder: Path) -> str:
             assert failure.failure_class is FailureClass.OUT_OF_MEMORY, f"{name}: {failure}"
             assert "batch_size" in failure.advice
             causes.append(failure.cause)
-        assert descendants(os.getpid()) == [], name
+        assert left_behind() == [], name
     await_free(machine, free)
     return causes[0][:100]
 

@@ -1,6 +1,5 @@
 """Points 8 to 10: what workers keep, and what is left of them."""
 
-import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,8 +14,7 @@ from torch.utils.data import DataLoader
 from scalebook.training.base.failures import WorkerLost
 from scalebook.training.engine.rules.run_limits import Limits
 from scalebook.training.lightning import AsyncPS
-from scalebook.training.lightning.processes.process_watch import descendants
-from tests.gpu.kills import NEVER, KillOnce, await_free, free_share, kill_this
+from tests.gpu.kills import NEVER, KillOnce, await_free, await_true, free_share, kill_this
 from tests.gpu.models import (
     BATCH,
     Dyadic,
@@ -27,7 +25,7 @@ from tests.gpu.models import (
     numbers,
     pictures,
 )
-from tests.gpu.running import Check, Machine, SkipError
+from tests.gpu.running import Check, Machine, SkipError, left_behind
 
 FULL: Final = 0.9
 LARGEST: Final = 32
@@ -71,8 +69,7 @@ def compiled_and_killed(machine: Machine, folder: Path) -> str:
         told = lost
     assert told is not None, "nobody was told"
     assert (told.number, note.exists()) == (0, True)
-    left = descendants(os.getpid())
-    assert left == [], f"{len(left)} processes are left"
+    assert left_behind() == []
     await_free(machine, free)
     return f"told: {told}; nothing is left"
 
@@ -81,12 +78,18 @@ def compiled_and_killed(machine: Machine, folder: Path) -> str:
 
 
 class Holds(Callback):
-    """Worker 1 fills its device, all but a tenth, before its first batch; started again, it does so again."""
+    """Worker 1 fills its device, all but a tenth, before its first batch; started again, it does so again, for which
+    the others wait: else they might have taken all batches before it is back."""
 
-    def __init__(self, note: Path) -> None:
-        self.note, self.held = note, list[Tensor]()
+    def __init__(self, note: Path, killed: Path) -> None:
+        self.note, self.killed, self.held = note, killed, list[Tensor]()
+
+    def sizes(self) -> list[int]:
+        return [int(line) for line in self.note.read_text(encoding="utf-8").split()]
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        if trainer.global_rank != 1 and self.killed.exists():
+            await_true(lambda: len(self.sizes()) == 2, "worker 1 has not come back")
         if trainer.global_rank == 1 and not self.held:
             size = 2**26
             if pl_module.device.type == "cuda":
@@ -99,14 +102,15 @@ class Holds(Callback):
 
 def full_gpu_takes_a_restart(machine: Machine, folder: Path) -> str:
     """A worker that fills the GPU to 0.9 is killed: started again, it finds as much, and no gradient is lost."""
-    model, note, killed = Dyadic(machine.device), folder / "held", folder / "killed"
-    callbacks: Sequence[Callback] = [Holds(note), KillOnce(1, 2, killed, kill_this)]
+    model, killed = Dyadic(machine.device), folder / "killed"
+    holds = Holds(folder / "held", killed)
+    callbacks: Sequence[Callback] = [KillOnce(1, 2, killed, kill_this), holds]
     make_trainer(machine, folder, AsyncPS(workers=2, limits=Limits(restarts=1)), callbacks=callbacks).fit(
         model, numbers()
     )
     assert killed.exists(), "nobody was killed"
     assert torch.equal(flat(model), exact_weights())
-    sizes = [int(line) for line in note.read_text(encoding="utf-8").split()]
+    sizes = holds.sizes()
     assert len(sizes) == 2, f"it was filled {len(sizes)} times"
     assert sizes[1] > 0.95 * sizes[0], f"{sizes[0]} bytes before, {sizes[1]} after"
     return f"{sizes[0] / 1e9:.1f} GB, and {sizes[1] / 1e9:.1f} again; to the last bit"
@@ -119,7 +123,7 @@ def many_fits_in_one_process(machine: Machine, folder: Path) -> str:
         model = Dyadic(machine.device)
         make_trainer(machine, folder, AsyncPS(workers=2)).fit(model, numbers())
         assert torch.equal(flat(model), exact_weights()), f"fit {number}"
-        assert descendants(os.getpid()) == [], f"fit {number}"
+        assert left_behind() == [], f"fit {number}"
         await_free(machine, free)
     return f"{FITS} fits, to the last bit"
 

@@ -10,11 +10,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, NamedTuple
 
+from lightning.fabric.plugins.environments.mpi import MPIEnvironment
+
 from scalebook.training.base.failures import WorkerLost
 from scalebook.training.lightning.processes.process_watch import descendants
 from scalebook.training.lightning.processes.run_workers import run_workers
 
 TAIL = 30  # lines of a failed check's log
+_DAEMONS: set[int] = set()
+"""Pids of what MPI has started in this process."""
 
 
 class Machine(NamedTuple):
@@ -113,10 +117,29 @@ def _logged(check: Check, machine: Machine, folder: Path, log: Path, limit_s: fl
         os.dup2(file.fileno(), sys.stderr.fileno())
     faulthandler.dump_traceback_later(limit_s, exit=True)
     (folder / "work").mkdir()
+    MPIEnvironment.detect()  # as each Trainer does; where mpi4py is installed, MPI's daemon then runs as long as we do
+    _DAEMONS.update(descendants(os.getpid()))
     told = check.body(machine, folder / "work")
-    if left := descendants(os.getpid()):
-        raise AssertionError(f"{len(left)} processes are left")
+    assert left_behind() == []
     return told
+
+
+def children(pid: int) -> list[int]:
+    """The children of a check's process, without MPI's daemon. In that process and its forks."""
+    return [child for child in descendants(pid, children_only=True) if child not in _DAEMONS]
+
+
+def left_behind() -> list[str]:
+    """The command lines of what a check has started and what still runs, without MPI's daemon."""
+    pids = [pid for pid in descendants(os.getpid()) if pid not in _DAEMONS]
+    return [f"{pid}: {_command_line(pid)}" for pid in pids]
+
+
+def _command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace") or "a zombie"
+    except OSError:
+        return "ended meanwhile"
 
 
 def _tail(log: Path) -> str:

@@ -13,11 +13,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from scalebook.training.lightning import DDP, AsyncPS, ModelParallel
-from scalebook.training.lightning.processes.process_watch import descendants
 from tests.gpu.costs import typed
 from tests.gpu.kills import Greedy, KillOnce, await_free, free_share
 from tests.gpu.models import Dyadic, exact_weights, flat, make_trainer, numbers
-from tests.gpu.running import Check, Machine
+from tests.gpu.running import Check, Machine, left_behind
 from tests.training.lightning.async_ps.small import SAMPLES, data
 from tests.training.lightning.model_parallel.split_model import momentum, pair
 
@@ -84,7 +83,7 @@ def out_of_memory_in_one_rank(machine: Machine, folder: Path) -> str:
     """DDP: the second of two runs out of memory while the first waits for it; both end, typed, and memory is free."""
     free = free_share(machine)
     told = typed(Greedy(machine.device), machine, folder, DDP(), 2)
-    assert descendants(os.getpid()) == [], "processes are left"
+    assert left_behind() == []
     await_free(machine, free)
     return told
 

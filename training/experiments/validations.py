@@ -1,34 +1,16 @@
 """When a run validates: in words, how rarely it may, and what Lightning would refuse of it when the run starts."""
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeGuard
+from typing import Any, TypeGuard
 
-from scalebook.training.base.errors import ConfigError, Problem
+from scalebook.training.base.errors import Problem
+from scalebook.training.base.validation_interval import EVERY, INTERVAL, KEY, too_rare
 from scalebook.training.experiments.classes import mapping
 from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.data_paths import most_samples
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.fields import quoted_value
 from scalebook.training.experiments.workload import Workload, workload
-
-EVERY: Final = "check_val_every_n_epoch"
-INTERVAL: Final = "val_check_interval"
-KEY: Final = f"trainer.{INTERVAL}"
-
-
-def too_rare(interval: int, batches: int, workers: int, about: str = "") -> ConfigError:
-    """The error for an interval of more batches than each worker has in an epoch, which Lightning refuses. `about`: "at
-    most ", if the batches are not known exactly."""
-    whose = f"each of the {workers} workers has" if workers > 1 else "an epoch has"
-    within = " in an epoch" if workers > 1 else ""
-    plural = "batches" if batches != 1 else "batch"
-    counts = "It counts the batches of each worker. " if workers > 1 else ""
-    fewer = "fewer" if about else f"{batches} or fewer"
-    return ConfigError(
-        KEY,
-        f"is {interval}, but {whose} {about}{batches} {plural}{within}",
-        f"{counts}Write {fewer}, a part of an epoch such as 0.5, or {EVERY}: null beside it to count across epochs.",
-    )
 
 
 def problems(config: Mapping[str, Any], description: Description) -> list[Problem]:

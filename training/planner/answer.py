@@ -137,6 +137,9 @@ class Curve:
     """Whether it is the config's own strategy."""
     beside: str = ""
     """The settings of the config's strategy beside its rule, in words."""
+    gpus: int = 0
+    """The most workers of it that this machine can have, if each needs a GPU of its own; 0: no such limit, or none of
+    the numbers of workers is beyond it."""
 
 
 @dataclass(frozen=True)

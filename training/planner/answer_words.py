@@ -18,7 +18,7 @@ CAUSES: Final[Mapping[Resource, str]] = {
     "server link": "the servers' link",
     "worker link": "the workers' own links",
     "stragglers": "waiting for slower workers",
-    "cores": "the machine that they share: its cores, caches and memory",
+    "cores": "the machine that they share: its cores or GPUs, caches and memory",
 }
 MOST_CHANGES: Final = 4
 HEADER: Final = (
@@ -31,7 +31,9 @@ MILLION: Final = 1e6
 
 def system_words(profile: Profile) -> str:
     """The system of a plan, in a line."""
-    cores = "" if profile.cores is None else f"; {profile.cores} cores for all workers"
+    cores = "" if profile.cores is None else f"; {_count(profile.cores, 'core')} for all workers"
+    if profile.gpus:
+        cores = f"; {_count(profile.gpus, 'GPU')} for all workers"
     if profile.slowdown:
         most = max(profile.slowdown)
         cores += f", {profile.slowdown[most]:.2f} times as long where {most} compute at once"
@@ -49,11 +51,15 @@ def _servers(profile: Profile) -> str:
     if profile.server_machines == "workers":
         words += "; servers on the workers' machines"
     if profile.server_cores is not None:
-        words += f"; {profile.server_cores} core{'s' * (profile.server_cores > 1)} to serve"
+        words += f"; {_count(profile.server_cores, 'core')} to serve"
     if (software := profile.software) is not None:
         copies = "" if software.bandwidth is None else f", and copies {format_quantity(software.bandwidth, 'B/s')}"
         words += f"; each end takes {format_quantity(software.message_s, 's')} for a message{copies}"
     return words
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number > 1)}"
 
 
 def busy_words(profile: Profile) -> str:
@@ -102,15 +108,21 @@ def _row(curve: Curve, point: Point) -> str:
 def sentences(curve: Curve, elastic: Sequence[int] = (), config_workers: int = 0) -> list[str]:
     """Sentences: the rates of the config's own workers, how far workers help, the limit, what would help, and how far
     all of it may be off. `elastic`, `config_workers`: as in `Question`."""
+    limit = [_needs_gpus(curve)] if curve.gpus else []
     if not curve.points:
-        return ["This rule allows none of these numbers of workers."]
-    lines = [*_of_range(curve, elastic, config_workers), _reach(curve)]
+        return limit or ["This rule allows none of these numbers of workers."]
+    reach = [] if limit and len(curve.points) == 1 else [_reach(curve)]
+    lines = [*_of_range(curve, elastic, config_workers), *reach, *limit]
     lines += _why(curve)
     if curve.changes:
         best = curve.changes[:MOST_CHANGES]
         moves = "; ".join(f"{change.words} ({_times(change)})" for change in best)
         lines.append(f"What would help at {workers_words(best[0].workers)}: {moves}.")
     return [*lines, expectation(curve.reliability)]
+
+
+def _needs_gpus(curve: Curve) -> str:
+    return f"Each worker needs a GPU to itself, and this machine has {curve.gpus}: more workers are not planned here."
 
 
 def _of_range(curve: Curve, elastic: Sequence[int], config_workers: int) -> list[str]:

@@ -11,7 +11,7 @@ from scalebook.training.engine.rules.clock_settings import ClockSettings, Distri
 from scalebook.training.engine.rules.local_steps import Communication, Downpour, LocalSGD, NoLocalSteps
 from scalebook.training.engine.rules.settings import HostName, Settings
 from scalebook.training.engine.rules.update_rules import Async, Rule, Sync
-from scalebook.training.planner.all_reduce import WithoutServer
+from scalebook.training.planner.all_reduce import AllReduce, WithoutServer
 from scalebook.training.planner.answer import Answer, Cause, Change, Curve, Knee, Point, Range, Reliability, Resource
 from scalebook.training.planner.closed_forms import most_gradients
 from scalebook.training.planner.play import play
@@ -96,8 +96,15 @@ class Setting:
         apart = written.has_servers or (written.clock is not None and written.clock.server_process)
         return replace(clock, server_process=apart)
 
+    @property
+    def gpus(self) -> int:
+        """The most workers, where each needs a GPU of this machine to itself, as NCCL does; 0: no such limit."""
+        return self.profile.gpus if isinstance(self.rule, AllReduce) and self.network == OWN else 0
+
     def allows(self, workers: int) -> bool:
         """Whether the rule makes sense for so many workers, and with the other settings."""
+        if self.gpus and workers > self.gpus:
+            return False
         if isinstance(self.rule, WithoutServer):
             return self.rule.allows(workers)
         try:
@@ -195,9 +202,11 @@ def _curve(setting: Setting, question: Question, tell: _Telling) -> Curve:
             points.append(replace(setting.play(count), memory=setting.memory(count)))
     own = question.config_rule is not None and setting.rule == question.config_rule
     beside = question.beside if own or not isinstance(setting.rule, WithoutServer) else ""
+    gpus = setting.gpus if max(question.workers) > setting.gpus else 0
     curve = Curve(
-        name, setting.shards, setting.network, single_per_s, points, setting.reliability, beside=beside, own=own
-    )
+        name, setting.shards, setting.network, single_per_s, points, setting.reliability, beside=beside, own=own,
+        gpus=gpus,
+    )  # fmt: skip
     if not points:
         return curve
     knee = find_knee(single_per_s, points, setting.reliability.updates_per_s)

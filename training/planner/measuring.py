@@ -8,14 +8,16 @@ from typing import Any, Final, TextIO
 
 import psutil
 
+from scalebook.training.base.failures import FailureClass
 from scalebook.training.base.files import records
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.engine.rules.clock_settings import Distribution, Link, Seconds
 from scalebook.training.experiments.completion import seeds_from
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.workload import Workload
 from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.devices import machine_words, this_machine
-from scalebook.training.jobs.job_folder import JobFolder
+from scalebook.training.jobs.job_folder import JobFolder, Result
 from scalebook.training.jobs.supervisor_handle import hold_supervisor
 from scalebook.training.planner.planned_config import STRATEGY, PlannedConfig, configured
 from scalebook.training.planner.question import MOST_WORKERS
@@ -34,6 +36,8 @@ MOST: Final = 1000
 """Most steps of worker 0, alone and again beside others."""
 MOST_BESIDE: Final = 16
 """Most workers that are measured at once, if the machine has cores for more."""
+ON_ONE_GPU: Final = 2
+"""Workers that are measured at once, at least, where all share one GPU."""
 QUIET_S: Final = 0.5
 LEAST_BUSY: Final = 0.3
 """Cores: what a desktop at rest uses changes little."""
@@ -49,9 +53,10 @@ class NotMeasured(RuntimeError):
 
 
 def measure(workspace: Workspace, config: Mapping[str, Any], description: Description, out: TextIO) -> Profile:
-    """Train for a few seconds with as many workers of a parameter server as the machine has cores; worker 0 computes
-    alone first. The run is recorded as any other. `Profile.busy` says how many cores other processes used; if any, it
-    is measured once more, and the quieter measurement counts.
+    """Train for a few seconds with as many workers of a parameter server as the machine has cores, or on GPUs with the
+    config's own workers if these are more than the GPUs; worker 0 computes alone first. The run is recorded as any
+    other. `Profile.busy` says how many cores other processes used; if any, it is measured once more, and the quieter
+    measurement counts.
 
     NotMeasured if the run recorded nothing. Ctrl-C ends the run and is raised again.
     """
@@ -69,11 +74,27 @@ def measure(workspace: Workspace, config: Mapping[str, Any], description: Descri
 def _measured(
     workspace: Workspace, config: Mapping[str, Any], plan: PlannedConfig, description: Description, out: TextIO
 ) -> Profile:
-    """Of one run."""
-    load = plan.load
-    cores = _cores(load.threads, load.accelerator)
+    """Of one run; of another one with fewer workers, if those of the config do not need as many and so many do not fit
+    into the memory of their GPU."""
+    load, gpus = plan.load, _gpus(plan.load.accelerator)
+    for workers in [1] if plan.is_simulated else _at_once(load, gpus):
+        job, result, busy = _run(workspace, plan_config(config, workers, plan.measuring, gpus), description, out)
+        if result.failure != FailureClass.OUT_OF_MEMORY:
+            break
+    measures = records.peek(job.path / FILE, StepMeasures)
+    if measures is None or measures.steps < 1:
+        why = result.why or "it recorded nothing"
+        raise NotMeasured(f"measuring {result.status}. {why.rstrip('.')}. Log: `scalebook jobs log {job.id[:8]}`.")
+    cores = max(gpus, workers) if gpus else len(this_machine().cores) // load.threads
+    profile = profile_of(measures, _title(job), max(1, cores), load.accumulate)
+    return replace(profile, gpus=gpus, busy=0.0 if plan.is_simulated else busy)
+
+
+def _run(
+    workspace: Workspace, run_config: dict[str, Any], description: Description, out: TextIO
+) -> tuple[JobFolder, Result, float]:
+    """The job, its end, and the cores that other processes used before or after it."""
     before = used_by_others()
-    run_config = plan_config(config, 1 if plan.is_simulated else min(cores, MOST_BESIDE), plan.measuring)
     with hold_supervisor(workspace):
         (job,) = job_requests.submit(
             workspace, run_config, seeds=seeds_from(run_config, 1)[:1], description=description
@@ -82,12 +103,7 @@ def _measured(
         print(f"scalebook: measuring, up to {SECONDS:g} s of training once it has begun ({job.id[:8]})", file=out)
         out.flush()
         result = follow(workspace, job, lambda *_: None)
-    measures = records.peek(job.path / FILE, StepMeasures)
-    if measures is None or measures.steps < 1:
-        why = result.why or "it recorded nothing"
-        raise NotMeasured(f"measuring {result.status}. {why.rstrip('.')}. Log: `scalebook jobs log {job.id[:8]}`.")
-    busy = 0.0 if plan.is_simulated else max(before, used_by_others())
-    return replace(profile_of(measures, _title(job), cores, load.accumulate), busy=busy)
+    return job, result, max(before, used_by_others())
 
 
 def wait_for_quiet() -> None:
@@ -107,13 +123,17 @@ def used_by_others() -> float:
     return round(cores, 1) if cores >= LEAST_BUSY else 0.0
 
 
-def plan_config(config: Mapping[str, Any], workers: int, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The config with `workers` real workers of a parameter server on this machine, cut to a few steps. `arguments`: of
-    AsyncPS, as `PlannedConfig.measuring`."""
+def plan_config(config: Mapping[str, Any], workers: int, arguments: Mapping[str, Any], gpus: int = 0) -> dict[str, Any]:
+    """The config with `workers` real workers of a parameter server on this machine, cut to a few steps; on GPUs, if it
+    has any. `arguments`: of AsyncPS, as `PlannedConfig.measuring`."""
     run_config = shorten_training(
         config, MOST * (1 + workers), {"class_path": CALLBACK, "init_args": {"seconds": SECONDS, "most": MOST}}
     )
-    run_config["trainer"] |= {"strategy": {"class_path": STRATEGY, "init_args": dict(arguments)}, "devices": workers}
+    own = {**arguments, "workers": workers} if gpus else dict(arguments)
+    run_config["trainer"] |= {
+        "strategy": {"class_path": STRATEGY, "init_args": own},
+        "devices": min(gpus, workers) if gpus else workers,
+    }
     run_config["trainer"].pop("num_nodes", None)
     return run_config
 
@@ -192,9 +212,16 @@ def _title(job: JobFolder) -> str:
     return str(name).rpartition(".")[2] or "a config"
 
 
-def _cores(threads: int, accelerator: str) -> int:
-    """Gradients that this machine computes at the same time: one for each GPU, or for so many cores."""
+def _gpus(accelerator: str) -> int:
+    """GPUs of this machine on which a config computes; 0 on its cores."""
     machine = this_machine()
-    if accelerator in ("gpu", "cuda") or (accelerator == "auto" and machine.gpus):
-        return max(1, machine.together)
-    return max(1, len(machine.cores) // threads)
+    return machine.together if accelerator in ("gpu", "cuda") or (accelerator == "auto" and machine.gpus) else 0
+
+
+def _at_once(load: Workload, gpus: int) -> list[int]:
+    """Workers that are measured at once, most first: as many as there are cores for them; on GPUs as many as the config
+    has if it shares them, on a single one at least two if they fit into its memory, else one on each."""
+    if not gpus:
+        return [max(1, min(len(this_machine().cores) // load.threads, MOST_BESIDE))]
+    least = min(max(gpus, load.workers // load.nodes), MOST_BESIDE)
+    return [ON_ONE_GPU, 1] if (gpus, least) == (1, 1) else [least]

@@ -21,9 +21,10 @@ from scalebook.training.planner.answer import Range, Reliability
 from scalebook.training.pricing.profile import Profile
 
 Strategy = Literal["async", "sync", "ddp", "fsdp", "peers"]
-Place = Literal["machine", "short", "network"]
+Place = Literal["machine", "short", "gpus", "network"]
 PLACES: Final[dict[Place, str]] = {
-    "machine": "on one machine", "short": "on one machine, with gradients below 3 ms", "network": "over a network",
+    "machine": "on one machine", "short": "on one machine, with gradients below 3 ms",
+    "gpus": "on the GPUs of one machine", "network": "over a network",
 }  # fmt: skip
 SHORT_S: Final = 0.003
 """Seconds of a gradient below which waking another worker on the machine, 0.1 to 0.3 ms, takes a tenth of it."""
@@ -70,13 +71,13 @@ class Compared:
         ]
 
     def of(self, strategy: Strategy, place: Place) -> Reliability:
-        """The reliability of plans of this strategy at this place; if too few were compared, of this strategy anywhere,
-        else of all, which `Reliability.borrowed` says."""
+        """The reliability of plans of this strategy at this place; if too few were compared, of this strategy on any
+        cores, else of all, which `Reliability.borrowed` says."""
         same_place, anywhere = self.cells(strategy, place), self.cells(strategy)
         if len(same_place) >= FEWEST:
             kind, cells = f"{strategy} {PLACES[place]}", same_place
         else:
-            kind, cells = strategy, anywhere
+            kind, cells = (f"{strategy} {PLACES[place]}", same_place) if place == "gpus" else (strategy, anywhere)
         borrows = len(cells) < FEWEST
         within = self.cells() if borrows else cells
         stale = [one.staleness for one in cells if one.staleness is not None]
@@ -104,7 +105,9 @@ def likely_range(ratios: Sequence[float]) -> Range:
 def reliability_of(profile: Profile, rule: Rule | WithoutServer, own_network: bool) -> Reliability:
     """The reliability of a plan of this rule. `own_network`: over the profile's own links."""
     place: Place = "network"
-    if own_network and profile.cores is not None:
+    if own_network and profile.gpus:
+        place = "gpus"
+    elif own_network and profile.cores is not None:
         place = "short" if profile.gradient_mean_s < SHORT_S else "machine"
     return read_comparisons().of(strategy_of(rule), place)
 

@@ -60,8 +60,8 @@ class Profile:
         update_s: Seconds of an update that a worker without a server makes of a summed gradient; 0 by default, as part
             of `gradient_s`.
         stragglers: Factor by which single workers take longer, by number.
-        cores: Gradients that can be computed at the same time by workers that share a machine; null: each worker has a
-            core of its own.
+        cores: Gradients that can be computed at the same time by workers that share a machine, on its cores or its
+            GPUs; null: each worker has a core of its own.
         network: What joins workers and servers.
         server_machines: `one`: all shards are served by one machine, and share its link. `each`: each shard has a
             machine, and a link, of its own. `workers`: shards are spread over the workers' machines, whose links carry
@@ -89,6 +89,7 @@ class Profile:
         microbatches: Factor by which a batch takes longer in so many microbatches, each of which reads all parameters.
             Linear between these numbers, from 1 on, and beyond the last two.
         busy: Cores that other processes used while it was measured: where this is not 0, its times are too long.
+        gpus: GPUs of the machine that workers share, if gradients are computed on them; 0: on its cores.
         title: What it is a profile of.
         source: Where its numbers come from.
     """
@@ -118,6 +119,7 @@ class Profile:
     memory: Annotated[float, AtLeast(0)] = 0.0
     microbatches: Mapping[int, float] = field(default_factory=dict)
     busy: Annotated[float, AtLeast(0)] = 0.0
+    gpus: Annotated[int, AtLeast(0)] = 0
     title: str = "a system"
     source: str = "written by hand"
 
@@ -243,9 +245,9 @@ def times(value: Seconds, factor: float) -> Seconds:
 
 KEYS: Final = (
     "title", "source", "gradient", "batch_size", "parameters", "push", "pull", "server", "copy_bandwidth",
-    "stragglers", "cores", "slowdown", "network", "link", "server_link", "server_machines", "shard_shares", "sparse",
-    "server_cores", "software", "update", "node", "ready", "overlap", "all_reduce", "weights", "state", "layers",
-    "memory", "microbatches", "busy",
+    "stragglers", "cores", "gpus", "slowdown", "network", "link", "server_link", "server_machines", "shard_shares",
+    "sparse", "server_cores", "software", "update", "node", "ready", "overlap", "all_reduce", "weights", "state",
+    "layers", "memory", "microbatches", "busy",
 )  # fmt: skip
 
 
@@ -275,6 +277,7 @@ def read_profile(raw: Mapping[str, Any]) -> Profile:
         update_s=quantity(raw.get("update", 0.0), "s", "profile.update"),
         stragglers=_by_number(raw.get("stragglers", {}), "profile.stragglers"),
         cores=None if raw.get("cores") is None else _whole(raw["cores"], "profile.cores"),
+        gpus=_whole(raw.get("gpus", 0), "profile.gpus"),
         slowdown=_by_number(raw.get("slowdown", {}), "profile.slowdown"),
         network=_network(raw),
         server_machines=_machines(raw.get("server_machines", "one")),
@@ -351,7 +354,7 @@ def as_mapping(profile: Profile) -> dict[str, Any]:
     if profile.sparse:
         written["sparse"] = True
     numbers = {"weights": profile.weights, "state": profile.state, "memory": profile.memory, "busy": profile.busy,
-               "update": profile.update_s}  # fmt: skip
+               "update": profile.update_s, "gpus": profile.gpus}  # fmt: skip
     written |= {name: value for name, value in numbers.items() if value}
     if profile.layers:
         written["layers"] = written_layers(profile.layers)

@@ -1,10 +1,11 @@
 """A profile measured in a real job, and the command from a profile to an answer."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,15 @@ from typing import Any
 import pytest
 import torch
 
-from scalebook.training.base.files import yaml
+from scalebook.training.base.failures import FailureClass
+from scalebook.training.base.files import records, yaml
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli import plan_run
 from scalebook.training.cli.main import main as scalebook
 from scalebook.training.engine.rules.clock_settings import Distribution
 from scalebook.training.experiments.catalogue import describe
+from scalebook.training.experiments.description import Description
+from scalebook.training.jobs.job_folder import JobFolder, Result
 from scalebook.training.jobs.job_requests import all_jobs
 from scalebook.training.jobs.supervisor_handle import hold_supervisor
 from scalebook.training.planner import measuring, play
@@ -29,11 +33,12 @@ from scalebook.training.planner.measuring import (
     software_of,
     used_by_others,
 )
-from scalebook.training.planner.step_times import StepMeasures, frames, shard_shares
+from scalebook.training.planner.step_times import FILE, StepMeasures, frames, shard_shares
 from scalebook.training.pricing.layer_times import OUTSIDE
 from scalebook.training.pricing.layers import Layer
 from scalebook.training.pricing.profile import Profile, Software, load_profile
 from scalebook.training.tracking import names
+from tests.fake_nvml import Put, eight
 from tests.prepared import Prepared
 from tests.training.benches import clear
 from tests.training.runs import reader
@@ -228,8 +233,43 @@ def test_a_plan_is_measured_by_workers_of_a_parameter_server() -> None:
     }
     assert config["trainer"]["devices"] == 1
     assert config["data"] == CONFIG["data"]
+    shared = plan_config(CONFIG, 4, coded, 1)["trainer"]
+    assert (shared["devices"], shared["strategy"]["init_args"]) == (1, {**coded, "workers": 4})
     several = plan_config({**CONFIG, "trainer": {"num_nodes": 2, "max_epochs": 1}}, 2, {})
     assert "num_nodes" not in several["trainer"]  # what is measured is measured here
+
+
+@pytest.mark.parametrize(
+    ("count", "workers", "devices", "tries"),
+    [(0, 4, 1, [8]), (1, 1, 1, [2, 1]), (1, 4, 1, [4]), (8, 1, 1, [8]), (8, 8, 8, [8]), (8, 12, 8, [12])],
+)
+def test_as_many_are_measured_at_once_as_share_cores_or_gpus(
+    count: int, workers: int, devices: int, tries: list[int], nvml: Put, monkeypatch: pytest.MonkeyPatch,
+    description: Description, tmp_path: Path,
+) -> None:  # fmt: skip
+    """On one GPU two, where the config has one worker; one, where two do not fit into its memory."""
+    nvml(eight()[:count])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
+    strategy = {"class_path": "AsyncPS", "init_args": {"workers": workers}}
+    config = {**CONFIG, "threads": 2, "trainer": {"accelerator": "auto", "strategy": strategy, "devices": devices}}
+    told = StepMeasures(100, 16, 0.01, 0.3, 0.001, 4, 4)
+    tried = list[int]()
+
+    def run(_workspace: Workspace, config: dict[str, Any], *_: Any) -> tuple[JobFolder, Result, float]:
+        trainer = config["trainer"]
+        tried.append(trainer["strategy"]["init_args"].get("workers", trainer["devices"]))
+        folder = JobFolder(tmp_path / f"{len(tried)}")
+        folder.path.mkdir()
+        if len(tried) < len(tries):
+            return folder, Result("failed", 0.0, FailureClass.OUT_OF_MEMORY), 0.0
+        records.save(folder.path / FILE, asdict(told))
+        return folder, Result("finished", 0.0), 0.0
+
+    monkeypatch.setattr(measuring, "_run", run)
+    monkeypatch.setattr(measuring, "_title", lambda job: "a")
+    profile = measuring.measure(Workspace(tmp_path), config, description, StringIO())
+    assert tried == tries
+    assert (profile.cores, profile.gpus) == (max(tries[-1], count), count)
 
 
 def test_noise_in_two_all_reduces_makes_no_link_without_end() -> None:

@@ -15,7 +15,6 @@ from scalebook.training.experiments.search.definition import read_search
 from scalebook.training.experiments.search.presets import preset_body
 from scalebook.training.experiments.search.types import SearchSpec
 from scalebook.training.jobs.devices import this_machine
-from scalebook.training.planner.measuring import _cores
 from scalebook.training.search import search_requests
 from scalebook.training.search.driver.trial_jobs import side_by_side
 from tests.fake_nvml import Put, eight
@@ -96,9 +95,3 @@ def test_presets_go_as_far_as_there_are_gpus(
         read_search({**body, "config": MLP}, None, description), description, [machine]
     )
     assert wrong == []
-
-
-@pytest.mark.parametrize(("count", "at_once"), [(0, 8), (1, 1), (8, 8)])
-def test_a_plan_measures_a_worker_for_each_gpu(count: int, at_once: int, nvml: Put) -> None:
-    nvml(eight()[:count])
-    assert (_cores(2, "auto"), _cores(2, "cpu")) == (at_once, 8)

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.files import yaml
 from scalebook.training.base.files.safe_reading import opened
 
 VERSION: Final = 1
@@ -100,6 +99,8 @@ def mapping(path: Path) -> dict[str, Any] | None:
 @lru_cache(maxsize=256)
 def _yaml(content: bytes) -> Any:
     """Cached: a search takes 10 ms, and pages and commands read the same ones again and again."""
+    from scalebook.training.base.files import yaml  # strategies are used where torch and Lightning alone are installed
+
     return yaml.load(content.decode("utf-8"), ours=True)
 
 

@@ -25,9 +25,9 @@ from torch.utils.data.distributed import DistributedSampler
 from typing_extensions import override
 
 from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.validation_interval import too_rare
 from scalebook.training.engine.memory.uncopied import Uncopied
 from scalebook.training.engine.worker.worker_end import DataCursor, MessageExchange
-from scalebook.training.experiments.validations import too_rare
 from scalebook.training.lightning.data.claims_sampler import SimulatedWork
 from scalebook.training.lightning.data.shared_loader import POLL_S, SharedLoader
 from scalebook.training.lightning.package import (

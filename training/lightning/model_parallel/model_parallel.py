@@ -8,19 +8,17 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
-from jsonargparse.typing import PositiveInt
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves
 from torchmetrics import Metric
 from typing_extensions import override
 
-from scalebook.training.engine.rules.bounds import PositiveFloat, check
+from scalebook.training.engine.rules.bounds import PositiveFloat, PositiveInt, check
 from scalebook.training.engine.rules.clock_settings import ClockSettings
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.experiments.pipeline_order import Schedule
 from scalebook.training.experiments.split_degrees import microbatches_of, refuse_degrees
-from scalebook.training.experiments.workload import VIRTUAL
 from scalebook.training.lightning.arguments import read_clock_settings
 from scalebook.training.lightning.async_ps.peers import PeerHost
 from scalebook.training.lightning.model_parallel.part_measures import EpochMeasures
@@ -111,7 +109,7 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
         deadline_s: PositiveFloat = DEADLINE_S,
     ) -> Any:
         """This strategy; of virtual workers `SimulatedParts`."""
-        if host != VIRTUAL:
+        if host != "virtual":
             return super().__new__(cls)
         written = {"tensor": tensor, "shard": shard, "stages": stages, "microbatches": microbatches}
         check(cls, written, ARGUMENTS)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 FIRST: Final = 8
+AHEAD: Final = 50
+"""Updates of other workers for one of worker 0: on a GPU its first one may take a hundred times as long as others."""
 PRECISION: Final = 32
 """Bisection ends within 1/32 of the largest size that fits: memory cannot be told more sharply."""
 
@@ -144,10 +146,11 @@ class BatchTries:
         self._client.set_terminated(self._parent, MLFLOW_STATUS[status])
 
     def _trial_config(self, size: int) -> dict[str, Any]:
-        """Twice as many updates as give each worker `updates` gradients: every other batch may be a remainder."""
+        """With enough updates for worker 0 to have `updates` whole batches, who ends the run then: every other batch
+        may be a remainder, and others may be ahead."""
         load = self._load
         assert load is not None
-        updates = max(2, 2 * self.updates * load.workers // load.gradients)
+        updates = max(2, 2 * self.updates * load.workers * (AHEAD if load.workers > 1 else 1) // load.gradients)
         callback = {"class_path": CALLBACK, "init_args": {"batch_size": size, "updates": self.updates}}
         config = shorten_training(self.config, updates, callback)
         reference = read_class(config["data"])

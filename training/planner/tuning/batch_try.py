@@ -17,6 +17,7 @@ from scalebook.training.lightning.callbacks.batches import batch_size
 from scalebook.training.lightning.callbacks.divergence import DivergenceGuard
 from scalebook.training.lightning.callbacks.job_files import Pictures
 from scalebook.training.lightning.callbacks.noise_scale import training_samples
+from scalebook.training.lightning.run_figures import figures_of
 from scalebook.training.tracking import names
 from scalebook.training.tracking.logger import upload
 
@@ -25,8 +26,10 @@ class BatchTry(Callback):
     """Worker 0 writes `batch.json` into the run's folder: the training set's size at the start, everything at the end.
 
     Refuses batches that the training set cannot fill: `batch_size` samples for each worker at a time. Ends the run
-    after `updates` whole batches: the smaller last batch of an epoch does not count. Memory of a CPU is private
-    writable memory beyond that at the start, read after forward, backward and update (20 us each).
+    after `updates` whole batches of worker 0, when every worker has computed a gradient: the smaller last batch of an
+    epoch does not count. Memory of a CPU is private writable memory beyond that at the start, read after forward,
+    backward and update (20 us each). What is left of a GPU's memory is what no process of it has taken, or the rest of
+    the worker's share.
     """
 
     def __init__(self, batch_size: int, updates: int) -> None:
@@ -83,7 +86,7 @@ class BatchTry(Callback):
         self._look(trainer)
         if batch_size(batch) == self.batch_size:
             self._steps.append(perf_counter() - self._begun)
-            trainer.should_stop |= len(self._steps) >= self.updates
+            trainer.should_stop |= len(self._steps) >= self.updates and _may_stop(trainer)
 
     @override
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -97,13 +100,16 @@ class BatchTry(Callback):
         """MB taken at most, and MB left at that moment; None where nothing limits it."""
         if self._on_gpu(trainer):
             device = trainer.strategy.root_device
-            taken, whole = torch.cuda.max_memory_allocated(device), torch.cuda.mem_get_info(device)[1]
-            return {"memory_mb": taken / MB, "free_mb": (whole - torch.cuda.max_memory_reserved(device)) / MB}
+            assert self._left is not None, "noted after each batch"
+            return {"memory_mb": torch.cuda.max_memory_allocated(device) / MB, "free_mb": self._left / MB}
         taken = self._peak - self._began
         return {"memory_mb": taken / MB, "free_mb": None if self._left is None else (self._left - taken) / MB}
 
     def _look(self, trainer: Trainer) -> None:
-        if not self._on_gpu(trainer):
+        if self._on_gpu(trainer):
+            left = _left_of_gpu(trainer.strategy.root_device)
+            self._left = left if self._left is None else min(self._left, left)
+        else:
             self._peak = max(self._peak, data_bytes())
 
     def _write(self, trainer: Trainer) -> None:
@@ -115,3 +121,19 @@ class BatchTry(Callback):
 
     def _on_gpu(self, trainer: Trainer) -> bool:
         return trainer.strategy.root_device.type == "cuda"
+
+
+def _may_stop(trainer: Trainer) -> bool:
+    """Of workers on their own worker 0 may stop them all, once each has computed a gradient, and so has taken its
+    memory; those in step, and simulated ones, stop when they have done enough."""
+    figures = figures_of(trainer)
+    if figures is None or figures.is_simulated or not (workers := figures.worker_times()):
+        return True
+    return trainer.is_global_zero and all(times.gradients for times in workers)
+
+
+def _left_of_gpu(device: torch.device) -> int:
+    """Bytes that this process could still take of the GPU: what no process has, no more than the rest of its share."""
+    free, whole = torch.cuda.mem_get_info(device)
+    share = torch.cuda.get_per_process_memory_fraction(device)
+    return min(free, round(share * whole) - torch.cuda.memory_reserved(device))

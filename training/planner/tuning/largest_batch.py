@@ -55,7 +55,7 @@ def answer(done: Sequence[TryResult], bracket: Bracket, workers: int, memory_mb:
     else:
         lines.append("--most is the limit, not memory.")
     if best.free_mb is not None:
-        lines.append(f"It leaves {best.free_mb:,.0f} MB in each process.")
+        lines.append(f"It leaves {best.free_mb:,.0f} MB {'of the GPU' if memory_mb is None else 'in each process'}.")
     return " ".join(lines) + _saturation(done)
 
 
