@@ -9,7 +9,7 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -32,7 +32,7 @@ SHARING: Final = (1, 2, 4)
 SIZES_MB: Final = {"cuda": (100, 1000), "cpu": (1, 4)}
 SHARDS: Final = (1, 8)
 WORKERS: Final = (1, 8, 2, 4)
-"""In this order: the most important come first, in case time runs out."""
+"""In this order: the most important come first, in case time runs out; ResNet-50 comes after the first."""
 TENSORS: Final = 8  # of a model that is pushed, so that 8 shards have one each
 IMAGES: Final = {"cuda": (32, 128), "cpu": (2, 32)}  # of a batch; pixels of a side
 STEPS: Final = {"cuda": 60, "cpu": 3}  # of one process, and of DDP
@@ -57,10 +57,9 @@ class Case(NamedTuple):
     workers: int
 
 
-def cases(device: str) -> Iterator[Case]:
+def cases(device: str) -> list[Case]:
     """The most informative first."""
-    for workers, mb, shards in product(WORKERS, SIZES_MB[device], SHARDS):
-        yield Case(mb, shards, workers)
+    return [Case(mb, shards, workers) for workers, mb, shards in product(WORKERS, SIZES_MB[device], SHARDS)]
 
 
 def measured(device: str, gpus: int, limit_s: float, keep: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
@@ -73,27 +72,25 @@ def measured(device: str, gpus: int, limit_s: float, keep: Callable[[dict[str, A
     figures: dict[str, Any] = {"model": model, "copies": {}, "pushes": [], "updates_per_s": {}}
     for mb in SIZES_MB[device]:
         figures["copies"][str(mb)] = run_workers(1, partial(_copy, device, mb), threads=1)[0]
-    systems = _systems(device, gpus)
-    parts = len(systems) + len(list(cases(device)))
 
-    def seconds() -> float:
-        """For the next part."""
-        left = until - time.monotonic()
-        return 0.0 if left < START_S[device] else min(LONGEST_S, max(0.2, (left - START_S[device]) / parts))
-
-    for case in cases(device):
-        share = seconds()
-        why = _too_large(device, case) if share else "no time was left"
+    def push(case: Case, seconds: float) -> None:
+        why = _too_large(device, case) if seconds else "no time was left"
         row: dict[str, Any] = case._asdict()
         if not why:
-            rate = _pushes(device, case, share)
+            rate = _pushes(device, case, seconds)
             row |= {"per_s": rate, "of_copies": rate * figures["copies"][str(case.mb)]}
         figures["pushes"].append(row | ({"skipped": why} if why else {}))
-        parts -= 1
-        keep(figures)
-    for name, system in systems.items():
-        figures["updates_per_s"][name] = system(share) if (share := seconds()) else None
-        parts -= 1
+
+    def train(name: str, system: Callable[[float], float], seconds: float) -> None:
+        figures["updates_per_s"][name] = system(seconds) if seconds else None
+
+    pushes = [partial(push, case) for case in cases(device)]
+    alone = len(pushes) // len(WORKERS)  # those of one worker
+    systems = [partial(train, name, system) for name, system in _systems(device, gpus).items()]
+    parts: list[Callable[[float], None]] = [*pushes[:alone], *systems, *pushes[alone:]]
+    for number, part in enumerate(parts):
+        left = until - time.monotonic() - START_S[device]
+        part(0.0 if left < 0 else min(LONGEST_S, max(0.2, left / (len(parts) - number))))
         keep(figures)
     return figures
 

@@ -29,7 +29,7 @@ from scalebook.training.pricing.links import OWN
 TOGETHER: Final = 4
 BATCHES: Final = {32: 32, 256: 256}
 """Batch size by width: a gradient that Python dispatches longer than the GPU computes, and one that fills the GPU."""
-STEPS: Final = 900
+SECONDS: Final = 8
 
 
 def config(width: int, workers: int, accelerator: str) -> dict[str, Any]:
@@ -37,7 +37,8 @@ def config(width: int, workers: int, accelerator: str) -> dict[str, Any]:
     devices = {} if accelerator == "cpu" else {"devices": 1}
     return {
         "trainer": {
-            "accelerator": accelerator, "max_epochs": -1, "max_steps": STEPS, "limit_val_batches": 0,
+            "accelerator": accelerator, "max_epochs": -1, "limit_val_batches": 0,
+            "max_time": f"00:00:00:{SECONDS:02d}",
             "strategy": {"class_path": "AsyncPS", "init_args": {"workers": workers}}, **devices,
         },
         "model": {"class_path": "scalebook.training.zoo.models.ConvClassifier", "init_args": {"width": width}},

@@ -195,7 +195,7 @@ def _serve(session: pytest.Session, connection: Connection, name: str) -> NoRetu
                 for last, next_ in zip(items, following, strict=True):  # the last is named below
                     last.ihook.pytest_runtest_protocol(item=last, nextitem=next_)
                     connection.send(None)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, BrokenPipeError):  # it is to end, or its parent is gone
         code = 1
     except BaseException:  # noqa: BLE001  # an error of pytest's or of a plugin's
         code = 1

@@ -12,8 +12,9 @@ from scalebook.training.engine.rules.local_steps import LocalSGD
 from scalebook.training.engine.rules.update_rules import Async, Rule, Sync
 from scalebook.training.planner import play
 from scalebook.training.planner.answer import Answer, Cause, Change, Point, Range
+from scalebook.training.planner.answer_words import sentences
 from scalebook.training.planner.answering import Setting, answer, find_causes, find_changes, find_knee
-from scalebook.training.planner.question import Question
+from scalebook.training.planner.question import Question, rules
 from scalebook.training.planner.reliability import reliability_of
 from scalebook.training.pricing.links import OWN, Network
 from scalebook.training.pricing.profile import Profile, as_mapping, read_profile
@@ -174,3 +175,22 @@ def test_an_answer_is_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     kinds = [curve.reliability for curve in found.curves]
     assert kinds == [reliability_of(profile, rule, own_network=True) for rule in question.rules]
     assert all(0 <= done <= whole for done, whole, _ in told)
+
+
+def test_ddp_is_planned_for_as_many_workers_as_there_are_gpus() -> None:
+    """Each needs one to itself; a parameter server's workers share them, and other machines have their own."""
+    shared = replace(PLAIN, cores=4, gpus=2, slowdown={4: 1.5})
+    asked = Question(workers=(1, 2, 4), rules=rules("ddp,async"), shards=(1,), networks=(OWN, "10gbe"))
+    found = answer(shared, asked)
+    by_curve = {(c.rule, c.network): ([p.workers for p in c.points], c.gpus) for c in found.curves}
+    assert by_curve == {
+        ("ddp", OWN): ([1, 2], 2), ("async", OWN): ([1, 2, 4], 0),
+        ("ddp", "10gbe"): ([1, 2, 4], 0), ("async", "10gbe"): ([1, 2, 4], 0),
+    }  # fmt: skip
+    limit = "Each worker needs a GPU to itself, and this machine has 2: more workers are not planned here."
+    said = {(c.rule, c.network): sentences(c) for c in found.curves}
+    assert [key for key, lines in said.items() if limit in lines] == [("ddp", OWN)]
+    (one,) = answer(replace(shared, gpus=1), replace(asked, rules=rules("ddp"), networks=(OWN,))).curves
+    assert sentences(one)[0].startswith("Each worker needs a GPU to itself, and this machine has 1")
+    (none,) = answer(shared, replace(asked, workers=(4,), rules=rules("ddp"), networks=(OWN,))).curves
+    assert sentences(none) == [limit]

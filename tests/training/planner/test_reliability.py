@@ -47,7 +47,20 @@ def test_so_they_do_for_each_kind(strategy: str, place: str) -> None:
     cells = read_comparisons().cells(strategy, place)
     within = [known.updates_per_s.lowest <= cell.rates <= known.updates_per_s.highest for cell in cells]
     assert sum(within) >= SHARE * len(cells)
-    assert (known.kind == f"{strategy} {PLACES[place]}") == (len(cells) >= FEWEST)  # type: ignore[index]  # of cells
+    of_place = known.kind == f"{strategy} {PLACES[place]}"  # type: ignore[index]  # of cells
+    assert of_place == (len(cells) >= FEWEST or place == "gpus")
+    assert bool(known.borrowed) == (
+        len(read_comparisons().cells(strategy)) < FEWEST or (place == "gpus" and len(cells) < FEWEST)
+    )
+
+
+def test_a_plan_on_a_gpu_borrows_no_trust_from_cores() -> None:
+    on_gpu = Profile(0.005, 32, 1e6, 1e6, cores=4, gpus=1)
+    known = reliability_of(on_gpu, rules("async")[0], own_network=True)
+    compared = len(read_comparisons().cells("async", "gpus"))
+    assert (known.kind, known.cells) == ("async on the GPUs of one machine", compared)
+    assert bool(known.borrowed) == (compared < FEWEST)
+    assert reliability_of(on_gpu, rules("async")[0], own_network=False).kind == "async over a network"
 
 
 def test_a_cell_lies_in_the_range_of_the_others_of_its_kind() -> None:
