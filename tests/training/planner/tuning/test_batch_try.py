@@ -2,7 +2,6 @@
 
 import time
 from pathlib import Path
-from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
@@ -11,8 +10,7 @@ from scalebook.training.lightning import AsyncPS
 from scalebook.training.planner.tuning.batch_tries import _TryReport
 from scalebook.training.planner.tuning.batch_try import BatchTry
 from scalebook.training.tracking import names
-from tests.training.lightning.async_ps.contract.cases import BATCH, batches, in_order
-from tests.training.lightning.async_ps.contract.models import Plain
+from tests.gpu.models import BATCH, Dyadic, numbers
 from tests.training.lightning.async_ps.small import trainer
 
 SLEEP_S = 0.5
@@ -23,7 +21,7 @@ class WarmsUp(Callback):
 
     is_warm = False
 
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+    def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.is_global_zero and not self.is_warm:
             time.sleep(SLEEP_S)
         self.is_warm = True
@@ -32,9 +30,14 @@ class WarmsUp(Callback):
 def test_workers_that_are_ahead_do_not_end_it_and_the_first_step_is_not_timed(tmp_path: Path) -> None:
     callbacks = [BatchTry(BATCH, 3), WarmsUp()]
     made = trainer(
-        tmp_path, AsyncPS(workers=2), max_epochs=-1, max_steps=10_000, limit_val_batches=0, callbacks=callbacks
+        tmp_path,
+        AsyncPS(workers=2),
+        max_epochs=-1,
+        min_epochs=0,
+        max_steps=10_000,
+        callbacks=callbacks,
     )
-    made.fit(Plain(), batches(), in_order())
+    made.fit(Dyadic("cpu"), numbers())
     report = records.peek(tmp_path / names.BATCH_JSON, _TryReport)
     assert report is not None
     assert report.step_s is not None
