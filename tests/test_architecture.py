@@ -72,6 +72,10 @@ what cannot be copied."""
 SIMULATED = re.compile("virtual|played", re.IGNORECASE)
 OTHER_WORDS = 53
 """Names with `virtual` or `played` in them, and the host's name where it is written, outside of `engine/sim`."""
+COME_WITH_TORCH_AND_LIGHTNING = (
+    "torch", "lightning", "lightning_fabric", "lightning_utilities", "pytorch_lightning", "torchmetrics", "numpy",
+    "typing_extensions",
+)  # fmt: skip
 HEAVY = ("torch", "lightning", "jsonargparse")
 
 
@@ -86,6 +90,8 @@ class Source:
     imported: list[str]
     """The dotted names, anywhere in the file, but for those for type checking only."""
     imported_for_types: list[str]
+    loaded: list[str]
+    """Of `imported` what the file's own import imports: not what stands within functions."""
     docstring: str
     classes: list[str]
     """Public ones, of the module itself."""
@@ -99,27 +105,32 @@ class Source:
 def source(path: Path) -> Source:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     imported = {False: list[str](), True: list[str]()}  # by whether for type checking only
-    functions = []
-    for node, for_types in _statements(tree, False):
-        if isinstance(node, ast.Import):
-            imported[for_types] += (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: import by full name"
-            imported[for_types] += (f"{node.module}.{alias.name}" for alias in node.names)
+    functions, loaded = [], list[str]()
+    for node, for_types, deferred in _statements(tree, False, False):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            assert isinstance(node, ast.Import) or node.level == 0, f"{path}: import by full name"
+            module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            names = [f"{module}{alias.name}" for alias in node.names]
+            imported[for_types] += names
+            loaded += [] if for_types or deferred else names
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             functions.append((node.name, node.lineno, (node.end_lineno or node.lineno) - node.lineno + 1))
     classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
-    return Source(imported[False], imported[True], ast.get_docstring(tree) or "", classes, functions, _listed(tree))
+    return Source(
+        imported[False], imported[True], loaded, ast.get_docstring(tree) or "", classes, functions, _listed(tree)
+    )
 
 
-def _statements(node: ast.AST, for_types: bool) -> Iterator[tuple[ast.AST, bool]]:
-    """All statements, also those within others, and whether they are for type checking only. Expressions hold none."""
+def _statements(node: ast.AST, for_types: bool, deferred: bool) -> Iterator[tuple[ast.AST, bool, bool]]:
+    """All statements, also those within others, whether they are for type checking only, and whether they stand in a
+    function. Expressions hold none."""
+    deferred |= isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
         for_types = True
     for block in ("body", "orelse", "finalbody", "handlers", "cases"):
         for child in getattr(node, block, ()):
-            yield child, for_types
-            yield from _statements(child, for_types)
+            yield child, for_types, deferred
+            yield from _statements(child, for_types, deferred)
 
 
 def _listed(tree: ast.Module) -> list[str]:
@@ -166,6 +177,38 @@ def test_who_trains_knows_the_worker_s_end_and_nothing_behind_it(room: str) -> N
     for path in sources(f"training/{room}"):
         names = [name for name in imports(path) if within(name, ("scalebook.training.engine",))]
         assert [name for name in names if not within(name, TRAINERS_MAY_USE)] == [], path
+
+
+def test_strategies_need_torch_and_lightning_alone() -> None:
+    """In scripts of one's own, and on machines with GPUs, nothing else may be installed. Callbacks are the queue's."""
+    files = [*sources("training/engine", "tests/gpu"), ROOT / "benchmarks/gpu.py"]
+    files += [path for path in sources("training/lightning") if "callbacks" not in path.parts]
+    todo, seen, strangers = files, set[Path](), set[tuple[str, str]]()
+    while todo:
+        path = todo.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        for name in source(path).loaded:
+            if (found := _file_of(name)) is not None:
+                todo += [found, *(ROOT / p / "__init__.py" for p in found.relative_to(ROOT).parents if p.name)]
+            elif name.split(".")[0] not in (*sys.stdlib_module_names, *COME_WITH_TORCH_AND_LIGHTNING):
+                strangers.add((_dotted(path), name))
+    assert len(seen) > 150
+    assert strangers == set()
+
+
+def _file_of(name: str) -> Path | None:
+    """The file of ours that has this dotted name, or in whose module it is; None for what is not ours."""
+    parts = name.removeprefix("scalebook.").split(".")
+    if parts[0] not in ("training", "app", "tests", "benchmarks"):
+        return None
+    for length in range(len(parts), 0, -1):
+        folder = ROOT.joinpath(*parts[:length])
+        for path in (folder.with_suffix(".py"), folder / "__init__.py"):
+            if path.is_file():
+                return path
+    return None
 
 
 def test_the_engine_does_not_know_that_workers_are_simulated() -> None:

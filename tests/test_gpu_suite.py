@@ -24,7 +24,7 @@ from tests.gpu.models import Dyadic, Pictures
 from tests.gpu.running import Check, Machine, Outcome, closing, run_check
 
 pytestmark = pytest.mark.long
-FOLDERS = ("training/engine", "training/lightning/async_ps", "tests/gpu")
+FOLDERS = ("training/engine", "training/lightning/async_ps", "training/lightning/model_parallel", "tests/gpu")
 STRANGERS = ("mlflow", "streamlit", "optuna", "plotly", "sklearn", "jsonargparse", "ruamel", "psutil", "pytest")
 CUDA_ONLY = {check.name: check.cuda for check in ALL if check.cuda}
 CPU = Machine("cpu", 0, "CPU")
