@@ -30,7 +30,8 @@ from scalebook.training.lightning.processes.run_workers import run_workers
 SHARING: Final = (1, 2, 4)
 """Workers that train ResNet-50 on one GPU."""
 SIZES_MB: Final = {"cuda": (100, 1000), "cpu": (1, 4)}
-SHARDS: Final = (1, 8)
+WAYS: Final[tuple[tuple[int, HostName], ...]] = ((1, "inline"), (8, "inline"), (8, "process"))
+"""Shards, and who applies them: the worker, one while the next arrives; or a server process for each."""
 WORKERS: Final = (1, 8, 2, 4)
 """In this order: the most important come first, in case time runs out; ResNet-50 comes after the first."""
 TENSORS: Final = 8  # of a model that is pushed, so that 8 shards have one each
@@ -50,16 +51,17 @@ Task = Callable[[str], tuple[Module, Callable[[], None]]]
 
 
 class Case(NamedTuple):
-    """Pushes of so many workers on one device; with several shards each has a server process."""
+    """Pushes of so many workers on one device."""
 
     mb: int
     shards: int
+    host: HostName
     workers: int
 
 
 def cases(device: str) -> list[Case]:
     """The most informative first."""
-    return [Case(mb, shards, workers) for workers, mb, shards in product(WORKERS, SIZES_MB[device], SHARDS)]
+    return [Case(mb, *way, workers) for workers, mb, way in product(WORKERS, SIZES_MB[device], WAYS)]
 
 
 def measured(device: str, gpus: int, limit_s: float, keep: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
@@ -140,8 +142,7 @@ def _pushes(device: str, case: Case, seconds: float) -> float:
             parameter.grad = torch.ones_like(parameter)
         return model, lambda: None
 
-    host: HostName = "process" if case.shards > 1 else "inline"
-    return _together(device, case.workers, task, seconds, Settings(shards=case.shards, host=host))
+    return _together(device, case.workers, task, seconds, Settings(shards=case.shards, host=case.host))
 
 
 def _together(device: str, workers: int, task: Task, seconds: float, settings: Settings) -> float:
@@ -279,14 +280,14 @@ def table(figures: dict[str, Any]) -> str:
         lines.append(f"| {mb} MB | {1000 * seconds:.1f} | {2 * float(mb) / 1000 / seconds:.1f} |")
     lines += [
         "",
-        "| parameters | shards | workers | pushes and pulls/s | of copies alone |",
-        "|---:|---:|---:|---:|---:|",
+        "| parameters | shards | host | workers | pushes and pulls/s | of copies alone |",
+        "|---:|---:|---|---:|---:|---:|",
     ]
-    for row in sorted(figures["pushes"], key=lambda row: (row["mb"], row["shards"], row["workers"])):
+    for row in sorted(figures["pushes"], key=lambda row: (row["mb"], row["shards"], row["host"], row["workers"])):
         cells = (
             f"{row['per_s']:.1f} | {row['of_copies']:.0%}" if "per_s" in row else f"not measured: {row['skipped']} | -"
         )
-        lines.append(f"| {row['mb']} MB | {row['shards']} | {row['workers']} | {cells} |")
+        lines.append(f"| {row['mb']} MB | {row['shards']} | {row['host']} | {row['workers']} | {cells} |")
     model, rates = figures["model"], figures["updates_per_s"]
     batch, side = model["images"]
     lines += [

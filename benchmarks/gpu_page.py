@@ -45,10 +45,9 @@ NOT_BUILT: Final = """
 - **Shards on GPUs:** designed, and built when GPUs decide it.
 - **Several machines:** who notes a GPU first has it on one machine and in one workspace; two workspaces do not know
   of each other's runs.
-- **Updates while copies fly.** A push waits until all of a shard has come to the host, updates it, and copies it back:
-  of 100 MB two copies take 3.7 ms and the update some 3, one after the other. Updating what has come while the rest
-  flies would hide the smaller of the two, and is what the goal of pushes and pulls (60 % of the copies alone at 100 MB
-  and 1 GB, a check of `make gpu`) needs.
+- **Updates within a shard while the rest of it flies.** A worker applies one shard while the next arrives (`shards: 8`,
+  `host: inline`); with one shard of 100 MB two copies take 3.7 ms and the update some 3, one after the other. The goal
+  of pushes and pulls is 60 % of the copies alone, at 100 MB and 1 GB, a check of `make gpu`.
 
 `scalebook search largest-batch` and GPUs in exclusive-process mode are in no check that needs a GPU yet.
 """

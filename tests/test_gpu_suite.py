@@ -241,10 +241,16 @@ def test_a_check_is_ended_at_its_deadline_with_what_it_has_started() -> None:
 # --- figures ---------------------------------------------------------------------------------------------------------
 
 PUSHES: list[dict[str, Any]] = [
-    {"mb": 100, "shards": 1, "workers": 1, "per_s": 50.0, "of_copies": 0.2},
-    {"mb": 100, "shards": 8, "workers": 1, "per_s": 170.0, "of_copies": 0.65},
-    {"mb": 1000, "shards": 8, "workers": 1, "per_s": 17.0, "of_copies": 0.62},
-    {"mb": 1000, "shards": 8, "workers": 8, "skipped": "needs 19 GB of the host's memory, 8 are free"},
+    {"mb": 100, "shards": 1, "host": "inline", "workers": 1, "per_s": 50.0, "of_copies": 0.2},
+    {"mb": 100, "shards": 8, "host": "inline", "workers": 1, "per_s": 170.0, "of_copies": 0.65},
+    {"mb": 1000, "shards": 8, "host": "process", "workers": 1, "per_s": 17.0, "of_copies": 0.62},
+    {
+        "mb": 1000,
+        "shards": 8,
+        "host": "process",
+        "workers": 8,
+        "skipped": "needs 19 GB of the host's memory, 8 are free",
+    },
 ]
 RESULT = {
     "device": "NVIDIA H200", "gpus": 1, "date": "2027-01-02",
@@ -278,20 +284,23 @@ def test_figures_are_measured_here_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(figures.START_S, "cpu", 0.0)
     kept: list[int] = []
     got = figures.measured("cpu", 0, 60.0, lambda so_far: kept.append(len(so_far["pushes"])))
-    assert [(row["workers"], row["shards"]) for row in got["pushes"]] == [(1, 1), (1, 8), (2, 1), (2, 8)]
-    assert kept == [1, 2, 3, 4, 4]
+    ways = [(1, "inline"), (8, "inline"), (8, "process")]
+    assert [(row["workers"], row["shards"], row["host"]) for row in got["pushes"]] == [
+        (workers, *way) for workers in (1, 2) for way in ways
+    ]
+    assert kept == [1, 2, 3, 3, 4, 5, 6]  # ResNet-50 comes after the pushes of one worker
     for row in got["pushes"]:
         assert row["per_s"] > 0
         assert row["of_copies"] == pytest.approx(row["per_s"] * got["copies"]["1"])
     late = figures.measured("cpu", 0, -1.0, lambda so_far: None)
     assert {row["skipped"] for row in late["pushes"]} == {"no time was left"}
-    assert figures.table(late).count("not measured: no time was left") == 5
+    assert figures.table(late).count("not measured: no time was left") == 7
 
 
 def test_a_case_too_large_for_the_machine_is_told() -> None:
-    why = figures._too_large("cpu", figures.Case(10**6, 1, 8))
+    why = figures._too_large("cpu", figures.Case(10**6, 1, "inline", 8))
     assert why.startswith("needs 19000 GB of the host's memory, ")
-    assert figures._too_large("cpu", figures.Case(1, 1, 1)) == ""
+    assert figures._too_large("cpu", figures.Case(1, 1, "inline", 1)) == ""
 
 
 @pytest.mark.thorough
@@ -310,8 +319,8 @@ def test_the_page_reads_what_was_measured(tmp_path: Path) -> None:
         "Driver 580.1.2, torch 2.13.0+cu130, 16 cores. 1 passed, 0 failed, 1 skipped.",
         "- skipped: b: needs 2 GPUs, here is 1",
         "| 100 MB | 3.7 | 54.1 |",
-        "| 100 MB | 8 | 1 | 170.0 | 65% |",
-        "| 1000 MB | 8 | 8 | not measured: needs 19 GB of the host's memory, 8 are free | - |",
+        "| 100 MB | 8 | inline | 1 | 170.0 | 65% |",
+        "| 1000 MB | 8 | process | 8 | not measured: needs 19 GB of the host's memory, 8 are free | - |",
         "| AsyncPS x 2, one device | 50.00 | 1.25 |",
         "| DDP x 1 | not measured: no time was left | - |",
     ):
@@ -330,7 +339,7 @@ def test_the_page_without_figures_says_that_nothing_was_measured(tmp_path: Path)
 
 def test_the_page_and_the_readme_are_of_what_was_measured() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(read()), "python -m benchmarks.gpu_page"
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     met = [(result["device"], result["date"]) for result in read()]
     assert ("no gpu has run this version" in readme.lower()) == (not met)
     assert [device for device, date in met if device not in readme or date not in readme] == []
