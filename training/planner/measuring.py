@@ -26,6 +26,7 @@ from scalebook.training.planner.tuning.followed_job import follow
 from scalebook.training.planner.tuning.tuning_config import shorten_training
 from scalebook.training.pricing.layers import Layer, scaled
 from scalebook.training.pricing.profile import Profile, SharedNode, Software
+from scalebook.training.pricing.quantities import workers_words
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_start import open_store
 
@@ -74,13 +75,13 @@ def measure(workspace: Workspace, config: Mapping[str, Any], description: Descri
 def _measured(
     workspace: Workspace, config: Mapping[str, Any], plan: PlannedConfig, description: Description, out: TextIO
 ) -> Profile:
-    """Of one run; of another one with fewer workers, if those of the config do not need as many and so many do not fit
-    into the memory of their GPU."""
+    """Of one run; of one with a single worker, where two do not fit into the memory of their GPU."""
     load, gpus = plan.load, _gpus(plan.load.accelerator)
     for workers in [1] if plan.is_simulated else _at_once(load, gpus):
         job, result, busy = _run(workspace, plan_config(config, workers, plan.measuring, gpus), description, out)
         if result.failure != FailureClass.OUT_OF_MEMORY:
             break
+        print(f"scalebook: {workers_words(workers)} at once: not enough memory", file=out)
     measures = records.peek(job.path / FILE, StepMeasures)
     if measures is None or measures.steps < 1:
         why = result.why or "it recorded nothing"

@@ -77,6 +77,7 @@ class PlannedConfig:
             stragglers=dict(clock.stragglers),
             network=self._network(clock),
             cores=None,
+            gpus=0,
             slowdown={},
             shard_shares={},
             server_cores=None,
