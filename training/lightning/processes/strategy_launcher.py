@@ -292,8 +292,10 @@ class ForkLauncher(_Launcher):
     @override
     def launch(self, function: Callable[..., Any], *args: Any, trainer: Trainer | None = None, **kwargs: Any) -> Any:
         assert trainer is not None, "started without a Trainer"
-        _check_bad_cuda_fork()
-        check_fork(trainer.strategy.root_device)
+        device = trainer.strategy.root_device
+        if device.type == "cuda":  # on a CPU a fork of a process that has counted GPUs trains as any other
+            _check_bad_cuda_fork()
+        check_fork(device)
         refuse_process_group()
         if self._already_fit and trainer.state.fn == TrainerFn.FITTING:
             raise RuntimeError("this Trainer has been fitted already. Make a new one for another fit.")
