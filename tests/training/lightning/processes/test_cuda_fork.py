@@ -169,3 +169,13 @@ def test_describing_and_searching_do_not_begin_cuda(begun: list[str], tmp_path: 
     made.fit(model, loader(), held_out())
     assert finder.optimal_lr is not None
     assert begun == []
+
+
+def test_on_a_cpu_a_fork_of_a_process_that_has_counted_gpus_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A build of torch for GPUs begins CUDA to count them where the driver is missing; a CPU needs none."""
+    monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
+    made = trainer(tmp_path, AsyncPS(workers=1), max_epochs=1)
+    made.fit(Small(), loader(), held_out())
+    assert made.global_step > 0
