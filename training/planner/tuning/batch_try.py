@@ -100,10 +100,11 @@ class BatchTry(Callback):
         """MB taken at most, and MB left at that moment; None where nothing limits it."""
         if self._on_gpu(trainer):
             device = trainer.strategy.root_device
-            assert self._left is not None, "noted after each batch"
-            return {"memory_mb": torch.cuda.max_memory_allocated(device) / MB, "free_mb": self._left / MB}
-        taken = self._peak - self._began
-        return {"memory_mb": taken / MB, "free_mb": None if self._left is None else (self._left - taken) / MB}
+            left, taken = self._left, torch.cuda.max_memory_allocated(device)
+        else:
+            taken = self._peak - self._began
+            left = None if self._left is None else self._left - taken
+        return {"memory_mb": taken / MB, "free_mb": None if left is None else left / MB}
 
     def _look(self, trainer: Trainer) -> None:
         if self._on_gpu(trainer):
