@@ -11,11 +11,13 @@ import pytest
 
 from scalebook.training.experiments.description import Description
 from tests import examples as examples  # its profile is asked for on the command line
-from tests import huge_pages
+from tests import huge_pages, warm
 from tests.covering import leave_others
 from tests.describing import forked_descriptions as forked_descriptions
 from tests.fake_nvml import nvml as nvml
 from tests.prepared import Prepared, prepare, prepare_description
+from tests.warm import forked_processes as forked_processes
+from tests.warm import warm_process as warm_process
 
 gc.disable()  # while modules are imported: nothing of them is garbage, and to look for it takes a third of the time
 
@@ -33,6 +35,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.set_threshold(5_000, 20, 100)  # seldom: what tests make and keep was looked through for 7 % of their time
     if not forks:  # each of which does it
         huge_pages.collapse()
+    if any("warm_process" in getattr(item, "fixturenames", ()) for item in session.items):
+        warm.begin()
 
 
 WAITING = frozenset(
