@@ -2,6 +2,7 @@
 
 import gc
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -22,6 +23,25 @@ from tests.warm import warm_process as warm_process
 gc.disable()  # while modules are imported: nothing of them is garbage, and to look for it takes a third of the time
 
 
+class _Stderr:
+    """What is standard error when something is written."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
+def _log_to_stderr() -> None:
+    """Libraries that were imported during collection keep what was standard error then for their log. In a fork that is
+    closed: each line was an error with a traceback."""
+    for reference in logging._handlerList:  # type: ignore[attr-defined]  # logging has no other way
+        handler = reference()
+        if type(handler) is logging.StreamHandler:
+            handler.setStream(_Stderr())
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """From here on garbage is looked for among what tests make, not among a million objects of modules; and what a fork
     copies of them is little."""
@@ -30,13 +50,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         factory = session.config._tmp_path_factory  # type: ignore[attr-defined]  # pytest has no other way
         os.environ.setdefault("SCALEBOOK_PREPARED", str(factory.getbasetemp() / "prepared"))
         prepare_description(factory)
+    _log_to_stderr()
     gc.freeze()
     gc.enable()
     gc.set_threshold(5_000, 20, 100)  # seldom: what tests make and keep was looked through for 7 % of their time
     if not forks:  # each of which does it
         huge_pages.collapse()
     if any("warm_process" in getattr(item, "fixturenames", ()) for item in session.items):
-        warm.begin()
+        warm.begin(session.config)
 
 
 WAITING = frozenset(

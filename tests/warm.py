@@ -58,7 +58,7 @@ def warm_process() -> ForksProcesses:
 def forked_processes(
     request: pytest.FixtureRequest, warm_process: ForksProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if request.node.get_closest_marker("started") is None:
+    if not any(request.node.get_closest_marker(name) for name in ("started", "cluster")):
         warm_process(monkeypatch)
 
 
@@ -78,7 +78,7 @@ def _umask() -> int:
     return mask
 
 
-def begin() -> None:
+def begin(config: pytest.Config) -> None:
     """Fork it from this process, which runs no test yet. It is nobody's child, and no test's."""
     session = os.pidfd_open(os.getpid())
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
@@ -87,15 +87,17 @@ def begin() -> None:
         if not (pid := os.fork()):
             if os.fork():
                 os._exit(0)
-            _serve(listener, session)
+            _serve(config, listener, session)
     os.close(session)
     os.waitpid(pid, 0)
 
 
-def _serve(listener: socket.socket, session: int) -> NoReturn:
+def _serve(config: pytest.Config, listener: socket.socket, session: int) -> NoReturn:
     """Until the session has ended."""
     try:
         os.setsid()
+        capture: Any = config.pluginmanager.getplugin("capturemanager")
+        capture.stop_global_capturing()  # closed: who still writes there shall not write into a file of that number
         for module in (launcher, lost_jobs, notifier, search_drivers):
             module.start = _start  # type: ignore[attr-defined]
         supervisor_handle.start_detached = _ask  # type: ignore[assignment]
