@@ -18,6 +18,7 @@ import traceback
 import uuid
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import IO, Any, Final, NoReturn
 
@@ -100,7 +101,7 @@ def _serve(config: pytest.Config, listener: socket.socket, session: int) -> NoRe
         capture.stop_global_capturing()  # closed: who still writes there shall not write into a file of that number
         for module in (launcher, lost_jobs, notifier, search_drivers):
             module.start = _start  # type: ignore[attr-defined]
-        supervisor_handle.start_detached = _ask  # type: ignore[assignment]
+        supervisor_handle.start_detached = _ask  # type: ignore[attr-defined, assignment]
         with selectors.DefaultSelector() as selector:
             selector.register(listener, selectors.EVENT_READ)
             selector.register(session, selectors.EVENT_READ)
@@ -176,8 +177,9 @@ def _become(
     except BaseException:  # noqa: BLE001 - the top of a process: all goes to the log and the exit code
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(code)
 
 
