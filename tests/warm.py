@@ -25,7 +25,7 @@ from typing import IO, Any, Final, NoReturn
 import pytest
 
 from scalebook.training.base.safe_path import HOME, environment
-from scalebook.training.jobs import launcher, supervisor_handle
+from scalebook.training.jobs import launcher, process, supervisor_handle
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.supervisor import lost_jobs, notifier, search_drivers
 from tests import huge_pages
@@ -36,6 +36,8 @@ SOCKET: Final = f"\0scalebook-tests-{uuid.uuid4().hex}"
 PACKET: Final = 1 << 17
 IMPORTED: Final = (*launcher.PRELOAD, search_drivers.DRIVER, "optuna.storages", "optuna.samplers", "optuna.pruners")
 """What fork servers and drivers import, at the latest when they first need it; of most sessions tests have it all."""
+TRIALS: Final = "tests.training.search.standin:run"
+"""The runner of whose fork servers each forks many jobs: from a small process of its own that takes a third."""
 PR_SET_NAME: Final = 15  # linux/prctl.h
 
 
@@ -149,6 +151,8 @@ def _start(
     environ: Mapping[str, str] = MappingProxyType({}),
 ) -> ProcessId:
     """In place of `process.start`, in what is forked here."""
+    if TRIALS in arguments:
+        return process.start(module, *arguments, log=log, socket=socket, leads=leads, environ=environ)
     if not (pid := os.fork()):
         _become(module, arguments, log, socket, leads=leads, environ=environ)
     return ProcessId.of(pid)
