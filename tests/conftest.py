@@ -2,6 +2,7 @@
 
 import gc
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -11,13 +12,34 @@ import pytest
 
 from scalebook.training.experiments.description import Description
 from tests import examples as examples  # its profile is asked for on the command line
-from tests import huge_pages
+from tests import huge_pages, warm
 from tests.covering import leave_others
 from tests.describing import forked_descriptions as forked_descriptions
 from tests.fake_nvml import nvml as nvml
 from tests.prepared import Prepared, prepare, prepare_description
+from tests.warm import forked_processes as forked_processes
+from tests.warm import warm_process as warm_process
 
 gc.disable()  # while modules are imported: nothing of them is garbage, and to look for it takes a third of the time
+
+
+class _Stderr:
+    """What is standard error when something is written."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
+def _log_to_stderr() -> None:
+    """Libraries that were imported during collection keep what was standard error then for their log. In a fork that is
+    closed: each line was an error with a traceback."""
+    for reference in logging._handlerList:  # type: ignore[attr-defined]  # logging has no other way
+        handler = reference()
+        if type(handler) is logging.StreamHandler:
+            handler.setStream(_Stderr())
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -28,11 +50,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         factory = session.config._tmp_path_factory  # type: ignore[attr-defined]  # pytest has no other way
         os.environ.setdefault("SCALEBOOK_PREPARED", str(factory.getbasetemp() / "prepared"))
         prepare_description(factory)
+    _log_to_stderr()
     gc.freeze()
     gc.enable()
     gc.set_threshold(5_000, 20, 100)  # seldom: what tests make and keep was looked through for 7 % of their time
     if not forks:  # each of which does it
         huge_pages.collapse()
+    if any("warm_process" in getattr(item, "fixturenames", ()) for item in session.items):
+        warm.begin(session.config)
 
 
 WAITING = frozenset(

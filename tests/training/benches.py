@@ -100,7 +100,7 @@ class Bench:
         children = [
             child
             for child in psutil.Process(now.pid).children()
-            if "scalebook.training.jobs.fork_server" in child.cmdline()
+            if child.name() == "fork_server" or "scalebook.training.jobs.fork_server" in child.cmdline()
         ]
         assert len(children) == 1, children
         return ProcessId.of(children[0].pid)
@@ -132,7 +132,9 @@ def _gone(process: ProcessId) -> bool:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+def bench(
+    tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch, forked_processes: None
+) -> Iterator[Bench]:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     made = Bench(tmp_path)
     prepared.into(made.workspace)

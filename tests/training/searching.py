@@ -1,28 +1,21 @@
 """A workspace whose supervisor runs the proxy for trials, and searches over its formula."""
 
-import socket
-import subprocess
-import uuid
 from functools import partial
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
-from scalebook.training.base.safe_path import HOME, environment, python
 from scalebook.training.experiments.description import Description
 from scalebook.training.search import search_requests
 from scalebook.training.search.search_folder import ENDED, SearchFolder
 from scalebook.training.search.study.study_reader import read
 from scalebook.training.search.study.trials import TrialRecord
-from tests.prepared import SESSION, once
+from scalebook.training.supervisor.search_drivers import DRIVER
 from tests.training.benches import Bench, bench, wait_for
-from tests.training.search.forked_driver import SOCKET
 
 __all__ = ["bench"]
 
 STAND_IN = "tests.training.search.standin:run"
-FORKED = "tests.training.search.forked_driver"
 BASE: dict[str, Any] = {
     "seed_everything": 1,
     "trainer": {"max_epochs": 4, "accelerator": "cpu"},
@@ -70,33 +63,10 @@ def _log(folder: SearchFolder) -> str:
     return folder.log.read_text(encoding="utf-8") if folder.log.exists() else "no log"
 
 
-@pytest.fixture(scope="session")
-def warm_drivers(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The socket of the process that forks drivers, one for all forks of a session, in which it ends."""
-    return once(tmp_path_factory, f"drivers-{SESSION}", _start_warm_drivers).read_text(encoding="utf-8")
-
-
-_STARTED: Final = list[subprocess.Popen[bytes]]()
-"""What ends with the session, and is not waited for."""
-
-
-def _start_warm_drivers(path: Path) -> None:
-    name = f"scalebook-tests-{uuid.uuid4().hex}"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(f"\0{name}")
-        listener.listen()
-        words = python("-m", "tests.training.search.warm_drivers", str(SESSION))
-        variables = environment(MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT="1")
-        _STARTED.append(subprocess.Popen(words, cwd=HOME, env=variables, stdin=listener.fileno()))
-    path.write_text(name, encoding="utf-8")
-
-
 @pytest.fixture
-def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def driver(request: pytest.FixtureRequest) -> str:
     """The module that a supervisor starts for a search."""
-    module: str = getattr(request, "param", FORKED)
-    if module == FORKED:
-        monkeypatch.setenv(SOCKET, request.getfixturevalue("warm_drivers"))
+    module: str = getattr(request, "param", DRIVER)
     return module
 
 

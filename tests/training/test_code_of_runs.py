@@ -24,6 +24,7 @@ from tests.describing import fork_descriptions, forked
 from tests.odd_lab import FILES, NOTEBOOK
 from tests.prepared import Prepared
 from tests.training.benches import clear
+from tests.warm import ForksProcesses
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 DEADLINE_S = 250.0
@@ -78,13 +79,14 @@ class Lab:
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> Iterator[Lab]:
+def lab(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared, warm_process: ForksProcesses) -> Iterator[Lab]:
     """Its experiment and its search have run once."""
     root = tmp_path_factory.mktemp("lab")
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         patch.setenv("SCALEBOOK_WORKSPACE", str(root))
         fork_descriptions(patch)
+        warm_process(patch)
         made = Lab(root)
         for name in FILES:
             made.write(name)

@@ -24,6 +24,7 @@ from scalebook.training.notebook.parse import parse
 from tests.interrupting import hearing
 from tests.prepared import Prepared
 from tests.training.benches import clear
+from tests.warm import ForksProcesses
 
 pytestmark = pytest.mark.long
 
@@ -66,12 +67,15 @@ target: 0.5
 
 
 @pytest.fixture(scope="module")
-def notebook_file(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> Iterator[Path]:
+def notebook_file(
+    tmp_path_factory: pytest.TempPathFactory, prepared: Prepared, warm_process: ForksProcesses
+) -> Iterator[Path]:
     """A notebook in a workspace whose supervisor stays until the module's tests are done."""
     workspace = prepared.into(Workspace(tmp_path_factory.mktemp("workspace")))
     path = workspace.root / "page.md"
     path.write_text(PAGE, encoding="utf-8")
-    with hold_supervisor(workspace):
+    with hold_supervisor(workspace), pytest.MonkeyPatch.context() as patch:
+        warm_process(patch)
         yield path
     clear(workspace)  # it would stay for another 30 s
 

@@ -22,11 +22,16 @@ from scalebook.training.supervisor.search_drivers import DRIVER
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_start import open_store
 from tests.training.benches import Bench, wait_for
-from tests.training.searching import BASE, FORKED, STAND_IN, Range
+from tests.training.searching import BASE, STAND_IN, Range
 
 pytestmark = pytest.mark.long
 either_way = pytest.mark.parametrize(
-    "driver", [FORKED, pytest.param(DRIVER, marks=pytest.mark.thorough)], indirect=True
+    "driver",
+    [
+        pytest.param(DRIVER, id="forked"),
+        pytest.param(DRIVER, id="started", marks=[pytest.mark.thorough, pytest.mark.started]),
+    ],
+    indirect=True,
 )
 """A commit forks it from a process that has imported everything; by its command line it is in the search's journey."""
 
