@@ -30,7 +30,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     batch = [torch.stack(column) for column in zip(*(samples[number] for number in range(8)), strict=True)]
     for _ in range(2):
         optimizer.zero_grad()
-        model.loss(batch).backward()
+        model.loss(batch).backward()  # type: ignore[no-untyped-call]  # torch's
         optimizer.step()
     dist.destroy_process_group()
     torch.set_num_threads(threads)
