@@ -10,6 +10,7 @@ from functools import cache
 
 import pytest
 
+from scalebook.training.experiments import catalogue
 from scalebook.training.experiments.description import Description
 from tests import examples as examples  # its profile is asked for on the command line
 from tests import huge_pages, warm
@@ -138,10 +139,11 @@ def _umask() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prepared]:
     """An empty store and a description, to be copied. That the store is of this MLflow is asked once, not whenever one
-    is opened: MLflow runs the files of all its migrations to know it."""
+    is opened: MLflow runs the files of all its migrations to know it. So is which sources we have."""
     from mlflow.store.db import utils
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(catalogue, "_own_sources", cache(catalogue._own_sources))
         patch.setattr(utils, "_get_latest_schema_revision", cache(utils._get_latest_schema_revision))
         yield prepare(tmp_path_factory)
 

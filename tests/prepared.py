@@ -76,10 +76,15 @@ def _store(path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         open_store(workspace)
-    with closing(sqlite3.connect(workspace.database)) as connection:
+    whole(workspace.database, path)
+
+
+def whole(database: Path, path: Path) -> None:
+    """Copy a store, with what is in its log alone."""
+    with closing(sqlite3.connect(database)) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    shutil.copy(workspace.database, path)
+    shutil.copy(database, path)
 
 
 def _description(path: Path) -> None:

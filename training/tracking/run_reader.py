@@ -37,6 +37,11 @@ PARAMETER_NAMES = """WITH RECURSIVE names (name) AS (
     UNION ALL SELECT (SELECT MIN(key) FROM params WHERE key > names.name) FROM names WHERE names.name IS NOT NULL
 ) SELECT name FROM names WHERE name IS NOT NULL"""
 """Each name once, by steps through the primary key, which begins with it: DISTINCT would read every value."""
+POINTS = """SELECT key, step, value, is_nan FROM metrics WHERE run_uuid = :run AND key IN :keys
+ORDER BY timestamp, step, value"""
+"""As MLflow itself orders them."""
+JOINED = (names.SAMPLES, names.SECONDS, names.BYTES)
+"""The axes that a curve has beside its updates."""
 PARAMETER = "SELECT run_uuid, value FROM params WHERE key = :key"
 
 
@@ -220,11 +225,13 @@ class RunReader:
 
     def curves(self, run_id: str, metrics: Sequence[str]) -> list[MetricCurve]:
         """The histories of `metrics`, in their order; the axes are read once for all."""
-        axes = [self._axis(run_id, name) for name in (names.SAMPLES, names.SECONDS, names.BYTES)]
-        histories = {metric: self._history(run_id, metric) for metric in metrics}
+        sources = [names.FOLLOWS[metric] for metric in metrics if metric in names.FOLLOWS]
+        points = self._points(run_id, [*JOINED, *metrics, *sources])
+        axes = [_largest(points[name]) for name in JOINED]
+        histories = {metric: dict(points[metric]) for metric in metrics}
         for metric, source in names.FOLLOWS.items():
             if metric in histories and not histories[metric]:
-                histories[metric] = _following(metric, source, self._history(run_id, source), axes[0], axes[2])
+                histories[metric] = _following(metric, source, dict(points[source]), axes[0], axes[2])
         return [_curve(run_id, metric, values, *axes) for metric, values in histories.items()]
 
     def every_curve(self, run_id: str) -> list[MetricCurve]:
@@ -240,20 +247,27 @@ class RunReader:
         with engine.connect() as connection:
             for key, step, value, is_nan in connection.execute(text(query), {"run": run_id}):
                 histories.setdefault(key, {})[step] = math.nan if is_nan else value
-        axes = [histories.get(name, {}) for name in (names.SAMPLES, names.SECONDS, names.BYTES)]
+        axes = [histories.get(name, {}) for name in JOINED]
         curves = [_curve(run_id, key, values, *axes) for key, values in histories.items() if key not in names.AXES]
         return [curve for curve in curves if curve.values]
 
-    def _axis(self, run_id: str, name: str) -> dict[int, float]:
-        """Samples, seconds or bytes by step: the largest, where a step has several."""
-        by_step: dict[int, float] = {}
-        for point in self.client.get_metric_history(run_id, name):
-            by_step[point.step] = max(point.value, by_step.get(point.step, 0.0))
-        return by_step
+    def _points(self, run_id: str, metrics: Sequence[str]) -> dict[str, list[tuple[int, float]]]:
+        """Step and value of all that was recorded of `metrics`, in the order of recording; of a database by one query:
+        MLflow takes one for each metric, and makes an object of each point."""
+        if (engine := self._database()) is None:
+            client = self.client
+            return {
+                name: [(point.step, point.value) for point in client.get_metric_history(run_id, name)]
+                for name in metrics
+            }
+        from sqlalchemy import bindparam, text
 
-    def _history(self, run_id: str, metric: str) -> dict[int, float]:
-        """Value by step."""
-        return {point.step: point.value for point in self.client.get_metric_history(run_id, metric)}
+        points: dict[str, list[tuple[int, float]]] = {name: [] for name in metrics}
+        query = text(POINTS).bindparams(bindparam("keys", expanding=True))
+        with engine.connect() as connection:
+            for key, step, value, is_nan in connection.execute(query, {"run": run_id, "keys": list(points)}):
+                points[key].append((step, math.nan if is_nan else value))
+        return points
 
 
 class NoRuns(RunReader):
@@ -266,6 +280,14 @@ class NoRuns(RunReader):
     @override
     def deleted(self, notebook: str, config_hash: str, limit: int = 100) -> list[RunRecord]:
         return []
+
+
+def _largest(points: Sequence[tuple[int, float]]) -> dict[int, float]:
+    """Samples, seconds or bytes by step: the largest, where a step has several."""
+    by_step: dict[int, float] = {}
+    for step, value in points:
+        by_step[step] = max(value, by_step.get(step, 0.0))
+    return by_step
 
 
 def _curve(

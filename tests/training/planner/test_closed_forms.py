@@ -96,7 +96,7 @@ def test_local_steps_are_played_as_one_long_gradient(rule: Rule) -> None:
     """Their times add up; played one by one beside it."""
     system = replace(ETHERNET, gradient_s=Distribution("gamma", 0.02, 0.2))
     closed = play(system, 8, rule, local=LocalSGD(4))
-    played = play(system, 8, rule, local=LocalSGD(4), gradients=6400)
+    played = play(system, 8, rule, local=LocalSGD(4), gradients=3200)
     same(closed, played, rel=0.02)
 
 

@@ -83,13 +83,13 @@ def test_memoryless_workers_that_share_a_link(workers: int) -> None:
     times above for two."""
     profile = Profile(Distribution("exponential", 0.006), 1, MODEL, MODEL, network=NETWORKS["1gbe"])
     exact = closed_form(workers, 0.006 + 100e-6, WIRE_S)
-    assert play(profile, workers, gradients=2000).updates_per_s / exact == pytest.approx(1.05, abs=0.08)
+    assert play(profile, workers, gradients=1000).updates_per_s / exact == pytest.approx(1.05, abs=0.08)
 
 
 def test_two_drift_apart_and_three_meet() -> None:
     """As connections of TCP do at 1 Gbit/s: 18.7 updates/s of one, 37.5 of two, 31 of three, 35 of four."""
     profile = Profile(0.005, 1, MODEL, MODEL, 0.001, network=NETWORKS["1gbe"])
-    one, two, three, four = (play(profile, workers, gradients=2000).updates_per_s for workers in (1, 2, 3, 4))
+    one, two, three, four = (play(profile, workers, gradients=800).updates_per_s for workers in (1, 2, 3, 4))
     assert two == pytest.approx(2 * one, rel=0.01)
     assert three < two < 1 / WIRE_S
     assert three < four < 0.9 / WIRE_S
@@ -126,7 +126,7 @@ def test_shards_serve_in_parallel_and_the_largest_decides() -> None:
 def test_a_link_carries_so_many_bytes_a_second(way: str, busy: tuple[float, float]) -> None:
     push, pull = (2e6, 1e6) if way == "push" else (1e6, 2e6)
     network = Network(server_link=Link(bandwidth=2e7))
-    point = play(Profile(0.1, 1, push, pull, network=network), 16, gradients=2400)
+    point = play(Profile(0.1, 1, push, pull, network=network), 16, gradients=1200)
     # 2 MB at 20 MB/s, whichever way; what is under way when counting begins and ends is not whole
     assert point.updates_per_s == pytest.approx(10, rel=5e-3)
     assert [point.in_busy, point.out_busy] == pytest.approx(busy, rel=0.02)

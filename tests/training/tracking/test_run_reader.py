@@ -103,6 +103,22 @@ def test_a_curve_has_four_axes(client: "MlflowClient", reader: RunReader) -> Non
     assert reader.curve(run_id, "val/accuracy").values == []
 
 
+def test_a_curve_has_the_points_that_mlflow_has(client: "MlflowClient", reader: RunReader) -> None:
+    """Several at one step, out of order, infinite and none at all; the reader asks the database itself."""
+    from mlflow.entities import Metric
+
+    run_id = record(client, values=[3.0, 2.0, 1.0])
+    odd = [(2.5, 9, 20), (float("nan"), 4, 30), (float("inf"), 3, 10), (0.5, 2, 10)]
+    client.log_batch(run_id, metrics=[Metric("val/loss", value, at, step) for value, at, step in odd])
+    client.log_batch(run_id, metrics=[Metric("samples", 900.0, 1, 30), Metric("perf/samples_per_second", 64.0, 0, 20)])
+    of_mlflow = {point.step: point.value for point in client.get_metric_history(run_id, "val/loss")}
+    loss, rate, none = reader.curves(run_id, ["val/loss", "perf/updates_per_second", "val/accuracy"])
+    assert loss.values == pytest.approx([of_mlflow[step] for step in (10, 20, 30)], nan_ok=True)
+    assert (loss.values[1], loss.samples) == (2.5, [320.0, 640.0, 960.0])
+    assert (rate.values, rate.updates) == ([2.0], [20.0]), "32 samples an update"
+    assert none.values == []
+
+
 ODD = [
     "plain", "it's", 'a "b"', "both ' and \"", "back\\slash\\", "tick`s`", "semi; colon -- x", "per%cent_", "new\nline",
     "\x07bell", "日本", "", "' OR '1'='1", "# /* */",

@@ -3,6 +3,7 @@
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -144,7 +145,7 @@ class SearchedClaim:
 
 
 class EvidenceReader:
-    """Reads the evidence of claims, each run and each curve once. `notebook` is the file's name."""
+    """Reads the evidence of claims, each run, each curve and each search once. `notebook` is the file's name."""
 
     def __init__(
         self, workspace: Workspace, reader: RunReader, notebook: str, nb: Notebook, description: Description
@@ -153,6 +154,8 @@ class EvidenceReader:
         self.nb, self.description = nb, description
         self._known_runs: dict[str, RunRecord | None] = {}
         self._known_curves: dict[tuple[str, str], MetricCurve] = {}
+        self._known_searches: dict[str | None, SearchedClaim | str] = {}
+        self._known_specs: dict[str, SearchSpec | None] = {}
         self.direction = Direction(True, "guess")
         """The better direction of the metric of the claim that was read last, and who says so."""
 
@@ -180,19 +183,24 @@ class EvidenceReader:
 
     def _planned(self, cell: ClaimCell, side: Mapping[str, Any]) -> tuple[int, int]:
         """Seeds and points of a part, as its search says them; 0 and 1 where that cannot be read."""
-        search = self.nb.search(cell.search or "")
         try:
-            if search is None:
-                return 0, 1
-            spec, part = (
-                read_search(search.body, self.nb.base(search), self.description),
-                canonical(self.nb, cell, side, self.description),
-            )
+            spec, part = self._spec(cell.search or ""), canonical(self.nb, cell, side, self.description)
         except ConfigError:
+            return 0, 1
+        if spec is None:
             return 0, 1
         named = sum(all(point.get(name) == value for name, value in part.items()) for point in spec.points)
         free = [len(dimension.choices) for dimension in spec.space if dimension.name not in part and dimension.choices]
         return spec.seeds, max(1, named or min(spec.trials, math.prod(free)))
+
+    def _spec(self, name: str) -> SearchSpec | None:
+        """The search as the notebook has it; None where there is none that can be read."""
+        if name not in self._known_specs:
+            self._known_specs[name] = None
+            if (search := self.nb.search(name)) is not None:
+                with suppress(ConfigError):
+                    self._known_specs[name] = read_search(search.body, self.nb.base(search), self.description)
+        return self._known_specs[name]
 
     def named(self, cell: ClaimCell) -> ClaimCell:
         """The claim with the metric that it is judged by filled in where it, or one of its ratios, names none."""
@@ -248,9 +256,14 @@ class EvidenceReader:
 
     def _ran(self, cell: ClaimCell) -> SearchedClaim | str:
         """The newest search of the cell, or why there is none to judge by."""
-        search = self.nb.search(cell.search or "")
+        if cell.search not in self._known_searches:
+            self._known_searches[cell.search] = self._read(cell.search)
+        return self._known_searches[cell.search]
+
+    def _read(self, name: str | None) -> SearchedClaim | str:
+        search = self.nb.search(name or "")
         if search is None:
-            return f"no search {cell.search} in this notebook"
+            return f"no search {name} in this notebook"
         try:
             searched = self.searched(search.name)
             if searched is None:

@@ -11,6 +11,7 @@ import platform
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, Final
@@ -170,9 +171,7 @@ def archive(workspace: Workspace, reader: RunReader, stored: Stored, description
     for run in runs.values():
         curves = {curve.metric: _curve(curve) for curve in reader.every_curve(run.id)}
         files[f"{RUNS}{_plain(run.id)}.json"] = _json(asdict(ArchivedRun(_public(run), curves)))
-    metadata = [dist.metadata for dist in distributions()]  # each is a file that is read whenever it is asked for
-    packages = dict(sorted({one["Name"]: one["Version"] for one in metadata if one["Name"]}.items()))
-    packages.pop("scalebook", None)
+    packages = _packages()
     files[LOCK] = "".join(f"{package}=={version}\n" for package, version in packages.items()).encode()
     files = {key: clean(content.decode("utf-8", "replace"), folders).encode() for key, content in files.items()}
     manifest = Manifest(
@@ -187,6 +186,15 @@ def archive(workspace: Workspace, reader: RunReader, stored: Stored, description
     )
     files[MANIFEST] = clean(_json(asdict(manifest)).decode(), folders).encode()
     return _zipped(files)
+
+
+@cache
+def _packages() -> dict[str, str]:
+    """Version by name, of all that is installed but Scalebook."""
+    metadata = [dist.metadata for dist in distributions()]  # each is a file that is read whenever it is asked for
+    packages = dict(sorted({one["Name"]: one["Version"] for one in metadata if one["Name"]}.items()))
+    packages.pop("scalebook", None)
+    return packages
 
 
 def _zipped(files: Mapping[str, bytes]) -> bytes:

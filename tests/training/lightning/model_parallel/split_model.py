@@ -15,7 +15,7 @@ from torchmetrics import MeanMetric
 from scalebook.training.lightning import ModelParallel
 from tests.training.lightning.async_ps.small import HELD_OUT, SAMPLES, Batch, data, trainer, weights
 
-STEPS = 50
+STEPS = 15
 SPLITS = [(2, 1), (1, 2), (2, 2)]
 """Tensor and shard."""
 

@@ -110,7 +110,7 @@ def test_shards_train_as_ddp_does_and_validate_with_one_model(tmp_path: Path) ->
     found, logged = [], 0.0
     for made in (DDP(), ModelParallel()):
         model = pair(kind=Normalised)
-        done = trainer(tmp_path, made, 2)
+        done = trainer(tmp_path, made, 2, max_epochs=1)
         done.fit(model, loader(shuffle=True), held_out())
         found.append(torch.cat([value.flatten().double() for value in model.state_dict().values()]))
         logged = float(done.callback_metrics["val/loss"])

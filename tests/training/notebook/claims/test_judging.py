@@ -1,9 +1,13 @@
 """Claims over runs in a real store, of experiments and of parts of a search, and what is printed of them."""
 
+import json
 import math
+import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import pytest
 from typing_extensions import override
@@ -18,13 +22,14 @@ from scalebook.training.notebook.claims.claim_table import remarks, text
 from scalebook.training.notebook.claims.evidence import EvidenceReader
 from scalebook.training.notebook.claims.judging import Judgement, judge_all
 from scalebook.training.notebook.claims.power import Design, DrawnSide, shares
+from scalebook.training.notebook.parse import parse
 from scalebook.training.search.study.trials import TrialRecord
 from scalebook.training.tracking import names
 from scalebook.training.tracking.own_metrics import SIGN, WORDS
 from scalebook.training.tracking.run_reader import MetricCurve, RunReader, RunRecord
 from scalebook.training.tracking.run_start import open_store
 from tests.app import searches
-from tests.prepared import Prepared
+from tests.prepared import Prepared, once, whole
 from tests.training.tracking.recorded import record
 
 EXPERIMENTS = "".join(
@@ -87,6 +92,14 @@ def reaching(at: float | None, points: int = 40) -> Sequence[float]:
     return [0.9 if at is None or i < at else 0.5 if i == at else 0.4 for i in range(1, points + 1)]
 
 
+FACTORS = {
+    (1, 0.1): 14.0, (1, 0.2): 10.0, (1, 0.4): 14.0, (4, 0.1): 30.0, (4, 0.2): 15.0, (4, 0.4): 18.0,
+    (8, 0.1): 30.0, (8, 0.2): 25.0, (8, 0.4): 20.0,
+}  # fmt: skip
+"""At which point of its curve a trial reaches the target, by workers and rate, times its seed's level."""
+STORE, RUNS = "store.db", "runs.json"
+
+
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> Store:
     """`slow` takes twice the updates of `base`, seed by seed; `never` misses with one seed, `short` lacks one.
@@ -95,40 +108,49 @@ def told(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> Store:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        made = once(tmp_path_factory, "claims", partial(_recorded, prepared))
         workspace = prepared.into(Workspace(tmp_path_factory.mktemp("claims")))
-        description = describe(workspace)
-        path = workspace.root / "first-steps.md"
-        path.write_text(EXPERIMENTS + SEARCH, encoding="utf-8")
-        nb, client = store.read(path).notebook, open_store(workspace)
-
-        def run(cell: str, seed: int, at: float | None, **tags: str) -> str:
-            found = nb.experiment(cell)
-            what = config_hash(found.config, description) if found else ""
-            extra = {names.UPDATES_PER_SECOND: 100.0 * (2 if cell == "slow" else 1)}
-            return record(
-                client, notebook=path.name, cell=cell, seed=seed, values=reaching(at), config_hash=what, tags=tags,
-                extra=extra,
-            )  # fmt: skip
-
-        for seed, at in ((1, 4), (2, 6), (3, 8)):
-            run("base", seed, at)
-            run("slow", seed, 2 * at, **{names.TAG_CLOCK: names.VIRTUAL})
-            run("never", seed, None if seed == 3 else 3 * at)
-            if seed < 3:
-                run("short", seed, at)
+        shutil.copy(made / STORE, workspace.database)
+        description, nb = describe(workspace), parse(EXPERIMENTS + SEARCH)
         (cell,) = nb.searches()
         spec = read_search(cell.body, nb.base(cell), description)
         trials = []
-        factors = {(1, 0.1): 14.0, (1, 0.2): 10.0, (1, 0.4): 14.0, (4, 0.1): 30.0, (4, 0.2): 15.0, (4, 0.4): 18.0}
-        factors |= {(8, 0.1): 30.0, (8, 0.2): 25.0, (8, 0.4): 20.0}
-        for number, ((workers, rate), factor) in enumerate(factors.items()):
-            took = [round(factor * level) for level in LEVELS]
-            took[0] = 12 if (workers, rate) == (4, 0.4) else took[0]
-            runs = {1 + i: run("batch-size", 1 + i, at) for i, at in enumerate(took)}
+        for number, (workers, rate) in enumerate(FACTORS):
+            runs = json.loads((made / RUNS).read_text())[number]
             point = {"workers": workers, "learning_rate": rate}
-            trials.append(TrialRecord(number, "finished", point, values=(0.4,), runs=runs))
-        searches.folder(workspace, spec, trials, asked=identity(spec, description), notebook=path.name)
+            by_seed = dict(enumerate(runs, start=1))
+            trials.append(TrialRecord(number, "finished", point, values=(0.4,), runs=by_seed))
+        searches.folder(workspace, spec, trials, asked=identity(spec, description), notebook="first-steps.md")
         return Store(workspace, description)
+
+
+def _recorded(prepared: Prepared, folder: Path) -> None:
+    """The store with all runs, and the ids of those of each trial."""
+    workspace = prepared.into(Workspace(folder))
+    description, nb, client = describe(workspace), parse(EXPERIMENTS + SEARCH), open_store(workspace)
+
+    def run(cell: str, seed: int, at: float | None, **tags: str) -> str:
+        found = nb.experiment(cell)
+        what = config_hash(found.config, description) if found else ""
+        extra = {names.UPDATES_PER_SECOND: 100.0 * (2 if cell == "slow" else 1)}
+        return record(
+            client, notebook="first-steps.md", cell=cell, seed=seed, values=reaching(at), config_hash=what, tags=tags,
+            extra=extra,
+        )  # fmt: skip
+
+    for seed, at in ((1, 4), (2, 6), (3, 8)):
+        run("base", seed, at)
+        run("slow", seed, 2 * at, **{names.TAG_CLOCK: names.VIRTUAL})
+        run("never", seed, None if seed == 3 else 3 * at)
+        if seed < 3:
+            run("short", seed, at)
+    trials = []
+    for (workers, rate), factor in FACTORS.items():
+        took = [round(factor * level) for level in LEVELS]
+        took[0] = 12 if (workers, rate) == (4, 0.4) else took[0]
+        trials.append([run("batch-size", 1 + i, at) for i, at in enumerate(took)])
+    (folder / RUNS).write_text(json.dumps(trials))
+    whole(workspace.database, folder / STORE)
 
 
 def test_twice_the_updates_seed_by_seed_is_twice_for_certain(told: Store) -> None:
