@@ -32,30 +32,30 @@ FIGURES = (f"{CALLED}/test_computed_figures.py",)
 
 MUTANTS_OF_FIGURES = (
     Mutant(
-        "gpus", f"{PLANNING}/tuning/batch_try.py",
+        "planning", f"{PLANNING}/tuning/batch_try.py",
         "return trainer.is_global_zero and all(times", "return all(times",
         "a try of a batch size is ended by a worker that is ahead", (f"{PLANS}/tuning/test_batch_try.py",),
     ),
     Mutant(
-        "gpus", f"{PLANNING}/answering.py",
+        "planning", f"{PLANNING}/answering.py",
         "if self.gpus and workers > self.gpus:", "if False:",
         "DDP is planned for more workers than there are GPUs",
         (f"{PLANS}/test_answering.py::test_ddp_is_planned_for_as_many_workers_as_there_are_gpus",),
     ),
     Mutant(
-        "gpus", f"{PLANNING}/measuring.py",
+        "planning", f"{PLANNING}/measuring.py",
         "return [ON_ONE_GPU, 1] if (gpus, least) == (1, 1) else [least]", "return [least]",
         "workers that share a GPU are not measured",
         (f"{PLANS}/test_measuring.py::test_as_many_are_measured_at_once_as_share_cores_or_gpus",),
     ),
     Mutant(
-        "gpus", f"{PLANNING}/reliability.py",
+        "planning", f"{PLANNING}/reliability.py",
         "if own_network and profile.gpus:", "if False:",
         "plans on GPUs promise what plans on cores kept",
         (f"{PLANS}/test_reliability.py::test_a_plan_on_a_gpu_borrows_no_trust_from_cores",),
     ),
     Mutant(
-        "gpus", "training/lightning/processes/strategy_launcher.py",
+        "strategies", "training/lightning/processes/strategy_launcher.py",
         'if device.type == "cuda":  # on a CPU', "if True:  # on a CPU",
         "a CPU run is refused where CUDA cannot be used",
         (("tests/training/lightning/processes/test_cuda_fork.py::"
