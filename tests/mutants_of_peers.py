@@ -3,6 +3,7 @@
 from tests.mutants_made import Mutant
 
 ORACLES = ("tests/training/engine/worker/test_peer_client.py",)
+SLOW = ("tests/training/engine/test_peer_drills.py::test_a_peer_that_is_slow_to_begin_has_written_nothing",)
 DRILLS = ("tests/training/engine/test_peer_drills.py",)
 GRAPHS = ("tests/training/engine/rules/test_topologies.py",)
 TRAINER = ("tests/training/lightning/async_ps/test_peers.py",)
@@ -10,6 +11,15 @@ CLIENT = "training/engine/worker/peer_client.py"
 ROOM = "training/engine/store/peer_room.py"
 
 MUTANTS_OF_PEERS = (
+    Mutant(
+        "engine", "training/engine/worker/joined_worker.py",
+        'yield from self.membership.rendezvous("first parameters compared")', "pass",
+        "a peer compares its parameters with the mean that worker 0 has written meanwhile", SLOW,
+    ),
+    Mutant(
+        "engine", CLIENT, "may become the mean of all.\"\"\"\n        self._mine.stepped()\n", "may.\"\"\"\n",
+        "a peer that is slow to begin is said to have written", SLOW,
+    ),
     Mutant(
         "engine", CLIENT, "        own_share, after = -math.fsum(parts), 1.0\n",
         "        own_share, after = -mixing * (1 - shares[worker]), 1.0\n",

@@ -212,9 +212,9 @@ def test_a_worker_computes_while_its_push_is_applied() -> None:
 
         def body(joined: Joined, parameters: list[Parameter], worker: int) -> float:
             started = time.monotonic()
-            pushes(joined.clients[0], parameters, 15, pause_s=0.05)
+            pushes(joined.clients[0], parameters, 8, pause_s=0.05)
             spent = time.monotonic() - started
-            assert final(joined, parameters) == [-15.0]
+            assert final(joined, parameters) == [-8.0]
             return spent
 
         return float(in_processes(run, body, lambda p: Slow(p, lr=1.0, momentum=1e-30))[0])

@@ -25,6 +25,7 @@ from scalebook.training.lightning.processes.run_workers import run_workers
 pytestmark = pytest.mark.long
 
 WORKERS, STEPS, DEADLINE_S, VICTIM = 4, 150, 20.0, 2
+SLOW_S = 0.3
 
 
 def shot(exchange: PeerExchange, topology: Topology, seed: int, folder: Path, returns: bool) -> list[torch.Tensor]:
@@ -132,5 +133,37 @@ def test_pairs_that_overlap_in_any_way_do_not_wait_for_each_other(pairs: int) ->
 
     try:
         assert run_workers(WORKERS, body) == [pairs] * WORKERS
+    finally:
+        run.close()
+
+
+@pytest.mark.parametrize("moment", ["in start", "before begin"])
+@pytest.mark.parametrize("exchange", [AdPsgd(), Gossip()], ids=repr)
+def test_a_peer_that_is_slow_to_begin_has_written_nothing(exchange: PeerExchange, moment: str) -> None:
+    """Meanwhile worker 0 trains, and writes the mean of all to where the first version was."""
+    run = SharedRun(2, Settings(local=Peering(exchange, Complete())))
+
+    def body(worker: int) -> float:
+        parameter = Parameter(torch.zeros(8))
+        joined = join(run, run.member(worker, DEADLINE_S), [SGD([parameter], lr=1.0)])
+        (client,) = joined.clients
+        if worker == 1 and moment == "in start":
+            refetch = client.host.refetch
+            client.host.refetch = lambda: (time.sleep(SLOW_S), refetch())  # type: ignore[assignment, method-assign]
+        joined.start()
+        if worker == 1 and moment == "before begin":
+            time.sleep(SLOW_S)
+        joined.begin()
+        for _ in range(3):
+            parameter.grad = torch.ones_like(parameter)
+            client.push()
+        if worker == 0:
+            joined.snapshot()
+            joined.pull()
+        joined.finish()
+        return float(parameter.detach()[0])
+
+    try:
+        assert all(end < 0 for end in run_workers(2, body))
     finally:
         run.close()

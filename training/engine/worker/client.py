@@ -185,6 +185,9 @@ class Client:
         pairs = zip(self.names, self.replica.parameters, strict=True)
         self.names = [names.get(id(parameter), name) for name, parameter in pairs]
 
+    def started(self) -> None:
+        """After `start`: all have the first version. No-op: a worker of shards holds it until it has another."""
+
     def begin_steps(self) -> Steps[None]:
         """Before the first gradient: wait until the rule lets this worker begin, then pull."""
         self._own.interrupted()

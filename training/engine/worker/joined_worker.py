@@ -67,6 +67,10 @@ class Joined:
                     raise client.refused(different, "before training, and not what worker 0 has there")
             client.replica.discard()
             client.notes.load_version(client.bases, anew=True)
+        if self.run.control.settings.local.peers:  # worker 0 writes the mean to where the first version is
+            yield from self.membership.rendezvous("first parameters compared")
+        for client in self.clients:
+            client.started()
         self.show_state()
 
     def show_state(self) -> None:

@@ -75,6 +75,11 @@ class PeerClient(LocalClient, ABC):
         return [parameter.detach() for parameter in self.replica.parameters]
 
     @override
+    def started(self) -> None:
+        """From here on its parameters are its own: those of the first version may become the mean of all."""
+        self._mine.stepped()
+
+    @override
     def push_steps(self, valid: bool = True) -> Steps[PushResult]:
         self.replica.await_gradients()
         self.check_foreign_writes("in a forward pass, in training_step or in a hook after on_train_batch_start")
