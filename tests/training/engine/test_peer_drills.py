@@ -149,7 +149,12 @@ def test_a_peer_that_is_slow_to_begin_has_written_nothing(exchange: PeerExchange
         (client,) = joined.clients
         if worker == 1 and moment == "in start":
             refetch = client.host.refetch
-            client.host.refetch = lambda: (time.sleep(SLOW_S), refetch())  # type: ignore[assignment, method-assign]
+
+            def slowly() -> None:
+                time.sleep(SLOW_S)
+                refetch()
+
+            client.host.refetch = slowly  # type: ignore[method-assign]
         joined.start()
         if worker == 1 and moment == "before begin":
             time.sleep(SLOW_S)
