@@ -137,8 +137,7 @@ def test_pairs_that_overlap_in_any_way_do_not_wait_for_each_other(pairs: int) ->
         run.close()
 
 
-@pytest.mark.parametrize("moment", ["in start", "before begin"])
-@pytest.mark.parametrize("exchange", [AdPsgd(), Gossip()], ids=repr)
+@pytest.mark.parametrize(("exchange", "moment"), [(AdPsgd(), "in start"), (Gossip(), "before begin")], ids=repr)
 def test_a_peer_that_is_slow_to_begin_has_written_nothing(exchange: PeerExchange, moment: str) -> None:
     """Meanwhile worker 0 trains, and writes the mean of all to where the first version was."""
     run = SharedRun(2, Settings(local=Peering(exchange, Complete())))
