@@ -71,7 +71,7 @@ def section(result: dict[str, Any]) -> str:
         f"Driver {result['driver']}, torch {result['torch']}, {result['cores']} cores. {', '.join(counts)}.", "",
     ]  # fmt: skip
     others = [one for one in checks if one["status"] != "passed"]
-    lines += [f"- {one['status']}: {one['name']}: {str(one['told']).splitlines()[0]}" for one in others]
+    lines += [f"- {one['status']}: {one['name']}: {one['told']}" for one in others]
     if "figures" in result:
         lines += ["", table(result["figures"])]
     else:
@@ -80,11 +80,14 @@ def section(result: dict[str, Any]) -> str:
 
 
 def keep(path: Path, folder: Path = KEPT) -> Path:
-    """Store a result beside the others, in place of an older one of that GPU. ValueError for a result without a GPU."""
+    """Store a result beside the others, in place of an older one of that GPU; of each check the first line, without
+    tracebacks and logs. ValueError for a result without a GPU."""
     result = json.loads(path.read_text(encoding="utf-8"))
     if not result["gpus"]:
         raise ValueError(f"{path}: has no GPU ({result['device']}). Give a file that `make gpu` has written on one.")
     name = re.sub(r"[^a-z0-9]+", "-", f"{result['gpus']}-{result['device']}".lower()).strip("-")
+    for one in result["checks"]:
+        one["told"] = one["told"].partition("\n")[0]
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"{name}.json"
     target.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -255,7 +255,9 @@ PUSHES: list[dict[str, Any]] = [
 RESULT = {
     "device": "NVIDIA H200", "gpus": 1, "date": "2027-01-02",
     "driver": "580.1.2", "torch": "2.13.0+cu130", "cores": "16",
-    "checks": [Outcome("a", "passed", "").as_json(), Outcome("b", "skipped", "needs 2 GPUs, here is 1").as_json()],
+    "checks": [
+        Outcome("a", "passed", "").as_json(), Outcome("b", "skipped", "needs 2 GPUs, here is 1\na log").as_json(),
+    ],
     "figures": {
         "model": {"parameters": 25_600_000, "images": [32, 128]}, "copies": {"100": 0.0037, "1000": 0.037},
         "pushes": PUSHES, "updates_per_s": {"one process": 40.0, "AsyncPS x 2, one device": 50.0, "DDP x 1": None},
@@ -313,6 +315,7 @@ def test_the_page_reads_what_was_measured(tmp_path: Path) -> None:
     given.write_text(json.dumps(RESULT), encoding="utf-8")
     assert keep(given, tmp_path / "kept").name == "1-nvidia-h200.json"
     told = page(read(tmp_path / "kept"))
+    assert "a log" not in told
     assert "Nothing was measured" not in told
     for line in (
         "## 1 x NVIDIA H200, 2027-01-02",

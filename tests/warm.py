@@ -137,35 +137,27 @@ def _accept(listener: socket.socket) -> int:
             os.environ.clear()
             os.chdir(HOME)
             os.umask(told["umask"])
-            _become(told["module"], told["arguments"], log, None, leads=True, environ=told["environment"])
+            _become(told["module"], told["arguments"], log, leads=True, environ=told["environment"])
         os.close(log)
     return os.pidfd_open(pid)
 
 
-def _start(
-    module: str,
-    *arguments: str,
-    log: int | None = None,
-    socket: int | None = None,
-    leads: bool = False,
-    environ: Mapping[str, str] = MappingProxyType({}),
-) -> ProcessId:
-    """In place of `process.start`, in what is forked here."""
+def _start(module: str, *arguments: str, **options: Any) -> ProcessId:
+    """In place of `process.start`, in what is forked here, with its options."""
     if TRIALS in arguments:
-        return process.start(module, *arguments, log=log, socket=socket, leads=leads, environ=environ)
+        return process.start(module, *arguments, **options)
     if not (pid := os.fork()):
-        _become(module, arguments, log, socket, leads=leads, environ=environ)
+        _become(module, arguments, **options)
     return ProcessId.of(pid)
 
 
 def _become(
     module: str,
     arguments: tuple[str, ...],
-    log: int | None,
-    socket: int | None,
-    *,
-    leads: bool,
-    environ: Mapping[str, str],
+    log: int | None = None,
+    socket: int | None = None,
+    leads: bool = False,
+    environ: Mapping[str, str] = MappingProxyType({}),
 ) -> NoReturn:
     """Be `python -m MODULE ARGUMENTS`, to its end: in the fork."""
     code: Any = 1
