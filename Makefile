@@ -13,7 +13,7 @@ OUTCOMES := .pytest_cache/outcomes
 # What both lanes of `make test` need alike (tests/prepared.py).
 PREPARED := $(CURDIR)/.pytest_cache/prepared
 
-.PHONY: run demo test check lint types unit units beside e2e cluster programs drills thorough cases journeys fuzz mutants clients gpu gpu-app wheel-test bench docs screenshots clean
+.PHONY: run demo test check lint types unit units beside e2e cluster programs drills thorough cases journeys fuzz mutants clients matrix gpu gpu-app wheel-test bench docs screenshots clean
 
 run: $(VENV)/.run ## the app and MLflow, on the notebooks that ship
 	$(BIN)/scalebook ui $(NOTEBOOKS)
@@ -100,6 +100,9 @@ mutants: $(VENV)/.dev ## mistakes made on purpose, each of which some test must 
 clients: $(VENV)/.dev ## ordinary programs of people's libraries, an hour and more; they are installed in ~/.cache/scalebook/clients
 	$(BIN)/python -m tests.clients
 
+matrix: $(VENV)/.dev ## `make demo` and `make test` with each supported Python (noxfile.py); TORCH_INDEX=URL for another build of torch
+	$(BIN)/nox
+
 gpu: ## what only a GPU can show, in 6 minutes or so, by .venv or, without one, by PYTHON; needs torch and Lightning alone
 	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m tests.gpu
 
@@ -170,4 +173,4 @@ $(VENV)/.cluster: $(VENV)/.dev
 	touch $@
 
 clean: ## the environment and caches; notebooks and their runs stay
-	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .nox site .mypy_cache .ruff_cache .pytest_cache .hypothesis

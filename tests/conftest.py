@@ -47,6 +47,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """From here on garbage is looked for among what tests make, not among a million objects of modules; and what a fork
     copies of them is little."""
     if forks := session.config.getoption("--forks", 0):
+        importlib.import_module("scalebook.training.lightning.processes.cuda_fork").prepare_for_forks()
         importlib.import_module("mlflow.store.tracking.sqlalchemy_store")  # 0.9 CPU-s for each who opens a store
         factory = session.config._tmp_path_factory  # type: ignore[attr-defined]  # pytest has no other way
         os.environ.setdefault("SCALEBOOK_PREPARED", str(factory.getbasetemp() / "prepared"))

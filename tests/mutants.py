@@ -41,7 +41,7 @@ ALL = (
     *MUTANTS_OF_STRATEGIES,
 )
 ROOT = Path(__file__).resolve().parents[1]
-LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", ".scalebook", "__pycache__")
+LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".nox", ".*_cache", ".hypothesis", ".scalebook", "__pycache__")
 COMMIT, THOROUGH = "not drill and not thorough", "thorough and not drill"
 """What `make test` runs, and what `make thorough` runs besides, for a mutant that the first does not see."""
 NOTHING_RAN = 5

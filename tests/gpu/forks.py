@@ -130,7 +130,7 @@ def _warm(machine: Machine, folder: Path, uuid: str) -> str:
 def _begin(machine: Machine, folder: Path, uuid: str, answer: Path) -> None:
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     os.environ["CUDA_VISIBLE_DEVICES"] = uuid
-    driver.count_gpus_apart()  # as each strategy does: torch cannot use the parent's NVML, whose descriptors are closed
+    driver.prepare_for_forks()  # as each strategy does: torch cannot use the NVML of the parent, which is closed
     count, model = torch.cuda.device_count(), Dyadic(machine.device)
     make_trainer(machine, folder, AsyncPS(workers=1)).fit(model, numbers())
     exact = "trained to the last bit" if torch.equal(flat(model), exact_weights()) else "its sums are wrong"

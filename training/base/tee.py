@@ -28,7 +28,8 @@ class Tee(io.TextIOBase):
 
     @override
     def flush(self) -> None:
-        self.log.flush()
+        if not self.log.closed:  # as when this object is collected after the run
+            self.log.flush()
         self.stream.flush()
 
     @override

@@ -52,7 +52,7 @@ from scalebook.training.lightning.callbacks.rate_scaling import scaled_rates
 from scalebook.training.lightning.callbacks.resource_limits import GpuShare, Threads
 from scalebook.training.lightning.callbacks.step_clocks import DataClock
 from scalebook.training.lightning.process_group.forked_group import ForkedGroup
-from scalebook.training.lightning.processes.cuda_fork import count_gpus_apart
+from scalebook.training.lightning.processes.cuda_fork import prepare_for_forks
 from scalebook.training.tracking import names
 from scalebook.training.tracking.directions import modes
 from scalebook.training.tracking.logger import RunLogger
@@ -230,6 +230,7 @@ class TrainingCLI(LightningCLI):
     def prepare(cls) -> None:
         """Cache what a `fit` in this process, or in one forked from it, needs: its parser, the state of a first parse,
         and the versions that the first metric of torchmetrics looks up."""
+        prepare_for_forks()
         cls("fit", PLAIN, None, run=False)
         MeanMetric()
 
@@ -280,6 +281,7 @@ class TrainingCLI(LightningCLI):
     @override
     def instantiate_classes(self) -> None:
         if self.run:
+            prepare_for_forks()  # before the user's model exists, and before a Trainer has counted GPUs
             super().instantiate_classes()
 
     def _add_configure_optimizers_method_to_model(self, subcommand: str | None) -> None:
@@ -325,7 +327,6 @@ class TrainingCLI(LightningCLI):
 
     @override
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
-        count_gpus_apart()  # a strategy that is called by its name is made after the Trainer has counted
         trainer_config = self._get(self.config_init, "trainer", default={})
         threads = self._get(self.config_init, "threads", default=1)
         if (precision := self._get(self.config_init, "float32_matmul_precision")) is not None:

@@ -30,6 +30,7 @@ from functools import lru_cache
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Any, Final, cast
+from weakref import WeakKeyDictionary
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import locks
@@ -62,8 +63,8 @@ BEGIN: Final = (
     "UPDATE runs SET start_time = CASE status WHEN 'SCHEDULED' THEN :at ELSE start_time END, status = 'RUNNING' "
     "WHERE run_uuid = :run AND lifecycle_stage = 'active'"
 )
-_OWNERS: Final[dict[int, int]] = {}
-"""Which process opened the connections of each of mlflow's cached engines (by id), as far as this module knows."""
+_OWNERS: Final[WeakKeyDictionary[Any, int]] = WeakKeyDictionary()
+"""Which process opened the connections of each of mlflow's cached engines, as far as this module knows."""
 
 
 def open_store(workspace: Workspace) -> "MlflowClient":
@@ -90,6 +91,8 @@ def _client(uri: str, workspace: Workspace) -> "MlflowClient":
             _make(workspace)
         client = MlflowClient(uri)
         client.search_experiments(max_results=1)  # the store is opened, and migrated, by the first question
+        if (engine := _engine(client)) is not None:
+            _OWNERS[engine] = os.getpid()
     return client
 
 
@@ -391,11 +394,13 @@ def client_after_fork(tracking_uri: str) -> "MlflowClient":
     require_known(tracking_uri)
     from mlflow import MlflowClient
 
+    cached = _cached_engine(tracking_uri)
     client = MlflowClient(tracking_uri)
     engine = _engine(client)
-    if engine is not None and _OWNERS.get(id(engine)) != os.getpid():
-        engine.dispose(close=False)
-        _OWNERS[id(engine)] = os.getpid()
+    if engine is not None:
+        if engine is cached and _OWNERS.get(engine) != os.getpid():
+            engine.dispose(close=False)
+        _OWNERS[engine] = os.getpid()
     return client
 
 
@@ -412,6 +417,12 @@ def make_store(tracking_uri: str) -> None:
     if address.get_backend_name() == "sqlite" and address.database and Path(address.database).is_file():
         with suppress(ConfigError):  # each job says it
             _engine(client_after_fork(tracking_uri)).dispose()
+
+
+def _cached_engine(tracking_uri: str) -> Any:
+    """The engine that mlflow has for this address already, which may be a parent process's; None without one."""
+    module: Any = sys.modules.get("mlflow.store.tracking.sqlalchemy_store")
+    return None if module is None else module.SqlAlchemyStore._engine_map.get(tracking_uri)
 
 
 def _engine(client: "MlflowClient") -> Any:

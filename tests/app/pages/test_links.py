@@ -5,6 +5,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -97,7 +98,7 @@ def test_a_stranger_s_store_has_nothing_deleted_that_is_no_run(workspace: Worksp
     job = record(workspace)
     evil = os.path.relpath(outside, workspace.jobs)
     open_store(workspace)
-    with sqlite3.connect(workspace.database) as connection:
+    with closing(sqlite3.connect(workspace.database)) as connection, connection:
         for table in ("runs", "tags", "metrics", "latest_metrics", "params"):
             connection.execute(f"UPDATE {table} SET run_uuid = ?", (evil,))
     reader = RunReader(workspace.tracking_uri())

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from scalebook.training.lightning.processes import forked, process_watch
+from scalebook.training.lightning.processes.cuda_fork import prepare_for_forks
 from tests.training.lightning.async_ps.small import fit, trainer
 
 CHEAP = ("test_refused_list", "test_threads")
@@ -34,6 +35,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     logging.disable()
+    prepare_for_forks()  # before a Trainer counts GPUs: a CUDA build would begin CUDA, and Lightning's own DDP not fork
     fit(trainer(factory.mktemp("first-fit"), "auto", max_epochs=1))
     logging.disable(logging.NOTSET)
     torch.set_num_threads(threads)

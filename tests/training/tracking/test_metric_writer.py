@@ -191,6 +191,13 @@ def test_a_store_that_is_made_before_the_fork_leaves_no_connection_and_a_fork_ha
     _ended_well(context.Process(target=before_the_fork))
 
 
+def test_connections_of_this_process_stay_open(workspace: Workspace) -> None:
+    """Only a parent's are dropped: what is dropped is not closed, which Python 3.13 reports."""
+    kept = open_store(workspace)._tracking_client.store.engine.pool
+    for _ in range(2):
+        assert client_after_fork(workspace.tracking_uri())._tracking_client.store.engine.pool is kept
+
+
 @pytest.mark.parametrize(
     "address", ["http://127.0.0.1:1", "sqlite:///{folder}/none.db", "{folder}/files", "postgresql://u@127.0.0.1:1/no"]
 )

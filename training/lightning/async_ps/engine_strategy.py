@@ -35,7 +35,7 @@ from scalebook.training.lightning.package import (
     Trainer,
 )
 from scalebook.training.lightning.portable_checkpoint import for_workers
-from scalebook.training.lightning.processes.cuda_fork import count_gpus_apart
+from scalebook.training.lightning.processes.cuda_fork import prepare_for_forks
 from scalebook.training.lightning.processes.strategy_launcher import ForkLauncher, ours, repr_for_trainers
 from scalebook.training.lightning.run_figures import RunFigures
 from scalebook.training.lightning.worker_role import ends_here
@@ -300,7 +300,7 @@ class EngineStrategy(IndependentWorkers):
 
     def __init__(self, read: Callable[[], AsyncArguments]) -> None:
         require_linux()
-        count_gpus_apart()
+        prepare_for_forks()
         super().__init__()
         self.arguments = read()
         self._loaded: Mapping[str, Any] = {}  # what the last checkpoint that was read says for us alone

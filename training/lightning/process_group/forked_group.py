@@ -27,7 +27,7 @@ from scalebook.training.lightning.process_group.ended_optimizers import Optimize
 from scalebook.training.lightning.process_group.evaluation import WorkersMetrics, exchange, share_of
 from scalebook.training.lightning.process_group.group_nodes import agents_store, node_monitor
 from scalebook.training.lightning.processes.addresses import interface_to, listening_at
-from scalebook.training.lightning.processes.cuda_fork import count_gpus_apart
+from scalebook.training.lightning.processes.cuda_fork import prepare_for_forks
 from scalebook.training.lightning.processes.forked import GRACE_S
 from scalebook.training.lightning.processes.node_monitors import BEGUN, NodeMonitor, next_run
 from scalebook.training.lightning.processes.strategy_launcher import (
@@ -71,7 +71,7 @@ class ForkedGroup(AroundFork, ParallelStrategy):
 
     def __init__(self, deadline_s: PositiveFloat = DEADLINE_S, **kwargs: Any) -> None:
         check(type(self), {"deadline_s": deadline_s}, ARGUMENTS)
-        count_gpus_apart()
+        prepare_for_forks()
         self.deadline_s = deadline_s
         super().__init__(**kwargs)
         self.started_with: dict[str, str] = {}

@@ -31,17 +31,39 @@ def cuda_has_begun() -> bool:
     return driver is not None and driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != _NOT_INITIALIZED
 
 
-def count_gpus_apart() -> None:
-    """Tell torch the number of GPUs, before a Trainer is created, if torch would initialise CUDA to count them.
+def prepare_for_forks() -> None:
+    """Keep what follows in this process from making its forks unable to train. Called before a Trainer is created.
 
-    Torch would do so if NVML fails, and for a MIG instance (`CUDA_VISIBLE_DEVICES=MIG-...`). Then another process
-    counts them. Does nothing otherwise, or if the count is known.
+    Torch initialises CUDA to count the GPUs if NVML fails, and for a MIG instance (`CUDA_VISIBLE_DEVICES=MIG-...`):
+    then another process counts them. And the first backward pass decides which threads autograd has, for good. In a
+    CUDA build of torch without a GPU it must come before the first `FakeTensorMode` (`torch.compile`, `torch.export`),
+    which pretends that there is one: autograd would start a thread for it, and fail in every fork.
     """
-    cached = torch.cuda._cached_device_count  # private, and the only way to say it
+    if torch.cuda._is_compiled() and not _has_gpu():
+        torch.ones(1, requires_grad=True).sum().backward()  # type: ignore[no-untyped-call]  # torch's
+        torch.cuda._cached_device_count = 0  # private, and the only way to say it
+        return
+    _count_gpus_apart()
+
+
+def _has_gpu() -> bool:
+    """Whether CUDA's driver is there, and the user has not hidden the GPUs. Loading it initialises nothing."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
+        return False
+    try:
+        ctypes.CDLL(_DRIVER)
+    except OSError:
+        return False
+    return True
+
+
+def _count_gpus_apart() -> None:
+    """Set torch's number of GPUs, as another process counts them, if torch would initialise CUDA to do so."""
+    cached = torch.cuda._cached_device_count
     if cached is not None or cuda_has_begun() or not counting_begins_cuda():
         return
     if count := _counted():
-        torch.cuda._cached_device_count = count
+        torch.cuda._cached_device_count = count  # as above
 
 
 def counting_begins_cuda() -> bool:

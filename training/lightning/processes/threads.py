@@ -17,7 +17,12 @@ _CPU: Final = Path("/sys/devices/system/cpu")
 
 
 def check_fork(device: torch.device) -> None:
-    """RuntimeError if this process has used a GPU in a way that breaks its forks on `device`."""
+    """RuntimeError if this process has done something after which its forks cannot train on `device`.
+
+    Besides CUDA that is a backward pass for which torch has started one thread for each device (`pt_autograd_0`, ...):
+    torch then rejects each backward pass in a fork. It starts them if it sees a GPU, and, in a CUDA build without a
+    GPU, after `FakeTensorMode`, which `torch.compile` and `torch.export` use.
+    """
     used, by_name, names = "", "", _thread_names()
     if device.type == "cuda" and cuda_has_begun():
         used = (
@@ -29,12 +34,16 @@ def check_fork(device: torch.device) -> None:
                 " Here NVML does not count the GPUs, as in a part of one (MIG), so a Trainer that is given a strategy "
                 'by its name begins CUDA to count them: write strategy=DDP() instead of strategy="ddp".'
             )
-    elif any(name.startswith("pt_autograd") for name in names):  # torch then refuses backward passes in forks
-        used = "a backward pass was made in this process, on a machine with a GPU, and a forked worker can make none"
+    elif any(name.startswith("pt_autograd") for name in names):
+        used = (
+            "a backward pass in this process has started torch's autograd threads (torch starts them on a machine with "
+            "a GPU, and in a CUDA build after torch.compile or torch.export), and torch allows no backward pass in "
+            "forked workers after that"
+        )
     if used:
         raise RuntimeError(
-            f"trainer.strategy: {used}. Start this run in a fresh process (a script of its own, or a restarted kernel) "
-            f"before anything else uses the GPU.{by_name}"
+            f"trainer.strategy: {used}. Start this run in a fresh process (a separate script, or a restarted kernel) "
+            f"before any other training.{by_name}"
         )
     if "PTThreadPool" in names:
         rank_zero_warn(

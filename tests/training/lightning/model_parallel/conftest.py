@@ -7,6 +7,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from scalebook.training.lightning.model_parallel.splitting import DATA, TENSOR, split
+from scalebook.training.lightning.processes.cuda_fork import prepare_for_forks
 from tests.training.lightning.async_ps.small import data
 from tests.training.lightning.model_parallel.split_model import pair
 
@@ -20,6 +21,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     a short fit. The processes of this mesh do not exist, and its collectives do nothing."""
     if not any(Path(__file__).parent in item.path.parents for item in session.items):
         return
+    prepare_for_forks()  # DTensor uses FakeTensorMode
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ROWS * COLUMNS)

@@ -2,6 +2,8 @@
 
 import ctypes
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,6 +61,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(torch.cuda, "_lazy_init", noted("_lazy_init"))
     parent = os.getpid()
     monkeypatch.setattr(torch.cuda, "_is_compiled", lambda: os.getpid() == parent)  # workers of these tests have no GPU
+    monkeypatch.setattr(cuda_fork, "_has_gpu", lambda: True)
     monkeypatch.setattr(torch.cuda, "_device_count_nvml", lambda: 1)
     monkeypatch.setattr(torch.cuda, "_cached_device_count", None)
     return calls
@@ -147,7 +150,7 @@ def test_a_config_that_calls_its_strategy_by_name_does_not_begin_cuda(
 def test_without_an_answer_torch_counts_by_itself(begun: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "_device_count_nvml", lambda: -1)
     monkeypatch.setattr(cuda_fork, "_COUNT", "raise SystemExit(1)")
-    cuda_fork.count_gpus_apart()
+    cuda_fork._count_gpus_apart()
     assert torch.cuda._cached_device_count is None
     with pytest.raises(AssertionError, match="_cuda_getDeviceCount was called"):
         torch.cuda.device_count()
@@ -179,3 +182,53 @@ def test_on_a_cpu_a_fork_of_a_process_that_has_counted_gpus_trains(
     made = trainer(tmp_path, AsyncPS(workers=1), max_epochs=1)
     made.fit(Small(), loader(), held_out())
     assert made.global_step > 0
+
+
+FAKE_TENSORS_BEFORE_A_FORK = """
+import os, sys, torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from scalebook.training.lightning.processes.cuda_fork import prepare_for_forks
+from scalebook.training.lightning.processes.threads import check_fork
+
+def backward():
+    torch.ones(1, requires_grad=True).sum().backward()
+
+if sys.argv[1] == "prepared":
+    prepare_for_forks()
+with FakeTensorMode():
+    torch.ones(1)
+backward()
+try:
+    check_fork(torch.device("cpu"))
+except RuntimeError as error:
+    sys.exit(str(error))
+child = os.fork()
+if not child:
+    backward()
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not torch.cuda._is_compiled() or cuda_fork._has_gpu(), reason="of a CUDA build without a GPU")
+@pytest.mark.parametrize("prepared", [True, False])
+def test_a_compiled_model_trains_in_forks_of_a_cuda_build(prepared: bool) -> None:
+    """torch.compile uses FakeTensorMode; a backward pass after that once started autograd's threads for devices."""
+    command = [sys.executable, "-W", "ignore", "-c", FAKE_TENSORS_BEFORE_A_FORK, "prepared" if prepared else "not"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode == 0) is prepared
+    assert ("has started torch's autograd threads" in ended.stderr) is not prepared
+
+
+@pytest.mark.parametrize(("compiled", "gpu", "passes"), [(True, False, 1), (True, True, 0), (False, False, 0)])
+def test_the_first_backward_pass_comes_before_any_of_the_users(
+    compiled: bool, gpu: bool, passes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only in a CUDA build without a GPU: with one, the pass itself would start the threads."""
+    made = []
+    monkeypatch.setattr(torch.cuda, "_is_compiled", lambda: compiled)
+    monkeypatch.setattr(cuda_fork, "_has_gpu", lambda: gpu)
+    monkeypatch.setattr(torch.cuda, "_cached_device_count", 1)
+    monkeypatch.setattr(torch.Tensor, "backward", lambda tensor: made.append(tensor.item()))
+    cuda_fork.prepare_for_forks()
+    assert made == [1.0] * passes
