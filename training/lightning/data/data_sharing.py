@@ -257,14 +257,12 @@ class SharedData(Uncopied):
 
     def _refuse_fetching(self, several: bool) -> None:
         """ValueError for loaders that Lightning does not read batch by batch, where these cannot be divided."""
-        remedy = "Use `batch` instead, or one worker."
-        problem = "a training_step that takes `dataloader_iter`"
+        problem, remedy = "a training_step that takes `dataloader_iter`", "`batch` instead, or one worker"
         if several:
             problem = "several training loaders"
-            remedy = "Use one loader over a data set that returns all of them, or "
-            remedy += "real workers (host: inline)." if self._turn is not None else "a fixed number of workers."
+            remedy = "a fixed number of workers" if self._turn is None else "real workers (host: inline)"
         if self._turn is not None or (self.workers > 1 and (not several or self._is_elastic)):
-            raise ValueError(f"data: {problem} cannot be shared by {self.cursor.workers} workers. {remedy}")
+            raise ValueError(f"data: {problem} cannot be shared by {self.cursor.workers} workers. Use {remedy}.")
 
     def _fixed_share(self, trainer: Trainer, loader: Any) -> Any:
         if not isinstance(loader, SharedLoader):
