@@ -28,6 +28,7 @@ if TYPE_CHECKING or "scalebook.pytorch_lightning" not in sys.modules:
         BatchSizeFinder,
         Checkpoint,
         EarlyStopping,
+        GradientAccumulationScheduler,
         LearningRateFinder,
         ModelCheckpoint,
         ModelPruning,
@@ -37,6 +38,7 @@ if TYPE_CHECKING or "scalebook.pytorch_lightning" not in sys.modules:
         WeightAveraging,
     )
     from lightning.pytorch.core.optimizer import _MockOptimizer
+    from lightning.pytorch.loggers.csv_logs import CSVLogger, ExperimentWriter
     from lightning.pytorch.loggers.logger import DummyLogger
     from lightning.pytorch.loops.fetchers import _DataLoaderIterDataFetcher
     from lightning.pytorch.loops.progress import _ReadyCompletedTracker
@@ -84,6 +86,7 @@ else:
         BatchSizeFinder,
         Checkpoint,
         EarlyStopping,
+        GradientAccumulationScheduler,
         LearningRateFinder,
         ModelCheckpoint,
         ModelPruning,
@@ -93,6 +96,7 @@ else:
         WeightAveraging,
     )
     from pytorch_lightning.core.optimizer import _MockOptimizer
+    from pytorch_lightning.loggers.csv_logs import CSVLogger, ExperimentWriter
     from pytorch_lightning.loggers.logger import DummyLogger
     from pytorch_lightning.loops.fetchers import _DataLoaderIterDataFetcher
     from pytorch_lightning.loops.progress import _ReadyCompletedTracker

@@ -29,7 +29,7 @@ from scalebook.training.base.validation_interval import too_rare
 from scalebook.training.engine.memory.uncopied import Uncopied
 from scalebook.training.engine.worker.worker_end import DataCursor, MessageExchange
 from scalebook.training.lightning.data.claims_sampler import SimulatedWork
-from scalebook.training.lightning.data.shared_loader import POLL_S, SharedLoader
+from scalebook.training.lightning.data.shared_loader import POLL_S, FixedShare, SharedLoader, WorkerLoader
 from scalebook.training.lightning.package import (
     Callback,
     LightningModule,
@@ -127,7 +127,8 @@ MOST_POLL_S: Final = 0.05
 class SharedData(Uncopied):
     """One worker's access to the data of the run.
 
-    Sized loaders are shared batch by batch (`SharedLoader`), streams in turn (`Stream`). Data that the user has divided
+    A loader with a length is shared batch by batch (`SharedLoader`), each of several in turn (`FixedShare`), streams in
+    turn (`Stream`). Data that the user has divided
     (`use_distributed_sampler: false`, a DistributedSampler, streams that differ between workers) stays as it is.
 
     Args:
@@ -160,6 +161,7 @@ class SharedData(Uncopied):
         `idle(False)` in again if something came."""
         self._stopped: Callable[[], bool] = lambda: False
         self._loader: SharedLoader | None = None
+        self._several = False  # training loaders, each divided for itself
 
     def join(
         self,
@@ -195,6 +197,8 @@ class SharedData(Uncopied):
             compare = self._joined and self._meetings is not None
             return Stream(dataloader, self.worker, self.workers, self._meetings if compare else None)
         _worker_check(trainer, dataloader, "train_dataloader")  # as above
+        if self._several:  # loaded again: trainer.reload_dataloaders_every_n_epochs
+            return dataloader if self.workers == 1 else FixedShare(dataloader, trainer, self.worker, self.workers)
         before, self._loader = (
             self._loader,
             SharedLoader(
@@ -234,42 +238,60 @@ class SharedData(Uncopied):
         `position`: the value of the method `position` when the checkpoint was written.
         """
         fit, shared = trainer.fit_loop, self._loader
-        loaders = [] if fit._combined_loader is None else fit._combined_loader.flattened
-        own_fetching = isinstance(fit._data_fetcher, _DataLoaderIterDataFetcher)
-        if shared is None or not (len(loaders) > 1 or own_fetching):
-            if shared is not None:
-                shared.resume(position)
-                if not trainer.lightning_module.automatic_optimization:
-                    trainer.callbacks.append(_AfterEachBatch(self))  # type: ignore[attr-defined]  # made by a connector
+        if shared is None or fit._combined_loader is None:
             return
-        if self.workers > 1 or self._turn is not None:
-            problem = "several training loaders" if len(loaders) > 1 else "a training_step that takes `dataloader_iter`"
-            remedy = "one loader over a data set that returns all of them" if len(loaders) > 1 else "`batch` instead"
-            workers = self.cursor.workers
-            raise ValueError(f"data: {problem} cannot be shared by {workers} workers. Use {remedy}, or one worker.")
-        assert fit._combined_loader is not None
+        several = len(fit._combined_loader.flattened) > 1
+        if not several and not isinstance(fit._data_fetcher, _DataLoaderIterDataFetcher):
+            shared.resume(position)
+            if not trainer.lightning_module.automatic_optimization:
+                trainer.callbacks.append(_AfterEachBatch(self))  # type: ignore[attr-defined]  # made by a connector
+            return
+        self._refuse_fetching(several)
+        self._several, self._loader = several, None
+        combined = fit._combined_loader
+        combined.flattened = [self._fixed_share(trainer, loader) for loader in combined.flattened]
         assert fit._data_fetcher is not None
-        originals = [loader.loader if isinstance(loader, SharedLoader) else loader for loader in loaders]
-        fit._combined_loader.flattened, self._loader = originals, None
         iter(fit._data_fetcher)
+        if self.workers > 1:
+            self._count_again(trainer)
+
+    def _refuse_fetching(self, several: bool) -> None:
+        """ValueError for loaders that Lightning does not read batch by batch, where these cannot be divided."""
+        problem, remedy = "a training_step that takes `dataloader_iter`", "`batch` instead, or one worker"
+        if several:
+            problem = "several training loaders"
+            remedy = "a fixed number of workers" if self._turn is None else "real workers (host: inline)"
+        if self._turn is not None or (self.workers > 1 and (not several or self._is_elastic)):
+            raise ValueError(f"data: {problem} cannot be shared by {self.cursor.workers} workers. Use {remedy}.")
+
+    def _fixed_share(self, trainer: Trainer, loader: Any) -> Any:
+        if not isinstance(loader, SharedLoader):
+            return loader
+        return loader.loader if self.workers == 1 else FixedShare(loader.loader, trainer, self.worker, self.workers)
+
+    def _count_again(self, trainer: Trainer) -> None:
+        """Set what Lightning has computed from the loaders' lengths, before it knew this worker's part of them."""
+        fit = trainer.fit_loop
+        batches = sized_len(fit._combined_loader)
+        fit.max_batches = float("inf") if batches is None else batches
+        interval = getattr(trainer, "val_check_interval", None)  # absent where it is a time
+        if batches is not None and isinstance(interval, float):
+            trainer.val_check_batch = max(1, int(batches * interval))
 
     def expose_loaders(self, trainer: Trainer) -> None:
         """Make `trainer.train_dataloader` the user's own loader if there is one worker, as without AsyncPS."""
         combined = trainer.fit_loop._combined_loader
         if self.workers == 1 and self._loader is not None and combined is not None:
-            loaders = [loader.loader if isinstance(loader, SharedLoader) else loader for loader in combined.flattened]
-            combined._iterables = tree_unflatten(loaders, combined._spec)
+            combined._iterables = tree_unflatten([_own(loader) for loader in combined.flattened], combined._spec)
 
     def restore_loaders(self, trainer: Trainer) -> None:
         """Give the user's own loaders back to Lightning, after training."""
         fit, combined = trainer.fit_loop, trainer.fit_loop._combined_loader
-        if self._loader is not None and combined is not None:
+        if combined is not None and any(isinstance(loader, WorkerLoader) for loader in combined.flattened):
             if fit._data_fetcher is not None:
                 fit._data_fetcher.teardown()  # ends loader processes
                 fit._data_fetcher = None
-            combined.flattened = [
-                loader.loader if isinstance(loader, SharedLoader) else loader for loader in combined.flattened
-            ]
+            combined.flattened = [_own(loader) for loader in combined.flattened]
 
     def pushed(self, trainer: Trainer) -> None:
         """Note that the gradients of all batches fetched so far have been pushed.
@@ -330,6 +352,11 @@ class SharedData(Uncopied):
             sleep(pause)
             pause = min(1.1 * pause, MOST_POLL_S)
         return True
+
+
+def _own(loader: Any) -> Any:
+    """The user's loader."""
+    return loader.loader if isinstance(loader, WorkerLoader) else loader
 
 
 class _AfterEachBatch(Callback):

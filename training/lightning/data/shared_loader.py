@@ -7,7 +7,7 @@ its fetcher, where Lightning keeps its copies.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import sleep
 from typing import Any, Final
 
@@ -160,7 +160,84 @@ class LoaderPosition:
 POLL_S: Final = 0.002
 
 
-class SharedLoader(LoaderPosition):
+class WorkerLoader:
+    """A copy of a user's DataLoader that draws other indices, and passes for the user's own.
+
+    Args:
+        indices: What the copy draws its batches from.
+        without_processes: It loads in this process, whatever the user's loader does.
+    """
+
+    def __init__(self, loader: DataLoader[Any], indices: Iterable[Any], worker: int, without_processes: bool) -> None:
+        self.loader = loader
+        self._inner = copy.copy(loader)
+        inside: list[tuple[str, Any]] = [("_iterator", None)]
+        if without_processes:
+            inside += [("num_workers", 0), ("prefetch_factor", None), ("persistent_workers", False), ("timeout", 0)]
+        inside.append(("sampler" if loader.batch_sampler is None else "batch_sampler", indices))
+        for name, value in inside:
+            object.__setattr__(self._inner, name, value)  # a DataLoader guards its samplers against mistakes
+        _auto_add_worker_init_fn(self._inner, worker)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "loader":  # while being copied
+            raise AttributeError(name)
+        return getattr(self.loader, name)
+
+    @property
+    def _iterator(self) -> Any:
+        """Persistent loader processes, which Lightning ends by this name."""
+        return self._inner._iterator
+
+    @_iterator.setter
+    def _iterator(self, value: Any) -> None:
+        self._inner._iterator = value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return copy.copy, (self.loader,)  # a copy of the Trainer has the user's own
+
+
+class FixedShare(WorkerLoader):
+    """One worker's part of one of several training loaders: batches i, i + k, ... of each epoch (`EpochOrder`).
+
+    Lightning combines the parts as it would combine the loaders (`CombinedLoader`). One that ends before the others is
+    started again in the same order, as under DDP. If a loader has fewer batches than there are workers, some of them
+    train the same batch. The rest of the share of a worker that dies is not trained.
+    """
+
+    def __init__(self, loader: DataLoader[Any], trainer: Trainer, worker: int, workers: int) -> None:
+        self._trainer, self._workers = trainer, workers
+        self._first = worker % max(1, len(index_sampler(loader)))
+        self._order = EpochOrder(loader, alone=False)
+        super().__init__(loader, _Drawn(self._batches), worker, without_processes=False)
+
+    def __len__(self) -> int:
+        return len(range(self._first, len(index_sampler(self.loader)), self._workers))
+
+    def __iter__(self) -> Iterator[Any]:
+        self._order.enter(self._epoch())
+        return iter(self._inner)
+
+    def _epoch(self) -> int:
+        epoch: int = self._trainer.fit_loop.epoch_progress.current.processed  # type: ignore[attr-defined]  # as in `resume`
+        return epoch
+
+    def _batches(self) -> Iterator[Any]:
+        order = self._order(self._epoch())
+        return (order[number] for number in range(self._first, len(order), self._workers))
+
+
+class _Drawn:
+    """Calls `draw` for each iteration."""
+
+    def __init__(self, draw: Callable[[], Iterator[Any]]) -> None:
+        self._draw = draw
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._draw()
+
+
+class SharedLoader(LoaderPosition, WorkerLoader):
     """A DataLoader over a data set with a length whose batches go to whichever worker comes first.
 
     Batch i of epoch e is the same whatever the number of workers (`EpochOrder`), so k workers with batch b see together
@@ -189,12 +266,10 @@ class SharedLoader(LoaderPosition):
         is_over: Callable[[], bool] = lambda: False,
         idle: Callable[[bool], None] = lambda idle: None,
     ) -> None:
-        self.loader, self._trainer, self._workers, self._is_over = loader, trainer, cursor.workers, is_over
+        self._trainer, self._workers, self._is_over = trainer, cursor.workers, is_over
         self._idle, self._is_idle = idle, False
         self._order = EpochOrder(loader, alone=cursor.workers == 1)
         self._claims: Claims | SimulatedClaims
-        self._inner = copy.copy(loader)
-        inside: list[tuple[str, Any]] = [("_iterator", None)]
         if turn is None:
             self._claims = Claims(cursor, worker, turns, self._order)
             self._processes = cursor.workers
@@ -202,11 +277,7 @@ class SharedLoader(LoaderPosition):
             ahead = self._batches_in, self._epochs
             self._claims = SimulatedClaims(cursor, turns, meets, self._order, turn, *ahead, is_over)
             self._processes = 1
-            inside += [("num_workers", 0), ("prefetch_factor", None), ("persistent_workers", False), ("timeout", 0)]
-        inside.append(("sampler" if loader.batch_sampler is None else "batch_sampler", self._claims))
-        for name, value in inside:
-            object.__setattr__(self._inner, name, value)  # a DataLoader guards its samplers against mistakes
-        _auto_add_worker_init_fn(self._inner, worker)
+        WorkerLoader.__init__(self, loader, self._claims, worker, without_processes=turn is not None)
         self.is_last = False  # the batch delivered last is the worker's last of this epoch
         self._epoch = 0
         self._expected = 0  # batches of this worker in this epoch
@@ -220,23 +291,6 @@ class SharedLoader(LoaderPosition):
     def for_each_worker(self) -> int:
         """How many batches of an epoch each worker has if all are equally fast."""
         return -(-self._limit(len(index_sampler(self.loader))) // self._workers)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "loader":  # while being copied
-            raise AttributeError(name)
-        return getattr(self.loader, name)
-
-    @property
-    def _iterator(self) -> Any:
-        """Persistent loader processes, which Lightning ends by this name."""
-        return self._inner._iterator
-
-    @_iterator.setter
-    def _iterator(self, value: Any) -> None:
-        self._inner._iterator = value
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return copy.copy, (self.loader,)  # a copy of the Trainer has the user's own
 
     def __iter__(self) -> Iterator[Any]:
         return UncopiedIterator(self._batches_of_epoch())

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves
 from torchmetrics import Metric
+from torchmetrics.utilities.distributed import gather_all_tensors
 from typing_extensions import override
 
 from scalebook.training.engine.rules.bounds import PositiveFloat, PositiveInt, check
@@ -203,8 +204,8 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
         plugin.clip_grad_by_norm = lambda optimizer, largest: clip_by_norm(plugin.main_params(optimizer), largest, norm)
         plugin.clip_grad_by_value = lambda optimizer, largest: clip_by_value(plugin.main_params(optimizer), largest)
         for metric in module.modules():
-            if isinstance(metric, Metric) and metric.process_group is None:
-                metric.process_group = self.data_group
+            if isinstance(metric, Metric) and metric.process_group is None and metric.dist_sync_fn is None:
+                metric.dist_sync_fn = _GatherInGroup(self.data_group).gather
         loops: Any = (
             trainer.fit_loop.epoch_loop.val_loop,
             trainer.validate_loop,
@@ -257,7 +258,9 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
 
     @override
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """Compare what the workers that compute one batch have of it, at batches 0, 1, 2, 4, 8 ... of an epoch."""
+        """Begin each batch with worker 0's buffers, as DDP does. Compare what the workers that compute one batch have
+        of it, at batches 0, 1, 2, 4, 8 ... of an epoch."""
+        self._buffers_of_worker_0()
         if self.together > 1 and batch_idx & (batch_idx - 1) == 0:
             own = torch.tensor([_fingerprint(batch), _settings_print(self.optimizers)], device=self.root_device)
             everyone = [torch.empty_like(own) for _ in range(self.together)]
@@ -269,21 +272,24 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
 
     @override
     def on_validation_start(self) -> None:
-        self._buffers_of_worker_0()
+        self._whole_buffers()
 
     @override
     def on_test_start(self) -> None:
+        self._whole_buffers()
+
+    def _whole_buffers(self) -> None:
         self._buffers_of_worker_0()
+        if self.pipeline is not None:
+            self.pipeline.share_rest()
 
     def _buffers_of_worker_0(self) -> None:
-        """Running statistics are worker 0's, as under DDP; of a stage, its first worker's."""
+        """What training keeps in buffers is worker 0's, as under DDP; of a stage, its first worker's."""
         assert self.lightning_module is not None
         if self.data_size > 1:
             for buffer in self.lightning_module.buffers():
                 if not buffer.is_meta:
                     dist.broadcast(buffer, self.tensor_rank, self.data_group)
-        if self.pipeline is not None:
-            self.pipeline.share_rest()
 
     @property
     def tensor_rank(self) -> int:
@@ -507,6 +513,20 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
     @override
     def weights(self, trainer: Trainer) -> Mapping[str, Tensor]:
         return self._whole
+
+
+class _GatherInGroup:
+    """How a metric gathers its state from the workers that have a batch each. torch cannot copy a process group, and
+    a copy of a metric (`clone`, `MetricTracker`) is to gather from the same workers."""
+
+    def __init__(self, group: Any) -> None:
+        self._group = group
+
+    def __deepcopy__(self, memo: object) -> "_GatherInGroup":
+        return self
+
+    def gather(self, tensor: Tensor, group: Any = None) -> list[Tensor]:
+        return gather_all_tensors(tensor, self._group if group is None else group)
 
 
 def _fingerprint(batch: Any) -> int:

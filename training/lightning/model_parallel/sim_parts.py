@@ -26,6 +26,7 @@ from scalebook.training.engine.rules.clock_settings import ClockSettings
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.experiments.pipeline_order import Schedule
 from scalebook.training.experiments.split_degrees import microbatches_of, refuse_degrees
+from scalebook.training.lightning.async_ps.refusals import accumulates_by_schedule
 from scalebook.training.lightning.data.workers_in_turn import in_turn
 from scalebook.training.lightning.model_parallel.microbatches import StepLog, divide
 from scalebook.training.lightning.model_parallel.part_measures import THE_REST
@@ -138,6 +139,11 @@ class SimulatedParts(SingleDeviceStrategy):
                 raise ValueError(
                     "model: optimizes manually, and a virtual split has one price for an update. Write a model with "
                     "automatic optimization, or host: inline."
+                )
+            if self.data_size > 1 and accumulates_by_schedule(trainer):
+                raise ValueError(
+                    "trainer.callbacks: GradientAccumulationScheduler changes how many batches make an update, and a "
+                    "virtual split has one price for an update. Write no such callback, or host: inline."
                 )
             if self._split.tensor > 1:
                 tensor_plan(self.lightning_module, self._split.tensor)

@@ -50,7 +50,8 @@ def split(module: Module, mesh: DeviceMesh) -> None:
         begin_alike(module, mesh.device_type)
         if mesh[TENSOR].size() > 1:
             plan, tied = tensor_plan(module, mesh[TENSOR].size()), _tied(module)
-            parallelize_module(module, mesh[TENSOR], dict(plan))
+            with _what_torch_rejects("split the layers of parallel_plan()"):
+                parallelize_module(module, mesh[TENSOR], dict(plan))
             for name in plan:
                 module.get_submodule(name).register_forward_hook(_without_views)
             _tie_again(module, tied)
@@ -162,7 +163,8 @@ def shard_units(module: Module) -> Units:
     """The parts of a module that are gathered at a time, by name, each with its methods besides `forward` that read its
     parameters.
 
-    Its own `shard_units()`, or else the children of each Sequential and ModuleList that have 1 % of the parameters.
+    Its own `shard_units()`, or else the children of each Sequential and ModuleList that have 1 % of the parameters and
+    share none with other parts.
     """
     own = getattr(module, "shard_units", None)
     if own is not None:
@@ -174,9 +176,28 @@ def shard_units(module: Module) -> Units:
                     f"model: shard_units names {name}, and {type(module).__name__} has no such part. Use names of "
                     "named_modules()."
                 )
+        for first, second in _tied_across(module, units):
+            raise ValueError(
+                f"model: {first} and {second} are one parameter in different units of shard_units(). Name a part that "
+                "contains both, or neither of the two units."
+            )
         return units
     least = SMALLEST_UNIT * _size(module)
-    return {name: () for name, part in _children(module) if _size(part) >= least}
+    units = {name: () for name, part in _children(module) if _size(part) >= least}
+    while tied := [_unit_of(name, units) for names in _tied_across(module, units) for name in names]:
+        units = {name: () for name in units if name not in tied}
+    return units
+
+
+def _tied_across(module: Module, units: Units) -> list[tuple[str, str]]:
+    """Pairs of names of one parameter that two units have, or a unit and the rest of the module."""
+    pairs = [(names[0], other) for names in _tied(module) for other in names[1:]]
+    return [(one, other) for one, other in pairs if _unit_of(one, units) != _unit_of(other, units)]
+
+
+def _unit_of(parameter: str, units: Units) -> str:
+    """The innermost unit that has a parameter; empty for the rest of the module."""
+    return max((unit for unit in units if parameter.startswith(f"{unit}.")), key=len, default="")
 
 
 def _children(module: Module) -> Iterator[tuple[str, Module]]:
@@ -197,21 +218,66 @@ def _shard(module: Module, mesh: DeviceMesh) -> None:
     methods = units.pop("", ())
     parts = dict(module.named_modules())
     for name in sorted(units, key=lambda name: -name.count(".")):
-        parts[name].register_forward_hook(_without_views)
-        fully_shard(parts[name], mesh=mesh)
+        with _what_torch_rejects(f"shard {name}"):
+            parts[name].register_forward_hook(_without_views)
+            fully_shard(parts[name], mesh=mesh)
         for method in units[name]:
             register_fsdp_forward_method(parts[name], method)
     module.register_forward_hook(_without_views)
     try:
-        fully_shard(module, mesh=mesh)
+        with _what_torch_rejects(f"shard {type(module).__name__}"):
+            fully_shard(module, mesh=mesh)
     except TypeError as error:
         raise ValueError(
             f"model: FSDP2 cannot make a sharded class of {type(module).__name__} ({error}). If it derives from "
             "Generic, write that last among its bases: class Model(LightningModule, Generic[T])."
         ) from None
     _keep_name(module)
+    _refuse_writes(module)
     for method in (*(step for step in STEPS if hasattr(module, step)), *methods):
         register_fsdp_forward_method(module, method)
+
+
+@contextmanager
+def _what_torch_rejects(attempt: str) -> Iterator[None]:
+    """ValueError with torch's reason and a remedy: torch's own errors name neither the model nor another way."""
+    try:
+        yield
+    except (AssertionError, NotImplementedError, RuntimeError, ValueError) as error:
+        raise ValueError(
+            f"model: torch cannot {attempt} ({error}). Change that in the model, or use strategy ddp."
+        ) from error
+
+
+def _refuse_writes(module: Module) -> None:
+    """ValueError where a forward pass writes into a parameter, as layers do that are initialised by the first batch.
+
+    It writes into what was gathered for that pass, and the parts that workers keep never see it.
+    """
+    before: dict[str, dict[str, int]] = {}
+
+    def note(part: Module, _inputs: Any) -> None:
+        before[names[part]] = _versions(part)
+
+    def compare(part: Module, _inputs: Any, _output: Any) -> None:
+        versions = before.pop(names[part], {})
+        for name, version in _versions(part).items():
+            if version != versions.get(name, version):
+                raise ValueError(
+                    f"model: a forward pass writes into {f'{names[part]}.{name}'.lstrip('.')}, and with sharded "
+                    "parameters that is lost. If the first batch initialises it, make a forward pass in "
+                    "configure_model; else use strategy ddp."
+                )
+
+    names = {part: name for name, part in module.named_modules() if part is not module and part._parameters}
+    for part in names:
+        part.register_forward_pre_hook(note)
+        part.register_forward_hook(compare, prepend=True)  # before FSDP2 gives up what it has gathered
+
+
+def _versions(part: Module) -> dict[str, int]:
+    """How often each of the part's own parameters has been written into."""
+    return {name: parameter._version for name, parameter in part._parameters.items() if parameter is not None}
 
 
 def _keep_name(module: Module) -> None:

@@ -25,6 +25,8 @@ from scalebook.training.lightning.package import (
     PACKAGE,
     Callback,
     ClusterEnvironment,
+    CSVLogger,
+    ExperimentWriter,
     LightningDataModule,
     LightningEnvironment,
     PassThroughProfiler,
@@ -168,8 +170,35 @@ def _by_key(trainer: Trainer, before: Sequence[Callback]) -> dict[tuple[str, int
     return keyed
 
 
-def _plain_attributes(callback: Callback) -> dict[str, Any]:
-    plain = {name: value for name, value in vars(callback).items() if is_plain(value)}
+def _logger_values(trainer: Trainer) -> list[dict[str, Any]]:
+    """For each logger which version of its folder worker 0 has chosen, and which columns a CSVLogger has written.
+
+    Without them the next `test` with this Trainer would choose another version, or overwrite the file.
+    """
+    values = []
+    for logger in trainer.loggers:
+        version = getattr(logger, "_version", None)
+        own = logger.__dict__.get("_experiment") if isinstance(logger, CSVLogger) else None
+        written = None if own is None else _plain_attributes(own)
+        values.append({"version": version if isinstance(version, int | str) else None, "written": written})
+    return values
+
+
+def _give_logger_values(trainer: Trainer, values: Sequence[Mapping[str, Any]]) -> None:
+    """Set them on the loggers here."""
+    for logger, value in zip(trainer.loggers, values, strict=True):
+        if value["version"] is not None:
+            logger._version = value["version"]  # type: ignore[attr-defined]  # what numbers its folders has it
+        if value["written"] is not None:
+            assert isinstance(logger, CSVLogger)
+            if logger._experiment is None:  # its constructor would delete what the worker has written
+                logger._experiment = ExperimentWriter.__new__(ExperimentWriter)
+                logger._experiment._fs = logger._fs
+            vars(logger._experiment).update(value["written"])
+
+
+def _plain_attributes(values: Any) -> dict[str, Any]:
+    plain = {name: value for name, value in vars(values).items() if is_plain(value)}
     return {name: move_data_to_device(value, "cpu") for name, value in plain.items()}
 
 
@@ -361,6 +390,7 @@ class _Results(NamedTuple):
     returned: Any
     progress: dict[str, Any]
     profiled: dict[str, Any]
+    loggers: list[dict[str, Any]]
     callbacks: Values
     final: Any
     """What the strategy's `save_final_state` has returned."""
@@ -377,7 +407,8 @@ def _collect(
     torch.save({"metrics": [dict(metrics) for metrics in _metrics(trainer)], "weights": weights}, tensors)
     tensors.flush()
     progress = {} if weights is None else _progress(trainer)
-    return _Results(trainer.state, returned, progress, _profile(trainer), callback_values(trainer, before), final)
+    profile, loggers = _profile(trainer), _logger_values(trainer)
+    return _Results(trainer.state, returned, progress, profile, loggers, callback_values(trainer, before), final)
 
 
 def _bring_back(
@@ -393,6 +424,7 @@ def _bring_back(
     give_callback_values(trainer, before, results.callbacks)
     trainer.state = results.state
     _give_profile(trainer, results.profiled)
+    _give_logger_values(trainer, results.loggers)
     if results.progress:
         trainer.fit_loop.load_state_dict(results.progress)
         for loop in (trainer.fit_loop, trainer.fit_loop.epoch_loop, trainer.fit_loop.epoch_loop.val_loop):

@@ -1,8 +1,10 @@
 """What a person finds after `fit`, in the process that called it, is what a plain Trainer would leave."""
 
+import csv
 import gc
 import os
 import time
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.strategies import Strategy
 from lightning.pytorch.tuner.tuning import Tuner
 from torch import Tensor
@@ -53,6 +56,25 @@ class Stops(Plain):
     @override
     def configure_callbacks(self) -> list[Callback]:
         return [EarlyStopping("val/mean_index", patience=2)]
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["in_worker", "before_fit"])
+@pytest.mark.parametrize("make", [lambda: AsyncPS(workers=2), DDP], ids=["async", "ddp"])
+def test_a_test_after_the_fit_goes_into_the_same_file(
+    make: Callable[[], Strategy], before: bool, tmp_path: Path
+) -> None:
+    """Who logs hyperparameters before the fit creates the file in this process, else a worker does."""
+    logger = CSVLogger(tmp_path)
+    made = trainer(tmp_path, make(), 2 if make is DDP else 1, max_epochs=1)
+    made.logger, made.log_every_n_steps = logger, 1  # type: ignore[attr-defined]  # set by its constructor
+    if before:
+        logger.log_hyperparams({"width": 16})
+    made.fit(Plain(), loader(), held_out())
+    made.test(Plain(), held_out(), verbose=False)
+    (written,) = tmp_path.rglob("metrics.csv")
+    rows = list(csv.DictReader(written.read_text(encoding="utf-8").splitlines()))
+    assert {name for row in rows for name, value in row.items() if value} >= {"train/loss", "val/loss", "test/loss"}
+    assert written.parent.name == "version_0"
 
 
 @pytest.mark.thorough

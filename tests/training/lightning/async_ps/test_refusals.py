@@ -20,6 +20,7 @@ from lightning.pytorch.strategies import Strategy
 from torch.nn import Parameter
 from torch.optim import SGD
 
+from scalebook.training.engine.rules.clock_settings import ClockSettings
 from scalebook.training.engine.rules.update_rules import Softsync, Sync
 from scalebook.training.lightning import DDP, AsyncPS
 from tests.training.lightning.async_ps.contract.models import Plain
@@ -107,9 +108,11 @@ def test_a_model_that_differs_between_workers(tmp_path: Path) -> None:
         fit(trainer(tmp_path, AsyncPS(workers=2)), ByRank())
 
 
-def test_several_training_loaders(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="data: several training loaders cannot be shared by 2 workers"):
-        trainer(tmp_path, AsyncPS(workers=2)).fit(Plain(), [loader(), loader()], loader())
+def test_several_training_loaders_of_virtual_workers(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"data: several training loaders cannot be shared by 2 workers. .*real worke"):
+        trainer(tmp_path, AsyncPS(workers=2, host="virtual", clock=ClockSettings(0.05))).fit(
+            Plain(), [loader(), loader()], loader()
+        )
 
 
 class StepsItsOwnWay(Plain):

@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch.utilities import CombinedLoader
+from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, IterableDataset
 
+from scalebook.training.lightning import AsyncPS, Peers
 from tests.training.lightning.async_ps.sharing_runs import Net, in_order, numbers, run
+from tests.training.lightning.async_ps.small import Small, data, held_out, trainer, weights
 
 
 class Stream(IterableDataset[tuple[int]]):
@@ -40,20 +44,65 @@ def test_what_the_user_divides_stays_as_it_is(tmp_path: Path) -> None:
     assert notes.samples(2) == [Counter(dict.fromkeys(range(40), 2))]
 
 
-def test_several_loaders_need_one_worker(tmp_path: Path) -> None:
-    class Pair(Net):
-        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
-            return super().training_step([torch.cat((batch["a"][0], batch["b"][0]))], batch_idx)
+class Pair(Net):
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        return super().training_step([torch.cat((batch["a"][0], batch["b"][0]))], batch_idx)
 
-    def loaders() -> Any:
-        return {"a": numbers(20), "b": numbers(40)}
 
-    notes = run(tmp_path, loaders, 1, net=Pair, max_epochs=1)
+def pair() -> Any:
+    return {"a": numbers(20), "b": numbers(40)}
+
+
+def test_one_worker_has_all_of_several_loaders(tmp_path: Path) -> None:
+    notes = run(tmp_path, pair, 1, net=Pair, max_epochs=1)
     assert notes.samples(1) == [Counter([*range(20), *range(20), *range(40)])]
-    with pytest.raises(
-        ValueError, match=r"data: several training loaders cannot be shared by 2 workers. Use one loader"
-    ):
-        run(tmp_path, loaders, 2, net=Pair)
+
+
+@pytest.mark.parametrize("reloads", [0, 1])
+def test_several_loaders_are_each_divided_by_turns(tmp_path: Path, reloads: int) -> None:
+    """Of five batches and of ten, in batches of four: worker 0 has three of the first, and begins them again."""
+    notes = run(tmp_path, pair, 2, net=Pair, reload_dataloaders_every_n_epochs=reloads)
+    short = [range(4), range(8, 12), range(16, 20)], [range(4, 8), range(12, 16)]
+    for worker, parts in enumerate(short):
+        once = [[*parts[step % len(parts)], *range(start := 8 * step + 4 * worker, start + 4)] for step in range(5)]
+        assert notes.read("train", worker) == [[epoch, *row] for epoch in range(2) for row in once]
+    assert [epoch for epoch, _ in notes.read("val", 0)] == [0, 1]
+
+
+def test_the_shortest_of_several_loaders_ends_the_epoch_where_the_user_says_so(tmp_path: Path) -> None:
+    notes = run(tmp_path, lambda: CombinedLoader(pair(), "min_size"), 2, net=Pair, max_epochs=1)
+    assert [len(notes.read("train", worker)) for worker in range(2)] == [3, 2]
+
+
+def test_a_loader_with_fewer_batches_than_workers_gives_each_one(tmp_path: Path) -> None:
+    notes = run(tmp_path, lambda: {"a": numbers(4), "b": numbers(40)}, 3, net=Pair, max_epochs=1)
+    assert all(row[1:5] == [0, 1, 2, 3] for worker in range(3) for row in notes.read("train", worker))
+    assert sum((Counter(row[5:]) for w in range(3) for row in notes.read("train", w)), Counter()) == Counter(range(40))
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [AsyncPS(workers=2, rule="sync"), Peers(workers=2, topology="complete", exchange="d_psgd")],
+    ids=["sync", "peers"],
+)
+def test_two_workers_with_two_loaders_train_as_one_process_with_twice_the_batches(
+    tmp_path: Path, strategy: Any
+) -> None:
+    """What semi-supervised training does: a loss of labelled samples, and one of others."""
+
+    class Semi(Small):
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            loss = cross_entropy(self.net.eval()(batch["labelled"][0]), batch["labelled"][1])
+            return loss + 0.1 * self.net(batch["others"][0]).square().mean()
+
+    def trained(size: int, chosen: Any, devices: int) -> torch.Tensor:
+        made, model = trainer(tmp_path, chosen, devices), Semi()  # seeded by the former
+        loaders = {"labelled": DataLoader(data(48), size), "others": DataLoader(data(32), size)}
+        made.fit(model, loaders, held_out())
+        return weights(model)
+
+    one = trained(8, "auto", 1)
+    torch.testing.assert_close(trained(4, strategy, 2), one, rtol=0, atol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore:You are using the `dataloader_iter` step flavor", "ignore:Found `dataloader_iter`")

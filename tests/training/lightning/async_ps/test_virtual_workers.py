@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import GradientAccumulationScheduler, ModelCheckpoint
 from torch import Tensor
 from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import LambdaLR
@@ -321,6 +321,8 @@ def test_what_virtual_workers_cannot_do_is_refused_by_name(tmp_path: Path) -> No
     by_hand.automatic_optimization = False
     with pytest.raises(ValueError, match=r"accumulate_grad_batches: is 2, and virtual workers push once a batch"):
         fit(trainer(tmp_path, virtual(), accumulate_grad_batches=2))
+    with pytest.raises(ValueError, match=r"callbacks: GradientAccumulationScheduler .*, and virtual workers push once"):
+        fit(trainer(tmp_path, virtual(), callbacks=[GradientAccumulationScheduler({1: 2})]))
     with pytest.raises(ValueError, match=r"model: optimizes manually, and virtual workers push once"):
         fit(trainer(tmp_path, virtual()), by_hand)
     with pytest.raises(ValueError, match=r"data: virtual workers take the batches of one loader in turn"):

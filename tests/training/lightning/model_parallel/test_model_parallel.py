@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 from scalebook.training.base.failures import WorkerLost
@@ -95,6 +96,22 @@ def test_a_tensor_group_sees_one_process_s_batches(tmp_path: Path) -> None:
     assert seen(2, ModelParallel(tensor=2)) == seen(1, "auto") * 2
 
 
+class Centred(Pair):
+    """Its loss reads a buffer that each batch changes."""
+
+    def __init__(self, optimizer: Any) -> None:
+        super().__init__(optimizer)
+        self.register_buffer("centre", torch.zeros(3))
+
+    def loss(self, batch: Any) -> Tensor:
+        outputs = self.net(batch[0])
+        loss = cross_entropy(outputs - self.centre, batch[1])
+        if self.training:
+            with torch.no_grad():
+                self.centre.lerp_(outputs.mean(0), 0.5)
+        return loss
+
+
 class Normalised(Pair):
     """With running statistics, which differ between workers that have other samples."""
 
@@ -106,10 +123,11 @@ class Normalised(Pair):
         return {f"net.{place + 1}": style for place, style in ((3, ColwiseParallel()), (5, RowwiseParallel()))}
 
 
-def test_shards_train_as_ddp_does_and_validate_with_one_model(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [Centred, Normalised])
+def test_shards_train_as_ddp_does_and_validate_with_one_model(kind: type[Pair], tmp_path: Path) -> None:
     found, logged = [], 0.0
     for made in (DDP(), ModelParallel()):
-        model = pair(kind=Normalised)
+        model = pair(kind=kind)
         done = trainer(tmp_path, made, 2, max_epochs=1)
         done.fit(model, loader(shuffle=True), held_out())
         found.append(torch.cat([value.flatten().double() for value in model.state_dict().values()]))
@@ -228,6 +246,56 @@ class Scaled(Pair):
 def test_a_step_reads_what_is_in_no_unit(tmp_path: Path) -> None:
     one, _ = train(tmp_path, model=pair(kind=Scaled), max_epochs=5)
     torch.testing.assert_close(train(tmp_path, 1, 2, pair(kind=Scaled), max_epochs=5)[0], one, rtol=0, atol=1e-6)
+
+
+class SetByTheFirstBatch(nn.Module):
+    """ActNorm (Kingma & Dhariwal 2018, section 3.1), shift only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shift = nn.Parameter(torch.zeros(5))
+        self.register_buffer("is_set", torch.tensor(False))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if not self.is_set:
+            with torch.no_grad():
+                self.shift.copy_(-inputs.mean(0))
+                self.is_set.fill_(True)
+        return inputs + self.shift
+
+
+class Actnorm(Pair):
+    def __init__(self, optimizer: Any) -> None:
+        super().__init__(optimizer)
+        self.net.insert(0, SetByTheFirstBatch())
+
+
+class ActnormWithAPass(Actnorm):
+    def configure_model(self) -> None:
+        self.net(torch.stack([data()[sample][0] for sample in range(8)]))
+
+
+def test_parameters_that_the_first_batch_sets_need_a_pass_before_the_split(tmp_path: Path) -> None:
+    """The remedy in the message, tried: the first batch is then that of configure_model in one process too."""
+    with pytest.raises(ValueError, match=r"writes into net\.0\.shift, .*make a forward pass in configure_model"):
+        train(tmp_path, 1, 2, pair(kind=Actnorm), max_epochs=1)
+    one, _ = train(tmp_path, model=pair(kind=ActnormWithAPass), max_epochs=5)
+    torch.testing.assert_close(
+        train(tmp_path, 1, 2, pair(kind=ActnormWithAPass), max_epochs=5)[0], one, rtol=0, atol=1e-6
+    )
+
+
+def test_a_copy_of_a_metric_is_of_all_workers(tmp_path: Path) -> None:
+    class Copies(Pair):
+        def on_train_start(self) -> None:
+            self.seen.reset()
+            self.copied = self.seen.clone()
+            self.copied.update(float(self.global_rank))
+
+        def on_train_epoch_end(self) -> None:
+            assert self.copied.compute() == 0.5
+
+    train(tmp_path, 1, 2, pair(kind=Copies), max_epochs=1)
 
 
 class SplitsItself(Pair):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch import LightningModule
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Callback, GradientAccumulationScheduler
 from torch import Tensor, nn
 from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import (
@@ -233,6 +233,7 @@ def sequence_of_batches() -> DataLoader[Any]:
         ({"stages": 2}, {"model": Other}, "stages.. in turn give something else than forward of Other"),
         ({"stages": 2, "tensor": 2}, {}, "init_args.stages: a stage's worker has whole layers"),
         ({"stages": 2}, {"devices": 3}, "init_args.stages: stages 2 do not divide the 3 workers"),
+        ({"shard": 2}, {"callbacks": [GradientAccumulationScheduler({1: 2})]}, "callbacks: GradientAccumulationSched"),
         ({"shard": 2}, {"loader": sequence_of_batches}, "data: virtual parts take the batches of 2 workers"),
     ],
 )  # fmt: skip

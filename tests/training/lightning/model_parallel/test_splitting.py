@@ -5,11 +5,14 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.lightning.model_parallel.splitting import shard_units, split, tensor_plan
+from scalebook.training.lightning.model_parallel.splitting import DATA, TENSOR, shard_units, split, tensor_plan
 from scalebook.training.zoo.models import Ranker
 from tests.training.lightning.model_parallel.split_model import Pair
 
@@ -83,6 +86,38 @@ def test_units_of_one_s_own() -> None:
     assert shard_units(Own()) == {"": ("sample",), "net.3": ()}
     with pytest.raises(ValueError, match=r"model: shard_units names net.9, and Wrong has no such part"):
         shard_units(Wrong())
+
+
+def test_parts_that_share_a_parameter_are_gathered_together() -> None:
+    class Tied(nn.Sequential):
+        units: dict[str, Any]
+
+    module = Tied(nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 6))
+    module[2].weight = module[0].weight
+    assert shard_units(module) == {"1": ()}
+    module.shard_units = lambda: {"0": (), "1": ()}  # type: ignore[assignment]
+    with pytest.raises(ValueError, match=r"model: 0\.weight and 2\.weight are one parameter in different units"):
+        shard_units(module)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "reason"),
+    [(torch.tensor(1.0), "scalar parameters"), (torch.ones(2, 3).t(), "non-contiguous parameters")],
+    ids=["scalar", "transposed"],
+)
+def test_what_torch_cannot_shard_names_the_model(parameter: torch.Tensor, reason: str) -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.own = nn.Parameter(parameter)
+
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    try:
+        mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=(DATA, TENSOR))
+        with pytest.raises(ValueError, match=rf"model: torch cannot shard Own \(.*{reason}.*or use strategy ddp"):
+            split(Own(), mesh)
+    finally:
+        dist.destroy_process_group()
 
 
 def test_sparse_gradients_are_refused() -> None:
