@@ -305,9 +305,9 @@ def test_a_claim_that_was_changed_after_its_lock_has_both_verdicts(
         monkeypatch.undo()
         time.tzset()
     printed = capsys.readouterr().out
-    assert "c: supported (as locked by its first run: not supported): updates to val/loss 0.5: at most 2.1" in printed
+    assert "c: supported (as locked by its first run: refuted): updates to val/loss 0.5: at most 2.1" in printed
     (claim,) = verify(path)[0].values()
-    assert (claim.verdict, claim.locked) == ("supported", "not supported")
+    assert (claim.verdict, claim.locked) == ("supported", "refuted")
     assert claim.remarks[0].startswith("Changed after its first run (1970-01-02 00:00 UTC): at_most was 1.9.")
     assert "scalebook.claim" not in str(opened(path.read_bytes())["runs/" + first_run(path)])
 
@@ -333,7 +333,7 @@ def test_locks_that_are_not_what_was_archived_are_named(page: Page, tmp_path: Pa
     with pytest.raises(ConfigError, match=f"{LOCKS} is not what was archived"):
         verify(zipped(changed, tmp_path / "changed.zip", listed=False))
     differences = verify(zipped(changed, tmp_path / "listed.zip"))[1]
-    assert differences[0] == 'c: locked: archived "not supported", now ""'
+    assert differences[0] == 'c: locked: archived "refuted", now ""'
 
 
 def test_a_notebook_with_locked_claims_is_exported(page: Page, tmp_path: Path) -> None:
