@@ -85,14 +85,15 @@ def history(looks: Sequence[Look], present: Look | None, cells: Sequence[str]) -
         now = {hashed: cell for hashed, cell in look.cells.items() if hashed in cells}
         if not now:
             continue
-        if chain and _differ(chain[-1], now):
-            if look is present and (place := next((i for i, then in enumerate(chain) if not _differ(then, now)), None)):
-                chain, growths = chain[: place + 1], growths[:place]
-                break
-            growths.append(_growth(chain[-1], now))
-            chain.append(now)
-        else:
+        if not chain or not _differ(chain[-1], now):
             chain[-1:] = [{**(chain[-1] if chain else {}), **now}]
+            continue
+        same = [place for place, judged in enumerate(chain) if not _differ(judged, now)]
+        if look is present and same:
+            chain, growths = chain[: same[0] + 1], growths[: same[0]]
+            continue
+        growths.append(_growth(chain[-1], now))
+        chain.append(now)
     return History(tuple(min(cell.seeds for cell in judged.values()) for judged in chain), tuple(growths))
 
 
