@@ -42,7 +42,7 @@ WRONG: Final = 0.03
 """Bound of wrong verdicts on one side."""
 WRONG_CHOSEN: Final = 0.035
 """The same where the seeds that judge also choose the rates."""
-LOOKS: Final = 1_500
+LOOKS: Final = 1_000
 """Claims for each cell of the second and third table."""
 
 
