@@ -1,4 +1,4 @@
-"""How often the intervals and verdicts of claims are right: `python -m benchmarks.coverage`, ten minutes.
+"""How often the intervals and verdicts of claims are right: `python -m benchmarks.coverage`, ten to twenty minutes.
 
 Simulates the whole procedure, from curves to the verdict, with the product's own functions. A side has runs at one to
 nine learning rates; the middle one is the best, and each further one costs 15 % more (`--worse`). A run's cost is
