@@ -111,15 +111,15 @@ def add_seeds(cell: Adding, trials: int, chance: random.Random) -> Found:
             these, others = ({seed: Amount(pair[side]) for seed, pair in enumerate(drawn)} for side in (0, 1))
             interval, level = ratio_interval(these, others), level_of(ALPHA, growths)
             assert interval is not None
-            found = verdict(interval, None, RATIO, level)[0]
+            outcome = verdict(interval, None, RATIO, level)[0]
             more = count + 1 if not cell.advised else _advised(interval, (these, others), before)
-            if found != "not resolved" or not more or more > cell.most:
+            if outcome != "not resolved" or not more or more > cell.most:
                 break
             count = more
         low, high = interval.ends(1 - level)
         covered += low <= RATIO <= high
-        supported += found == "supported"
-        refuted += found == "refuted"
+        supported += outcome == "supported"
+        refuted += outcome == "refuted"
         seeds += count
     return Found(covered / trials, supported / trials, refuted / trials, seeds / trials)
 
@@ -148,9 +148,9 @@ def skewed(seeds: int, spreads: tuple[float, float], trials: int, chance: random
         level = level_of(ALPHA)
         low, high = interval.ends(1 - level)
         covered += low <= RATIO <= high
-        found = verdict(interval, None, RATIO, level)[0]
-        supported += found == "supported"
-        refuted += found == "refuted"
+        outcome = verdict(interval, None, RATIO, level)[0]
+        supported += outcome == "supported"
+        refuted += outcome == "refuted"
     return Found(covered / trials, supported / trials, refuted / trials, seeds)
 
 
@@ -159,8 +159,10 @@ def off_centre(seeds: int, spread: float, trials: int, chance: random.Random) ->
     rates that all seeds choose."""
     cell = Cell(seeds, (9, 1), 2000, 8, spread, 1.02)
     recorded = [_recorded(cell, rates, times) for rates, times in zip(cell.rates, (RATIO, 1.0), strict=True)]
-    found = [_ratio(recorded, seeds, chance) for _ in range(trials)]
-    centred, by_all = (statistics.fmean(value) for value in zip(*((i.middle, i.estimate) for i in found), strict=True))
+    intervals = [_ratio(recorded, seeds, chance) for _ in range(trials)]
+    centred, by_all = (
+        statistics.fmean(value) for value in zip(*((i.middle, i.estimate) for i in intervals), strict=True)
+    )
     return math.exp(centred) / RATIO - 1, math.exp(by_all) / RATIO - 1
 
 

@@ -18,7 +18,7 @@ from scalebook.training.experiments.search.definition import identity, read_sear
 from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import ClaimCell, Notebook, Ratio, Side
 from scalebook.training.notebook.claim_body import read_claim
-from scalebook.training.notebook.claims.looks import JudgedCell, Look
+from scalebook.training.notebook.claims.looks import ClaimLook, JudgedCell
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_reader import OLDEST_FIRST, RunReader, RunRecord
 
@@ -64,7 +64,7 @@ class Lock:
     """Cells of which runs were deleted that began before those that are left."""
     more_seeds: tuple[str, ...] = ()
     """Cells that have more seeds now, as `base: 3, now 8`."""
-    looks: tuple[Look, ...] = ()
+    looks: tuple[ClaimLook, ...] = ()
     """All recorded looks, and those that runs of earlier versions must have had."""
     runs: tuple[str, ...] = ()
     """The first run of each cell that has begun, which records looks."""
@@ -87,7 +87,7 @@ class RecordedClaims:
     silent: bool = False
     deleted: bool = False
     entries: list[Entry] = field(default_factory=list)
-    looks: list[Look] = field(default_factory=list)
+    looks: list[ClaimLook] = field(default_factory=list)
     run: str = ""
     """The first of them."""
 
@@ -204,7 +204,7 @@ def _cell(nb: Notebook, entry: Entry, cells: Mapping[str, KnownCell]) -> ClaimCe
         return None  # recorded by a version with other keys
 
 
-def _looks(claims: set[str], recorded: Sequence[RecordedClaims], cells: set[str]) -> tuple[Look, ...]:
+def _looks(claims: set[str], recorded: Sequence[RecordedClaims], cells: set[str]) -> tuple[ClaimLook, ...]:
     """The looks at a claim, known by one of its names or by its cells. Runs of versions that recorded no looks were
     judged with the seeds that they record."""
     looks = {
@@ -216,7 +216,7 @@ def _looks(claims: set[str], recorded: Sequence[RecordedClaims], cells: set[str]
         for entry in one.entries
         if entry.name in claims and not entry.records_looks
         for look in [
-            Look(entry.name, {cell.hash: JudgedCell(cell.seeds) for cell in entry.cells.values()}, entry.began)
+            ClaimLook(entry.name, {cell.hash: JudgedCell(cell.seeds) for cell in entry.cells.values()}, entry.began)
         ]
     }
     return (*assumed.values(), *looks.values())
@@ -300,13 +300,13 @@ def _entries(run: RunRecord) -> list[Entry]:
     return entries
 
 
-def _recorded_looks(run: RunRecord) -> list[Look]:
+def _recorded_looks(run: RunRecord) -> list[ClaimLook]:
     looks = []
     for key in (key for key in run.tags if key.startswith(names.TAG_LOOK)):
         try:
             record = json.loads(run.tags[key])
             cells = {hashed: JudgedCell(**cell) for hashed, cell in record.pop("cells").items()}
-            looks.append(Look(cells=cells, **record))
+            looks.append(ClaimLook(cells=cells, **record))
         except (ValueError, TypeError, KeyError, AttributeError):
             continue  # not of our writing
     return looks

@@ -18,9 +18,9 @@ from scalebook.training.experiments.search.space import Dimension
 from scalebook.training.experiments.search.types import SearchSpec
 from scalebook.training.notebook.cells import ClaimCell, Notebook, Side
 from scalebook.training.notebook.claim_problems import canonical
-from scalebook.training.notebook.claims.claim_locks import RecordedClaims, recorded_claims
+from scalebook.training.notebook.claims.claim_locks import RecordedClaims, known_of, names_of, recorded_claims
 from scalebook.training.notebook.claims.intervals import Amount, crossing
-from scalebook.training.notebook.claims.looks import JudgedCell, Look
+from scalebook.training.notebook.claims.looks import ClaimLook, JudgedCell
 from scalebook.training.notebook.offered_metrics import unnamed
 from scalebook.training.notebook.result_row import best
 from scalebook.training.notebook.results import results
@@ -162,6 +162,7 @@ class EvidenceReader:
         self._known_curves: dict[tuple[str, str], MetricCurve] = {}
         self._known_searches: dict[str | None, SearchedClaim | str] = {}
         self._known_specs: dict[str, SearchSpec | None] = {}
+        self._known_hashes: dict[tuple[str, ...], dict[str, str]] = {}
         self.direction = Direction(True, "guess")
         """The better direction of the metric of the claim that was read last, and who says so."""
 
@@ -169,7 +170,15 @@ class EvidenceReader:
         """What the runs of a config or search record of claims."""
         return recorded_claims(self.reader, self.notebook, hashed)
 
-    def record_look(self, look: Look, runs: Sequence[str]) -> str:
+    def hashes(self, claim: ClaimCell) -> dict[str, str]:
+        """By name, the hashes of what the experiments and searches of a claim run."""
+        cells = tuple(names_of(claim))
+        if cells not in self._known_hashes:
+            named = known_of(self.nb, claim, self.description)
+            self._known_hashes[cells] = {name: cell.hash for name, cell in named.items()}
+        return self._known_hashes[cells]
+
+    def record_look(self, look: ClaimLook, runs: Sequence[str]) -> str:
         """Record it with these runs. Why that failed, or ""."""
         from mlflow.exceptions import MlflowException
 

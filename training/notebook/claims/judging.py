@@ -13,10 +13,10 @@ from scalebook.training.notebook.claims.evidence import Evidence, EvidenceReader
 from scalebook.training.notebook.claims.intervals import FEWEST, Confidence, mean_interval, ratio_interval
 from scalebook.training.notebook.claims.looks import (
     SHORT_ID,
+    ClaimLook,
     Growths,
     History,
     JudgedCell,
-    Look,
     history,
     level_of,
     spent,
@@ -186,24 +186,24 @@ def _together(evidence: EvidenceReader, written: Sequence[ClaimCell], locks: loc
     return judgements
 
 
-def _history(evidence: EvidenceReader, cell: ClaimCell, rows: Sequence[ClaimRow], looks: Sequence[Look]) -> History:
-    hashes = [known.hash for known in locking.known_of(evidence.nb, cell, evidence.description).values()]
-    return history(looks, _look(evidence, cell, rows), hashes)
+def _history(
+    evidence: EvidenceReader, cell: ClaimCell, rows: Sequence[ClaimRow], looks: Sequence[ClaimLook]
+) -> History:
+    return history(looks, _look(evidence, cell, rows), [*evidence.hashes(cell).values()])
 
 
-def _look(evidence: EvidenceReader, cell: ClaimCell, rows: Sequence[ClaimRow]) -> Look | None:
+def _look(evidence: EvidenceReader, cell: ClaimCell, rows: Sequence[ClaimRow]) -> ClaimLook | None:
     """The runs that these rows are judged by; None where there is nothing to judge."""
     if not any(row.claimed is not None and row.verdict is not None for row in rows):
         return None
-    known = locking.known_of(evidence.nb, cell, evidence.description)
-    cells: dict[str, JudgedCell] = {}
+    hashes, cells = evidence.hashes(cell), {}
     for row in rows:
         side = row.evidence
-        if side.lacking or len(side.amounts) < FEWEST or side.cell not in known:
+        if side.lacking or len(side.amounts) < FEWEST or side.cell not in hashes:
             continue
         ids = "" if side.cell in cell.searches else " ".join(sorted(run[:SHORT_ID] for run in side.run_ids))
-        cells[known[side.cell].hash] = JudgedCell(len(side.amounts), ids)
-    return Look(cell.name, cells, time.time()) if cells else None
+        cells[hashes[side.cell]] = JudgedCell(len(side.amounts), ids)
+    return ClaimLook(cell.name, cells, time.time()) if cells else None
 
 
 def _recorded(evidence: EvidenceReader, judgement: Judgement) -> Judgement:

@@ -41,17 +41,17 @@ class JudgedCell:
 
 
 @dataclass(frozen=True)
-class Look:
+class ClaimLook:
     """A verdict on a set of runs. `cells`: by the hash of the config or search."""
 
     claim: str
     cells: dict[str, JudgedCell]
-    at: float
+    when: float
     """Unix time, s."""
     spent: float = 0.0
     """The share of the allowed chance of a wrong verdict that is spent with it and the looks before."""
 
-    def same_runs(self, other: "Look") -> bool:
+    def same_runs(self, other: "ClaimLook") -> bool:
         return self.cells.keys() == other.cells.keys() and not _differ(self.cells, other.cells)
 
     @property
@@ -74,14 +74,14 @@ class History:
     growths: Growths = ()
 
 
-def history(looks: Sequence[Look], present: Look | None, cells: Sequence[str]) -> History:
+def history(looks: Sequence[ClaimLook], present: ClaimLook | None, cells: Sequence[str]) -> History:
     """The history up to `present`; without it, that of all looks. Only `cells` count, given by their hashes.
 
     A look that adds a cell and changes no other is not counted, since that cell was not judged before.
     """
     chain: list[Mapping[str, JudgedCell]] = []
     growths: list[float] = []
-    for look in [*sorted(looks, key=lambda look: look.at), *([] if present is None else [present])]:
+    for look in [*sorted(looks, key=lambda look: look.when), *([] if present is None else [present])]:
         now = {hashed: cell for hashed, cell in look.cells.items() if hashed in cells}
         if not now:
             continue

@@ -32,7 +32,7 @@ from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.search.types import SearchSpec
 from scalebook.training.notebook.claims.claim_locks import RecordedClaims
 from scalebook.training.notebook.claims.evidence import EvidenceReader, RecordedSearch
-from scalebook.training.notebook.claims.looks import Look
+from scalebook.training.notebook.claims.looks import ClaimLook
 from scalebook.training.notebook.export.archive import (
     DESCRIPTION,
     FORM,
@@ -243,7 +243,7 @@ class ArchivedEvidenceReader(EvidenceReader):
         return self.locks.get(hashed) or RecordedClaims(min(begun, default=None), silent=bool(begun))
 
     @override
-    def record_look(self, look: Look, runs: Sequence[str]) -> str:
+    def record_look(self, look: ClaimLook, runs: Sequence[str]) -> str:
         """An archive stays as it is, and has the looks up to its export."""
         return ""
 

@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -17,9 +18,9 @@ from scalebook.training.notebook.claims.judging import Judgement, judge_all
 from scalebook.training.notebook.claims.looks import (
     FIRST,
     OTHER_RUNS,
+    ClaimLook,
     History,
     JudgedCell,
-    Look,
     history,
     level_of,
     spent,
@@ -51,7 +52,8 @@ def test_other_runs_may_spend_only_what_no_earlier_look_has_spent() -> None:
 def test_a_sum_is_beyond_its_levels_as_often_as_is_spent() -> None:
     """Sums of normal numbers, looked at after each one from the third on: an independent check of the integration."""
     draws = np.random.default_rng(1).standard_normal((200_000, 16)).cumsum(axis=1)
-    beyond, growths = np.zeros(len(draws), bool), ()
+    beyond = np.zeros(len(draws), bool)
+    growths: tuple[float, ...] = ()
     for count in range(3, 17):
         growths = growths if count == 3 else (*growths, count / (count - 1))
         end = -ndtri(level_of(0.05, growths) / 2)
@@ -62,8 +64,8 @@ def test_a_sum_is_beyond_its_levels_as_often_as_is_spent() -> None:
 # --- which looks count -----------------------------------------------------------------------------------------------
 
 
-def look(at: float, **cells: tuple[int, str]) -> Look:
-    return Look("c", {name: JudgedCell(seeds, runs) for name, (seeds, runs) in cells.items()}, at)
+def look(when: float, **cells: tuple[int, str]) -> ClaimLook:
+    return ClaimLook("c", {name: JudgedCell(seeds, runs) for name, (seeds, runs) in cells.items()}, when)
 
 
 THREE = look(1, a=(3, "1 2 3"), b=(3, "4 5 6"))
@@ -104,7 +106,7 @@ FIVE = look(2, a=(5, "1 2 3 7 8"), b=(5, "4 5 6 9 0"))
     ],
 )
 def test_only_runs_that_were_not_judged_before_are_a_look(
-    looks: list[Look], present: Look | None, expected: History
+    looks: list[ClaimLook], present: ClaimLook | None, expected: History
 ) -> None:
     assert history(looks, present, ["a", "b"]) == expected
 
@@ -121,12 +123,12 @@ class Growing:
     def text(self, seeds: int) -> str:
         return PAGE.replace("repeats: 3", f"repeats: {seeds}") + CLAIM
 
-    def run(self, seeds: int, first: int = 1, **tags: str) -> None:
+    def run(self, seeds: int, first: int = 1, tags: Mapping[str, str] | None = None) -> None:
         nb, page = parse(self.text(seeds)), self.page
         for cell, times in (("base", 1), ("slow", 2)):
             experiment = nb.experiment(cell)
             assert experiment is not None
-            recorded = {**claim_locks.tags(nb, cell, page.description), **tags}
+            recorded = {**claim_locks.tags(nb, cell, page.description), **(tags or {})}
             for seed in range(first, seeds + 1):
                 record(
                     page.client, notebook="page.md", cell=cell, seed=seed, values=reaching(times * (4 + seed % 3)),
@@ -136,13 +138,13 @@ class Growing:
     def judge(self, seeds: int) -> Judgement:
         return self.page.judge(parse(self.text(seeds)))
 
-    def recorded(self) -> list[Look]:
+    def recorded(self) -> list[ClaimLook]:
         runs = RunReader(self.page.workspace.tracking_uri()).runs(notebook="page.md", limit=500)
         texts = {key: text for run in runs for key, text in run.tags.items() if key.startswith(names.TAG_LOOK)}
         said = [json.loads(text) for text in texts.values()]
-        looks = [Look(one["claim"], {key: JudgedCell(**cell) for key, cell in one["cells"].items()}, one["at"],
+        looks = [ClaimLook(one["claim"], {key: JudgedCell(**cell) for key, cell in one["cells"].items()}, one["when"],
                       one["spent"]) for one in said]  # fmt: skip
-        return sorted(looks, key=lambda look: look.at)
+        return sorted(looks, key=lambda look: look.when)
 
 
 @pytest.fixture
@@ -189,7 +191,7 @@ def test_runs_of_a_version_without_looks_were_judged_with_their_seeds(growing: G
     nb = parse(growing.text(3))
     said = json.loads(claim_locks.tags(nb, "base", growing.page.description)[f"{names.TAG_CLAIM}0"])
     assert said.pop("records_looks") is True
-    growing.run(3, **{f"{names.TAG_CLAIM}0": json.dumps(said)})
+    growing.run(3, tags={f"{names.TAG_CLAIM}0": json.dumps(said)})
     assert level(growing.judge(3)) == pytest.approx(0.04)
     growing.run(6, first=4)
     assert level(growing.judge(6)) == pytest.approx(level_of(0.05, (2.0,)))

@@ -36,7 +36,7 @@ def test_a_flat_curve() -> None:
     ],
 )
 def test_a_range_is_widened_where_the_user_has_set_no_end(
-    options: dict[str, str],
+    options: dict[str, str | None],
     edges: list[str],
     expected: list[tuple[float, float]],
     tmp_path: Path,
