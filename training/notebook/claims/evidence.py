@@ -184,7 +184,10 @@ class EvidenceReader:
 
         text = look.text
         if len(text) > names.LONGEST_TAG:
-            look = replace(look, cells={hashed: JudgedCell(cell.seeds) for hashed, cell in look.cells.items()})
+            look = replace(
+                look,
+                cells={hashed: JudgedCell(cell.seeds, searched=cell.searched) for hashed, cell in look.cells.items()},
+            )
             text = look.text
         try:
             for run_id in runs:

@@ -196,13 +196,18 @@ def _look(evidence: EvidenceReader, cell: ClaimCell, rows: Sequence[ClaimRow]) -
     """The runs that these rows are judged by; None where there is nothing to judge."""
     if not any(row.claimed is not None and row.verdict is not None for row in rows):
         return None
-    hashes, cells = evidence.hashes(cell), {}
+    seeds: dict[str, int] = {}
+    runs: dict[str, set[str]] = {}
     for row in rows:
         side = row.evidence
-        if side.lacking or len(side.amounts) < FEWEST or side.cell not in hashes:
-            continue
-        ids = "" if side.cell in cell.searches else " ".join(sorted(run[:SHORT_ID] for run in side.run_ids))
-        cells[hashes[side.cell]] = JudgedCell(len(side.amounts), ids)
+        if not side.lacking and len(side.amounts) >= FEWEST:
+            seeds[side.cell] = len(side.amounts)
+            runs.setdefault(side.cell, set()).update(run[:SHORT_ID] for run in side.run_ids)
+    cells = {
+        hashed: JudgedCell(seeds[name], " ".join(sorted(runs[name])), name in cell.searches)
+        for name, hashed in evidence.hashes(cell).items()
+        if name in seeds
+    }
     return ClaimLook(cell.name, cells, time.time()) if cells else None
 
 

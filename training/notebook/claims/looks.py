@@ -37,7 +37,9 @@ class JudgedCell:
 
     seeds: int
     runs: str = ""
-    """The first digits of the ids of its runs, for an experiment whose runs are known."""
+    """The first digits of the ids of its runs, for a search those at its best points; empty if they are not known."""
+    searched: bool = False
+    """A search: its best points may change as seeds are added."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,8 @@ def _growth(before: Mapping[str, JudgedCell], now: Mapping[str, JudgedCell]) -> 
     """The largest growth of a cell; OTHER_RUNS where a cell has lost runs."""
     pairs = [(before[hashed], cell) for hashed, cell in now.items() if hashed in before]
     for then, cell in pairs:
-        if cell.seeds < then.seeds or (then.runs and cell.runs and not {*then.runs.split()} <= {*cell.runs.split()}):
+        kept = {*then.runs.split()} <= {*cell.runs.split()} or not cell.runs
+        if cell.seeds < then.seeds or not (kept or (cell.searched and cell.seeds > then.seeds)):
             return OTHER_RUNS
     return max(cell.seeds / then.seeds for then, cell in pairs)
 

@@ -68,6 +68,11 @@ def look(when: float, **cells: tuple[int, str]) -> ClaimLook:
     return ClaimLook("c", {name: JudgedCell(seeds, runs) for name, (seeds, runs) in cells.items()}, when)
 
 
+def searched(when: float, seeds: int, runs: str) -> ClaimLook:
+    """At a search whose best point has these runs."""
+    return ClaimLook("c", {"a": JudgedCell(seeds, runs, searched=True)}, when)
+
+
 THREE = look(1, a=(3, "1 2 3"), b=(3, "4 5 6"))
 FIVE = look(2, a=(5, "1 2 3 7 8"), b=(5, "4 5 6 9 0"))
 
@@ -88,6 +93,8 @@ FIVE = look(2, a=(5, "1 2 3 7 8"), b=(5, "4 5 6 9 0"))
         ([look(1, a=(3, ""))], FIVE, History((3, 5), (5 / 3,))),
         ([look(1, a=(3, ""), b=(3, ""))], look(2, a=(6, ""), b=(4, "")), History((3, 4), (2.0,))),
         ([look(1, c=(3, ""))], THREE, History((3,))),
+        ([searched(1, 3, "1 2 3")], searched(2, 5, "4 5 6 7 8"), History((3, 5), (5 / 3,))),
+        ([searched(1, 3, "1 2 3")], searched(2, 3, "4 5 6"), History((3, 3), (OTHER_RUNS,))),
     ],
     ids=[
         "none",
@@ -103,6 +110,8 @@ FIVE = look(2, a=(5, "1 2 3 7 8"), b=(5, "4 5 6 9 0"))
         "unknown",
         "uneven",
         "else",
+        "seeds",
+        "points",
     ],
 )
 def test_only_runs_that_were_not_judged_before_are_a_look(
