@@ -14,7 +14,7 @@ SURE: Final = 5.0
 
 TOLERATED: Final = 0.1
 """Share of the whole fall by which the loss may be above its lowest where the rate is still called good."""
-BEGUN: Final = 0.1
+BEGUN: Final = 0.2
 """Share of the whole fall after which the loss is said to fall. Before that, noise can be steeper than the curve."""
 
 
@@ -32,7 +32,11 @@ class Suggestion:
     def sentence(self, curve: "RateCurve") -> str:
         """One line for people."""
         if self.steepest is None:
-            low = "Test lower rates." if curve.diverged else "Test higher rates, or with more updates."
+            low = (
+                "Test lower rates, or with more updates."
+                if curve.diverged
+                else "Test higher rates, or with more updates."
+            )
             return (
                 f"no suggestion: the loss does not fall between {curve.rates[0]:.2g} and {curve.rates[-1]:.2g}. {low}"
             )

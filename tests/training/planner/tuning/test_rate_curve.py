@@ -49,7 +49,7 @@ def test_noise_alone_suggests_nothing() -> None:
     assert "no suggestion: the loss does not fall between 1e-05 and 10. Test higher" in told.suggestion().sentence(told)
     rising = curve(1e9, 1e-5, noise=0.3)
     assert rising.suggestion().steepest is None
-    assert "Test lower rates." in rising.suggestion().sentence(rising)
+    assert "Test lower rates, or with more updates." in rising.suggestion().sentence(rising)
 
 
 def test_too_few_points_suggest_nothing() -> None:
