@@ -274,6 +274,21 @@ MUTANTS_OF_FIGURES = (
         "whoever misses a seed may have been fast", (f"{CLAIMED}/test_point_choice.py",),
     ),
     Mutant(
+        "claims", f"{CLAIMS}/looks.py",
+        "level = _level(nodes, masses, growths[-1], goal)", "level = alpha",
+        "each look has its own chance", (f"{CLAIMED}/test_looks.py",),
+    ),
+    Mutant(
+        "claims", f"{CLAIMS}/looks.py",
+        "if look is present and same:", "if False:",
+        "who goes back to fewer seeds makes a new look", (f"{CLAIMED}/test_looks.py",),
+    ),
+    Mutant(
+        "claims", f"{CLAIMS}/judging.py",
+        "any(look.same_runs(past) for past in lock.looks if past.spent)", "True",
+        "no look is recorded", (f"{CLAIMED}/test_looks.py",),
+    ),
+    Mutant(
         "claims", f"{CLAIMS}/power.py",
         "statistics.variance(side) * (len(side) - 1) for side in several",
         "statistics.variance(side) for side in several",

@@ -289,6 +289,8 @@ TAG_CLAIMS: Final = "scalebook.claims"
 """Names of the claims about the run's cell when it was submitted."""
 TAG_CLAIM: Final = "scalebook.claim."
 """With a number: JSON, what one of these claims said then."""
+TAG_LOOK: Final = "scalebook.look."
+"""With a digest: JSON, the runs by which a claim about the run's cell was judged."""
 LONGEST_TAG: Final = 8000
 """Characters, in MLflow; longer ones it cuts."""
 TAG_SUBMISSION: Final = "scalebook.submission"

@@ -77,7 +77,7 @@ def test_a_claim_s_card_is_turned_and_its_verdict_with_it(open_page: Open, path:
     assert ">supported</span>" in html(app), "its smallest value is 1"
     turn(app, key="better-less")
     assert f"metric: {{{METRIC}: max}}" in path.read_text(encoding="utf-8")
-    assert ">not supported</span>" in html(app), "its largest is 2.8"
+    assert ">refuted</span>" in html(app), "its largest is 2.8"
 
 
 @pytest.mark.thorough

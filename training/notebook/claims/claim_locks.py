@@ -1,12 +1,12 @@
-"""The terms of a claim when its first run began. Each run records them in its tags, so nothing else has to keep them.
+"""The terms of a claim when its first run began, and the looks at it, both recorded in tags of its runs.
 
 A run of a notebook's cell has the tag TAG_CLAIMS, the names of the claims that named its cell then, and for each of
 them one tag with all its terms. Runs are found by the config that they ran, so cells and claims may move, be renamed,
-or come back with an older copy of the notebook.
+or come back with an older copy of the notebook. A look is a tag of the first run of each cell that it has judged.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from scalebook.training.experiments.search.definition import identity, read_sear
 from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import ClaimCell, Notebook, Ratio, Side
 from scalebook.training.notebook.claim_body import read_claim
+from scalebook.training.notebook.claims.looks import ClaimLook, JudgedCell
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_reader import OLDEST_FIRST, RunReader, RunRecord
 
@@ -43,6 +44,8 @@ class Entry:
     cells: dict[str, KnownCell]
     began: float
     """When the run began, Unix time, s."""
+    records_looks: bool = False
+    """Whether looks were recorded when it began. Earlier versions recorded none."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,10 @@ class Lock:
     """Cells of which runs were deleted that began before those that are left."""
     more_seeds: tuple[str, ...] = ()
     """Cells that have more seeds now, as `base: 3, now 8`."""
+    looks: tuple[ClaimLook, ...] = ()
+    """All recorded looks, and those that runs of earlier versions must have had."""
+    runs: tuple[str, ...] = ()
+    """The first run of each cell that has begun, which records looks."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,9 @@ class RecordedClaims:
     silent: bool = False
     deleted: bool = False
     entries: list[Entry] = field(default_factory=list)
+    looks: list[ClaimLook] = field(default_factory=list)
+    run: str = ""
+    """The first of them."""
 
 
 def tags(nb: Notebook, cell: str, description: Description) -> dict[str, str]:
@@ -87,8 +97,8 @@ def tags(nb: Notebook, cell: str, description: Description) -> dict[str, str]:
     claims = [claim for claim in nb.claims() if cell in names_of(claim)]
     run_tags = {names.TAG_CLAIMS: ", ".join(claim.name for claim in claims)[: names.LONGEST_TAG]}
     for place, claim in enumerate(claims):
-        cells = {name: entry for name in names_of(claim) if (entry := _known(nb, name, description)) is not None}
-        record = {"claim": claim.name, **edit.values_of(claim)}
+        cells = known_of(nb, claim, description)
+        record = {"claim": claim.name, "records_looks": True, **edit.values_of(claim)}
         record["cells"] = {name: {"hash": entry.hash, "seeds": entry.seeds} for name, entry in cells.items()}
         text = json.dumps(record, ensure_ascii=False)
         if len(text) > names.LONGEST_TAG:
@@ -107,20 +117,27 @@ def read(lookup: Callable[[str], RecordedClaims], nb: Notebook, description: Des
     by_claim: dict[str, Lock | None] = {}
     for claim in nb.claims():
         own = {name: recorded[name] for name in names_of(claim) if name in recorded}
-        by_claim[claim.name], entry = _lock(nb, claim, own, cells, present)
-        named |= {claim.name, *([entry.name] if entry is not None else [])}
+        lock, entry = _lock(nb, claim, own, cells, present)
+        its_names = {claim.name, *([entry.name] if entry is not None else [])}
+        if lock is not None:
+            runs = tuple(record.run for record in own.values() if record.run)
+            lock = replace(
+                lock, looks=_looks(its_names, [*own.values()], {cells[name].hash for name in own}), runs=runs
+            )
+        by_claim[claim.name] = lock
+        named |= its_names
     locked = {entry.name for one in recorded.values() for entry in one.entries}
     return Locks(by_claim, tuple(sorted(locked - named)))
 
 
 def known_cells(nb: Notebook, description: Description) -> dict[str, KnownCell]:
     """The experiments and searches that the claims of a notebook name, by name."""
-    return {
-        name: cell
-        for claim in nb.claims()
-        for name in names_of(claim)
-        if (cell := _known(nb, name, description)) is not None
-    }
+    return {name: cell for claim in nb.claims() for name, cell in known_of(nb, claim, description).items()}
+
+
+def known_of(nb: Notebook, claim: ClaimCell, description: Description) -> dict[str, KnownCell]:
+    """Likewise those that one claim names."""
+    return {name: cell for name in names_of(claim) if (cell := _known(nb, name, description)) is not None}
 
 
 def names_of(claim: ClaimCell) -> list[str]:
@@ -187,6 +204,24 @@ def _cell(nb: Notebook, entry: Entry, cells: Mapping[str, KnownCell]) -> ClaimCe
         return None  # recorded by a version with other keys
 
 
+def _looks(claims: set[str], recorded: Sequence[RecordedClaims], cells: set[str]) -> tuple[ClaimLook, ...]:
+    """The looks at a claim, known by one of its names or by its cells. Runs of versions that recorded no looks were
+    judged with the seeds that they record."""
+    looks = {
+        look.digest: look for one in recorded for look in one.looks if look.claim in claims or {*look.cells} == cells
+    }
+    assumed = {
+        look.digest: look
+        for one in recorded
+        for entry in one.entries
+        if entry.name in claims and not entry.records_looks
+        for look in [
+            ClaimLook(entry.name, {cell.hash: JudgedCell(cell.seeds) for cell in entry.cells.values()}, entry.began)
+        ]
+    }
+    return (*assumed.values(), *looks.values())
+
+
 def _changes(then: ClaimCell, now: ClaimCell) -> tuple[str, ...]:
     changes = []
     for key, before in _terms(then).items():
@@ -247,7 +282,9 @@ def recorded_claims(reader: RunReader, notebook: str, hashed: str) -> RecordedCl
     first = own_runs[0].started if own_runs else None
     deleted = any(run.tags.get(names.TAG_CLAIMS) and (first is None or run.started < first) for run in deleted_runs)
     silent = bool(own_runs) and names.TAG_CLAIMS not in own_runs[0].tags
-    return RecordedClaims(first, silent, deleted, [entry for run in own_runs for entry in _entries(run)])
+    entries = [entry for run in own_runs for entry in _entries(run)]
+    looks = {look.digest: look for run in [*own_runs, *deleted_runs] for look in _recorded_looks(run)}
+    return RecordedClaims(first, silent, deleted, entries, [*looks.values()], own_runs[0].id if own_runs else "")
 
 
 def _entries(run: RunRecord) -> list[Entry]:
@@ -256,10 +293,23 @@ def _entries(run: RunRecord) -> list[Entry]:
         try:
             record = json.loads(run.tags[key])
             cells = {name: KnownCell(**cell) for name, cell in record.pop("cells").items()}
-            entries.append(Entry(record.pop("claim"), record, cells, run.started))
+            records_looks = record.pop("records_looks", False) is True
+            entries.append(Entry(record.pop("claim"), record, cells, run.started, records_looks))
         except (ValueError, TypeError, KeyError, AttributeError):
             continue  # not of our writing
     return entries
+
+
+def _recorded_looks(run: RunRecord) -> list[ClaimLook]:
+    looks = []
+    for key in (key for key in run.tags if key.startswith(names.TAG_LOOK)):
+        try:
+            record = json.loads(run.tags[key])
+            cells = {hashed: JudgedCell(**cell) for hashed, cell in record.pop("cells").items()}
+            looks.append(ClaimLook(cells=cells, **record))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            continue  # not of our writing
+    return looks
 
 
 def as_locked(nb: Notebook, locks: Locks) -> list[ClaimCell]:

@@ -130,9 +130,12 @@ def lock_words(judgement: Judgement) -> list[str]:
     if lock.unknown:
         sentences.append(f"Runs of {', '.join(lock.unknown)} do not say which claims stood when they began.")
     if lock.more_seeds:
-        sentences.append(
-            f"More seeds than when it was locked ({'; '.join(lock.more_seeds)}): each look has its own chance."
-        )
+        sentences.append(f"More seeds than when it was locked ({'; '.join(lock.more_seeds)}).")
+    if len(judgement.looks) > 1:
+        seeds = ", ".join(str(seeds) for seeds in judgement.looks)
+        sentences.append(f"Look {len(judgement.looks)} (seeds: {seeds}): the intervals allow for all looks together.")
+    if judgement.unrecorded:
+        sentences.append(f"This look could not be recorded ({judgement.unrecorded}): later ones will not count it.")
     if lock.deleted:
         sentences.append(f"Earlier runs of {', '.join(lock.deleted)} were deleted, and what they had locked with them.")
     return sentences

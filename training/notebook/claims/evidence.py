@@ -18,8 +18,9 @@ from scalebook.training.experiments.search.space import Dimension
 from scalebook.training.experiments.search.types import SearchSpec
 from scalebook.training.notebook.cells import ClaimCell, Notebook, Side
 from scalebook.training.notebook.claim_problems import canonical
-from scalebook.training.notebook.claims.claim_locks import RecordedClaims, recorded_claims
+from scalebook.training.notebook.claims.claim_locks import RecordedClaims, known_of, names_of, recorded_claims
 from scalebook.training.notebook.claims.intervals import Amount, crossing
+from scalebook.training.notebook.claims.looks import ClaimLook, JudgedCell
 from scalebook.training.notebook.offered_metrics import unnamed
 from scalebook.training.notebook.result_row import best
 from scalebook.training.notebook.results import results
@@ -112,6 +113,8 @@ class Evidence:
     """Number of seeds that are planned."""
     points: int = 1
     """Number of points among which it is to be chosen."""
+    cell: str = ""
+    """The experiment or search."""
     earlier: Sequence[Amount] = ()
     """Amounts of finished runs of an earlier config, if there are none of the config as it stands."""
 
@@ -147,6 +150,9 @@ class SearchedClaim:
 class EvidenceReader:
     """Reads the evidence of claims, each run, each curve and each search once. `notebook` is the file's name."""
 
+    counts_looks = True
+    """Whether verdicts allow for several looks. Those in archives of form 1 do not."""
+
     def __init__(
         self, workspace: Workspace, reader: RunReader, notebook: str, nb: Notebook, description: Description
     ) -> None:
@@ -156,12 +162,39 @@ class EvidenceReader:
         self._known_curves: dict[tuple[str, str], MetricCurve] = {}
         self._known_searches: dict[str | None, SearchedClaim | str] = {}
         self._known_specs: dict[str, SearchSpec | None] = {}
+        self._known_hashes: dict[tuple[str, ...], dict[str, str]] = {}
         self.direction = Direction(True, "guess")
         """The better direction of the metric of the claim that was read last, and who says so."""
 
     def locked_claims(self, hashed: str) -> RecordedClaims:
         """What the runs of a config or search record of claims."""
         return recorded_claims(self.reader, self.notebook, hashed)
+
+    def hashes(self, claim: ClaimCell) -> dict[str, str]:
+        """By name, the hashes of what the experiments and searches of a claim run."""
+        cells = tuple(names_of(claim))
+        if cells not in self._known_hashes:
+            named = known_of(self.nb, claim, self.description)
+            self._known_hashes[cells] = {name: cell.hash for name, cell in named.items()}
+        return self._known_hashes[cells]
+
+    def record_look(self, look: ClaimLook, runs: Sequence[str]) -> str:
+        """Record it with these runs. Why that failed, or ""."""
+        from mlflow.exceptions import MlflowException
+
+        text = look.text
+        if len(text) > names.LONGEST_TAG:
+            look = replace(
+                look,
+                cells={hashed: JudgedCell(cell.seeds, searched=cell.searched) for hashed, cell in look.cells.items()},
+            )
+            text = look.text
+        try:
+            for run_id in runs:
+                self.reader.client.set_tag(run_id, f"{names.TAG_LOOK}{look.digest}", text)
+        except MlflowException as error:
+            return str(error).splitlines()[0][:200]
+        return ""
 
     def sides(self, cell: ClaimCell) -> list[Evidence]:
         """The evidence for all sides of a claim without ratios, `against` first."""
@@ -179,7 +212,7 @@ class EvidenceReader:
             evidence = _without(side, ran)
         else:
             evidence = self._part(cell, side, ran, self._matching(cell, side, ran))
-        return replace(evidence, seeds=seeds, points=points)
+        return replace(evidence, seeds=seeds, points=points, cell=cell.search or "")
 
     def _planned(self, cell: ClaimCell, side: Mapping[str, Any]) -> tuple[int, int]:
         """Seeds and points of a part, as its search says them; 0 and 1 where that cannot be read."""
@@ -250,7 +283,7 @@ class EvidenceReader:
         lacking = "" if len(runs) == len(by_seed) else f"{len(runs)} of {len(by_seed)} runs; the others: {why}"
         old = [result.run for result in by_seed if result.stale and result.run and result.run.outcome == "finished"]
         earlier = [] if runs else [amount for run in old if (amount := self._amount(cell, run)) is not None]
-        return replace(self._told(cell, name, runs, lacking), seeds=len(by_seed), earlier=earlier)
+        return replace(self._told(cell, name, runs, lacking), seeds=len(by_seed), earlier=earlier, cell=name)
 
     # --- parts of a search -----------------------------------------------------------------------------------------
 

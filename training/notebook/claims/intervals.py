@@ -10,6 +10,8 @@ from typing import Final
 FEWEST: Final = 3
 """Seeds (of a ratio: on each side, or pairs) below which there is no interval."""
 LEVEL: Final = 0.95
+PAIRED_FROM: Final = 0.98
+"""Quantile of the correlation of unrelated sides above which pairs are used."""
 ROUNDING: Final = 1e-12
 """Share of a figure that counts as no difference."""
 
@@ -46,6 +48,10 @@ class Confidence:
     """Both sides had the same seeds, and what they took rose and fell together."""
     no_low: bool = False
     no_high: bool = False
+    level: float = LEVEL
+    """The level of confidence of `low` and `high`; above LEVEL where they have to hold over several looks."""
+    centred: bool = True
+    """Whether `value` is in the middle of the two estimates; else it is `estimate`, as in archives of form 1."""
 
     @property
     def first(self) -> float:
@@ -57,18 +63,21 @@ class Confidence:
         return max(self.estimate, self.held)
 
     @property
+    def middle(self) -> float:
+        return (self.estimate + self.held) / 2 if self.centred else self.estimate
+
+    @property
     def value(self) -> float:
-        return math.exp(self.estimate) if self.logs else self.estimate
+        return math.exp(self.middle) if self.logs else self.middle
 
     @property
     def low(self) -> float:
-        """The lower end at 95 %."""
-        return self.ends(LEVEL)[0]
+        return self.ends(self.level)[0]
 
     @property
     def high(self) -> float:
-        """The upper end at 95 %; infinite where a run took more than is known."""
-        return self.ends(LEVEL)[1]
+        """Infinite where a run took more than is known."""
+        return self.ends(self.level)[1]
 
     def ends(self, level: float) -> tuple[float, float]:
         """Both ends at a level of confidence, 0 to below 1."""
@@ -205,7 +214,7 @@ def _correlate(mine: Mapping[int, float], theirs: Mapping[int, float]) -> bool:
     degrees = len(seeds) - 2
     if abs(r) >= 1 or r <= 0:
         return r > 0
-    return r * math.sqrt(degrees / (1 - r * r)) > quantile(0.98, degrees)
+    return r * math.sqrt(degrees / (1 - r * r)) > quantile(PAIRED_FROM, degrees)
 
 
 def _welch(mine: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:

@@ -1,6 +1,7 @@
 """The verdict on a claim. It follows from the intervals over seeds, by the rule below, and from nothing else."""
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -10,6 +11,16 @@ from scalebook.training.notebook.claims import claim_locks as locking
 from scalebook.training.notebook.claims.claim_locks import Lock
 from scalebook.training.notebook.claims.evidence import Evidence, EvidenceReader
 from scalebook.training.notebook.claims.intervals import FEWEST, Confidence, mean_interval, ratio_interval
+from scalebook.training.notebook.claims.looks import (
+    SHORT_ID,
+    ClaimLook,
+    Growths,
+    History,
+    JudgedCell,
+    history,
+    level_of,
+    spent,
+)
 from scalebook.training.notebook.claims.power import (
     ALPHA,
     Design,
@@ -24,7 +35,25 @@ from scalebook.training.notebook.claims.power import (
 from scalebook.training.tracking.directions import Direction
 from scalebook.training.tracking.names import AXES, axis_words
 
-Verdict = Literal["supported", "not supported", "not resolved"]
+Verdict = Literal["supported", "refuted", "not resolved"]
+
+
+@dataclass(frozen=True)
+class Clearness:
+    """What the rows of a claim say together: clear at the level of `tests` tests if the chance is below it."""
+
+    verdict: Verdict = "not resolved"
+    chance: float = 1.0
+    tests: int = 1
+    growths: Growths | None = ()
+    """Those of its looks; None where looks are not counted."""
+
+    def at(self, alpha: float) -> bool:
+        return self.chance <= _level(alpha / self.tests, self.growths)
+
+
+def _level(alpha: float, growths: Growths | None) -> float:
+    return alpha if growths is None else level_of(alpha, growths)
 
 
 @dataclass(frozen=True)
@@ -74,6 +103,11 @@ class Judgement:
     """If all runs are there and do not resolve it: seeds that would, if its figures are as measured. 0: more than the
     most that are tried."""
 
+    looks: tuple[int, ...] = ()
+    """Seeds of each look, the last one by the present runs; of a claim whose runs are not complete those before."""
+    unrecorded: str = ""
+    """Why this look could not be recorded."""
+
     lock: Lock | None = None
     """Its lock, by its runs; None while none has begun."""
     locked: "Judgement | None" = None
@@ -108,47 +142,105 @@ class Judgement:
 def judge_all(evidence: EvidenceReader) -> dict[str, Judgement]:
     """The verdicts on the claims of a notebook, by name, from the runs as they are recorded.
 
-    A row is supported when its whole interval lies within the bounds, not supported when all of it lies outside on one
-    side, else not resolved; so are fewer than FEWEST seeds, a side that lacks runs, and one whose best point lies at an
-    edge of what was tried. A claim is supported when all its rows are (each at its level, which keeps that of the
-    whole: Berger 1982), not supported when any row is not (Bonferroni over the rows). The claims of a notebook are
-    corrected together, so that of all its definite verdicts one is wrong by chance in at most one notebook of twenty
-    (Holm 1979): the clearest of m claims is held to 5 % / m, the next to 5 % / (m - 1), until one does not hold.
+    A row is supported when its whole interval lies within the bounds, refuted when all of it lies outside on one side,
+    else not resolved; so are fewer than FEWEST seeds, a side that lacks runs, and one whose best point lies at an edge
+    of what was tried. A claim is supported when all its rows are (each at its level, which keeps that of the whole:
+    Berger 1982), refuted when any row is (Bonferroni over the rows). The claims of a notebook are corrected together,
+    so that of all its definite verdicts one is wrong by chance in at most one notebook of twenty (Holm 1979): the
+    clearest of m claims is held to 5 % / m, the next to 5 % / (m - 1), until one does not hold. That 5 % is for all
+    looks together (`looks.py`), and a look at runs that were not judged before is recorded with them.
     """
     locks = locking.read(evidence.locked_claims, evidence.nb, evidence.description)
-    judgements = _together(evidence, evidence.nb.claims(), len(locks.gone))
-    judgements = {name: replace(judgement, lock=locks.by_claim[name]) for name, judgement in judgements.items()}
+    judgements = _together(evidence, evidence.nb.claims(), locks)
     changed = {name for name, lock in locks.by_claim.items() if lock is not None and lock.changes}
-    before = _together(evidence, locking.as_locked(evidence.nb, locks), len(locks.gone)) if changed else {}
+    before = _together(evidence, locking.as_locked(evidence.nb, locks), locks) if changed else {}
+    judgements = {name: _recorded(evidence, judgement) for name, judgement in judgements.items()}
     return {
         name: replace(judgement, locked=before[name]) if name in changed else judgement
         for name, judgement in judgements.items()
     }
 
 
-def _together(evidence: EvidenceReader, written: Sequence[ClaimCell], gone: int) -> dict[str, Judgement]:
-    """By name. `gone`: as many more claims were made and taken out, which count as not clear."""
-    cells = [evidence.named(cell) for cell in written]
-    judged, directions = {}, {}
+def _together(evidence: EvidenceReader, written: Sequence[ClaimCell], locks: locking.Locks) -> dict[str, Judgement]:
+    """By name. Claims that were made and removed count as not clear."""
+    cells, gone = [evidence.named(cell) for cell in written], len(locks.gone)
+    judged, directions, clear, past = {}, {}, {}, {}
     for cell in cells:
-        judged[cell.name], directions[cell.name] = _rows(evidence, cell)
-    chances = {name: _chance([row for row in rows if row.verdict is not None]) for name, rows in judged.items()}
-    definite = _holm({name: chance for name, (_, chance) in chances.items()}, gone)
+        rows, directions[cell.name] = _rows(evidence, cell)
+        lock = locks.by_claim[cell.name]
+        past[cell.name] = _history(evidence, cell, rows, () if lock is None else lock.looks)
+        growths = past[cell.name].growths if evidence.counts_looks else None
+        judged[cell.name] = [_decided(cell, row, growths) for row in rows]
+        clear[cell.name] = _clearness([row for row in judged[cell.name] if row.verdict is not None], growths)
+    definite = _holm(clear, gone)
     judgements = {}
     for cell in cells:
-        alone, rows = chances[cell.name][0], judged[cell.name]
+        alone, rows = clear[cell.name].verdict, judged[cell.name]
         outcome: Verdict = alone if cell.name in definite else "not resolved"
         beside = len(cells) + gone
-        outlook, seeds = _outlook(cell, rows, beside, outcome)
+        outlook, seeds = _outlook(cell, rows, beside, outcome, past[cell.name])
         judgements[cell.name] = Judgement(
-            cell, rows, alone, outcome, directions[cell.name], beside, gone, power=outlook, resolved_by=seeds
-        )
+            cell, rows, alone, outcome, directions[cell.name], beside, gone, power=outlook, resolved_by=seeds,
+            looks=past[cell.name].seeds, lock=locks.by_claim[cell.name],
+        )  # fmt: skip
     return judgements
 
 
-def verdict(interval: Confidence, at_least: float | None, at_most: float | None) -> tuple[Verdict, float]:
-    """The verdict on one interval and its bounds at 95 %, and the two-sided chance of one so clear if the truth lay at
-    them.
+def _history(
+    evidence: EvidenceReader, cell: ClaimCell, rows: Sequence[ClaimRow], looks: Sequence[ClaimLook]
+) -> History:
+    return history(looks, _look(evidence, cell, rows), [*evidence.hashes(cell).values()])
+
+
+def _look(evidence: EvidenceReader, cell: ClaimCell, rows: Sequence[ClaimRow]) -> ClaimLook | None:
+    """The runs that these rows are judged by; None where there is nothing to judge."""
+    if not any(row.claimed is not None and row.verdict is not None for row in rows):
+        return None
+    seeds: dict[str, int] = {}
+    runs: dict[str, set[str]] = {}
+    for row in rows:
+        side = row.evidence
+        if not side.lacking and len(side.amounts) >= FEWEST:
+            seeds[side.cell] = len(side.amounts)
+            runs.setdefault(side.cell, set()).update(run[:SHORT_ID] for run in side.run_ids)
+    cells = {
+        hashed: JudgedCell(seeds[name], " ".join(sorted(runs[name])), name in cell.searches)
+        for name, hashed in evidence.hashes(cell).items()
+        if name in seeds
+    }
+    return ClaimLook(cell.name, cells, time.time()) if cells else None
+
+
+def _recorded(evidence: EvidenceReader, judgement: Judgement) -> Judgement:
+    """With its look recorded, if it is a new one."""
+    look, lock = _look(evidence, judgement.cell, judgement.rows), judgement.lock
+    if look is None or lock is None or any(look.same_runs(past) for past in lock.looks if past.spent):
+        return judgement
+    past = history(lock.looks, look, [*look.cells])
+    look = replace(look, spent=spent(past.growths))
+    why = evidence.record_look(look, lock.runs)
+    return replace(judgement, lock=replace(lock, looks=(*lock.looks, look)), unrecorded=why)
+
+
+def _decided(cell: ClaimCell, row: ClaimRow, growths: Growths | None) -> ClaimRow:
+    """The row with its verdict, and with intervals of the level of this look."""
+    level = _level(ALPHA, growths)
+
+    def at_level(interval: Confidence | None) -> Confidence | None:
+        return None if interval is None else replace(interval, level=1 - level, centred=growths is not None)
+
+    row = replace(row, figure=at_level(row.figure), ratio=at_level(row.ratio), claimed=at_level(row.claimed))
+    if row.verdict is None or row.why or row.claimed is None:
+        return row
+    outcome, chance = verdict(row.claimed, cell.at_least, cell.at_most, level)
+    return replace(row, verdict=outcome, chance=chance)
+
+
+def verdict(
+    interval: Confidence, at_least: float | None, at_most: float | None, level: float = ALPHA
+) -> tuple[Verdict, float]:
+    """The verdict on one interval and its bounds at a level, and the two-sided chance of one so clear if the truth lay
+    at them.
 
     A bound that is just met is not resolved: `at_most: 1` means sooner, and what takes as long is not sooner.
     """
@@ -157,33 +249,35 @@ def verdict(interval: Confidence, at_least: float | None, at_most: float | None)
     outside = [interval.chance_below(at_least)] if at_least is not None else []
     outside += [interval.chance_above(at_most)] if at_most is not None else []
     supported, refuted = min(1.0, 2 * max(inside)), min(1.0, 2 * min(outside))
-    if supported <= ALPHA:
+    if supported <= level:
         return "supported", supported
-    return ("not supported", refuted) if refuted <= ALPHA else ("not resolved", min(supported, refuted))
+    return ("refuted", refuted) if refuted <= level else ("not resolved", min(supported, refuted))
 
 
-def _chance(rows: Sequence[ClaimRow]) -> tuple[Verdict, float]:
-    """What the rows of a claim say together, and the chance of so clear a verdict."""
-    refuted = min((row.chance for row in rows if row.verdict == "not supported"), default=1.0) * len(rows)
-    if refuted <= ALPHA:
-        return "not supported", refuted
+def _clearness(rows: Sequence[ClaimRow], growths: Growths | None) -> Clearness:
+    chances = [row.chance for row in rows if row.verdict == "refuted"]
+    refuted = Clearness("refuted", min(chances, default=1.0), len(rows), growths)
+    if refuted.at(ALPHA):
+        return refuted
     if all(row.verdict == "supported" for row in rows):
-        return "supported", max(row.chance for row in rows)
-    return "not resolved", 1.0
+        return Clearness("supported", max(row.chance for row in rows), 1, growths)
+    return Clearness(growths=growths)
 
 
-def _holm(chances: Mapping[str, float], gone: int = 0) -> set[str]:
+def _holm(clear: Mapping[str, Clearness], gone: int = 0) -> set[str]:
     """Those that hold among all of them, and as many as are `gone`."""
     held: set[str] = set()
-    for place, (name, chance) in enumerate(sorted(chances.items(), key=lambda item: item[1])):
-        if chance > ALPHA / (len(chances) + gone - place):
+    while len(held) < len(clear):
+        alpha = ALPHA / (len(clear) + gone - len(held))
+        holds = {name for name, one in clear.items() if name not in held and one.at(alpha)}
+        if not holds:
             break
-        held.add(name)
+        held |= holds
     return held
 
 
 def _outlook(
-    cell: ClaimCell, rows: Sequence[ClaimRow], beside: int, outcome: Verdict
+    cell: ClaimCell, rows: Sequence[ClaimRow], beside: int, outcome: Verdict, before: History
 ) -> tuple[Power | None, int | None]:
     """Before its runs are complete its power; after them, where they do not resolve it, how many seeds would."""
     judged = [row for row in rows if row.verdict is not None]
@@ -199,13 +293,13 @@ def _outlook(
         if any(row.why or row.claimed is None or (not row.claimed.logs and row.claimed.value <= 0) for row in judged):
             return None, None
         levels = {
-            id(row): row.claimed.estimate if row.claimed.logs else math.log(row.claimed.value)
+            id(row): row.claimed.middle if row.claimed.logs else math.log(row.claimed.value)
             for row in judged
             if row.claimed is not None
         }
     sides = tuple(DrawnSide(row.evidence.seeds, row.evidence.points, pooled, levels.get(id(row), 0.0)) for row in rows)
     low, high = (None if bound is None else math.log(bound) for bound in (cell.at_least, cell.at_most))
-    design = Design(sides, _pairs(rows), low, high, beside)
+    design = Design(sides, _pairs(rows), low, high, beside, before)
     if lacking:
         return power(design, truth, measured), None
     return None, resolving(design) or 0
@@ -262,7 +356,7 @@ def _ratio(side: Evidence, base: Evidence) -> Confidence | None:
 def _row(
     cell: ClaimCell, plain: ClaimCell, side: Evidence, base: Evidence | None, beside: Sequence[ClaimRow]
 ) -> ClaimRow:
-    """Of a side with a verdict; `beside` as in `_rows`."""
+    """Of a side that `_decided` gives a verdict; `beside` as in `_rows`."""
     figure = _mean(side)
     ratio = _ratio(side, base) if base is not None else None
     claimed = figure if base is None else ratio
@@ -284,5 +378,4 @@ def _row(
         if evidence.at_edge and not evidence.none_reached:
             why = f"{name}the best point lies at an edge of what was tried: widen {evidence.at_edge}"
             return replace(row, why=why)
-    outcome, chance = verdict(claimed, cell.at_least, cell.at_most)
-    return replace(row, verdict=outcome, chance=chance)
+    return row

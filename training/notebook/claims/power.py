@@ -3,14 +3,15 @@
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from scalebook.training.notebook.claims.intervals import FEWEST, Amount
+from scalebook.training.notebook.claims.intervals import FEWEST, PAIRED_FROM, Amount
+from scalebook.training.notebook.claims.looks import OTHER_RUNS, Growths, History, level_of
 from scalebook.training.tracking import names
 
 Array = npt.NDArray[np.float64]
@@ -55,6 +56,8 @@ class Design:
     high: float | None
     beside: int = 1
     """Claims that are corrected together; each is held to the level of the strictest."""
+    before: History = field(default_factory=History)
+    """The looks before this one."""
 
     def with_seeds(self, seeds: int) -> "Design":
         return replace(self, sides=tuple(replace(side, seeds=seeds) for side in self.sides))
@@ -63,6 +66,14 @@ class Design:
     def seeds(self) -> int:
         """Seeds of the side that has the fewest."""
         return min(side.seeds for side in self.sides)
+
+    @property
+    def growths(self) -> Growths:
+        """Those of all looks, this one included."""
+        if not self.before.seeds:
+            return ()
+        grown = self.seeds / self.before.seeds[-1]
+        return (*self.before.growths, grown if grown > 1 else OTHER_RUNS)
 
 
 @dataclass(frozen=True)
@@ -88,7 +99,7 @@ def power(design: Design, truth: float, measured: bool) -> Power:
 
 def resolving(design: Design) -> int | None:
     """Fewest seeds with which a claim is supported or refuted in ENOUGH of all cases; None: more than MOST_SEEDS."""
-    return _fewest(design, sum)
+    return _fewest(design, sum, design.seeds + 1)
 
 
 def spread_of(sides: Sequence[Sequence[Amount]], axis: bool) -> tuple[float, bool]:
@@ -114,18 +125,20 @@ def truth_within_bounds(figure: str, at_least: float | None, at_most: float | No
 
 @lru_cache(maxsize=4096)
 def shares(design: Design) -> tuple[float, float]:
-    """The shares of cases in which it is supported, and not supported. The runs drawn are the same at each call."""
+    """The shares of cases in which it is supported, and refuted. The runs drawn are the same at each call."""
     if design.seeds < FEWEST:
         return 0.0, 0.0
     values = sum(side.seeds * side.points for side in design.sides)
     chance, trials = np.random.default_rng(1), max(200, min(TRIALS, DRAWN // values))
     drawn = [_side(side, chance, trials) for side in design.sides]
     supported, refuted = np.ones(trials, bool), np.zeros(trials, bool)
+    inner = level_of(ALPHA / design.beside, design.growths)
+    outer = level_of(ALPHA / design.beside / len(design.rows), design.growths)
     for row in design.rows:
         estimate, held, variance, degrees = _row(row, drawn)
         first, last, error = np.minimum(estimate, held), np.maximum(estimate, held), np.sqrt(variance)
-        inside = _quantiles(1 - ALPHA / (2 * design.beside), degrees) * error
-        outside = _quantiles(1 - ALPHA / (2 * design.beside * len(design.rows)), degrees) * error
+        inside = _quantiles(1 - inner / 2, degrees) * error
+        outside = _quantiles(1 - outer / 2, degrees) * error
         if design.low is not None:
             supported &= first - inside >= design.low
             refuted |= last + outside <= design.low
@@ -135,8 +148,10 @@ def shares(design: Design) -> tuple[float, float]:
     return float(np.mean(supported & ~refuted)), float(np.mean(refuted))
 
 
-def _fewest(design: Design, share: Callable[[tuple[float, float]], float]) -> int | None:
-    low, high = FEWEST - 1, FEWEST
+def _fewest(design: Design, share: Callable[[tuple[float, float]], float], least: int = FEWEST) -> int | None:
+    low, high = max(FEWEST, least) - 1, max(FEWEST, least)
+    if high > MOST_SEEDS:
+        return None
     while share(shares(design.with_seeds(high))) < ENOUGH:
         if high >= MOST_SEEDS:
             return None
@@ -181,7 +196,7 @@ def _pair(pair: Pair, drawn: Sequence[tuple[Array, Array]]) -> tuple[Array, Arra
     if below.shape[1] == n:
         common = ((above - above.mean(axis=1, keepdims=True)) * (below - below.mean(axis=1, keepdims=True))).sum(axis=1)
         r = np.clip(common / (n * (n - 1)) / np.sqrt(mine * theirs), -1 + 1e-12, 1 - 1e-12)
-        together = r * np.sqrt((n - 2) / (1 - r * r)) > _quantile(0.95, n - 2)
+        together = r * np.sqrt((n - 2) / (1 - r * r)) > _quantile(PAIRED_FROM, n - 2)
         variance = np.where(together, _variance(above - below), variance)
         degrees = np.where(together, n - 1, degrees)
     return (above.mean(axis=1) - below.mean(axis=1), held.mean(axis=1) - held_below.mean(axis=1), variance, degrees)

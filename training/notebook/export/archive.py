@@ -33,15 +33,15 @@ from scalebook.training.search.study.trials import State
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_reader import MetricCurve, RunReader, RunRecord
 
-FORM: Final = 1
-"""Version of the archive's files."""
+FORM: Final = 2
+"""Version of the archive's files. In form 1 no looks are recorded, and a refuted claim is \"not supported\"."""
 MARK: Final = b"exported by Scalebook on demand; scalebook notebook verify FILE reads it"
 NOTEBOOK: Final = "notebook.md"
 MANIFEST: Final = "manifest.json"
 DESCRIPTION: Final = "description.json"
 SEARCHES: Final = "searches.json"
 LOCKS: Final = "locks.json"
-"""The claims that runs have recorded: hash of the config or search -> `RecordedClaims`."""
+"""The claims and looks that runs have recorded: hash of the config or search -> `RecordedClaims`."""
 LOCK: Final = "constraints.txt"
 RUNS: Final = "runs/"
 
@@ -139,7 +139,7 @@ def verdicts(evidence: EvidenceReader) -> dict[str, ArchivedVerdict]:
             judged.alone,
             judged.statement,
             [claim_table.head(judged), *claim_table.cells(judged)],
-            [*claim_table.guessed_directions(judged), *claim_table.remarks(judged)],
+            [*claim_table.guessed_directions(judged), *claim_table.remarks(replace(judged, unrecorded=""))],
             "" if judged.locked is None else judged.locked.verdict,
         )
         for name, judged in judge_all(evidence).items()
@@ -147,9 +147,11 @@ def verdicts(evidence: EvidenceReader) -> dict[str, ArchivedVerdict]:
 
 
 def archive(workspace: Workspace, reader: RunReader, stored: Stored, description: Description) -> bytes:
-    """The zip file of a notebook as it stands. It reads, and starts nothing. ConfigError where it becomes too large."""
+    """The zip file of a notebook as it stands. It starts nothing, and writes only
+    looks. ConfigError where it becomes too large."""
     nb, name = stored.notebook, stored.path.name
     evidence = EvidenceReader(workspace, reader, name, nb, description)
+    judged = verdicts(evidence)  # before the locks are read, since it may be a new look
     searches = {
         search.name: archived for search in nb.searches() if (archived := _search(evidence, search.name)) is not None
     }
@@ -181,7 +183,7 @@ def archive(workspace: Workspace, reader: RunReader, stored: Stored, description
         platform.python_version(),
         sorted({run.tags[names.TAG_MACHINE] for run in runs.values() if names.TAG_MACHINE in run.tags}),
         packages,
-        verdicts(evidence),
+        judged,
         {key: hashlib.sha256(content).hexdigest() for key, content in sorted(files.items())},
     )
     files[MANIFEST] = clean(_json(asdict(manifest)).decode(), folders).encode()

@@ -235,7 +235,7 @@ MOST_KINDS: Final = 5
 
 
 def gather(workspace: Workspace, reader: RunReader, stored: Stored, description: Description) -> Document:
-    """The document of a notebook as it stands, with the latest results. It reads, and starts nothing.
+    """The document of a notebook as it stands, with the latest results. It starts nothing, and writes only looks.
 
     Home folders and the workspace's own are written `~` and `.`, wherever they stand, passwords of addresses `***`.
     ConfigError where the store or the settings cannot be read; a search that cannot be read says so in its place.

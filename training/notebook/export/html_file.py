@@ -24,7 +24,7 @@ from scalebook.training.tracking import drawing
 STYLES: Final = (Path(__file__).with_name("page.css"), drawing.STYLE)
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 """What a browser may do for the page, whatever stands in it: apply its own style, draw pictures that it holds."""
-WORDS: Final = frozenset({"finished", "failed", "running", "stale", "supported", "not supported", "not resolved"})
+WORDS: Final = frozenset({"finished", "failed", "running", "stale", "supported", "refuted", "not resolved"})
 """States with a colour."""
 
 

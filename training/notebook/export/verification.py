@@ -15,10 +15,13 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NoReturn
+
+from typing_extensions import override
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import records
@@ -29,6 +32,7 @@ from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.search.types import SearchSpec
 from scalebook.training.notebook.claims.claim_locks import RecordedClaims
 from scalebook.training.notebook.claims.evidence import EvidenceReader, RecordedSearch
+from scalebook.training.notebook.claims.looks import ClaimLook
 from scalebook.training.notebook.export.archive import (
     DESCRIPTION,
     FORM,
@@ -69,9 +73,9 @@ def verify(path: Path) -> tuple[dict[str, ArchivedVerdict], list[str]]:
     with _within(DEADLINE_S, path):
         files = unpacked(path)
         manifest = _record(path, files, MANIFEST, Manifest)
-        if manifest.form != FORM:
+        if not 1 <= manifest.form <= FORM:
             raise BrokenRecord(
-                path, f"was written in form {manifest.form}, and this Scalebook reads {FORM}", newer=True
+                path, f"was written in form {manifest.form}, and this Scalebook reads 1 to {FORM}", newer=True
             )
         _check_hashes(path, files, manifest)
         try:
@@ -81,7 +85,26 @@ def verify(path: Path) -> tuple[dict[str, ArchivedVerdict], list[str]]:
         except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError, OSError) as error:
             # records that disagree, times that no calendar has
             raise BrokenRecord(path, f"its records cannot be judged: {type(error).__name__}: {error}") from None
+    if manifest.form == 1:  # without remarks: their wording has changed
+        archived = {name: _without_remarks(_reworded(one)) for name, one in manifest.verdicts.items()}
+        return archived, list(_differences(archived, {name: _without_remarks(one) for name, one in now.items()}))
     return manifest.verdicts, list(_differences(manifest.verdicts, now))
+
+
+def _reworded(archived: ArchivedVerdict) -> ArchivedVerdict:
+    """With the word that replaced "not supported"."""
+
+    def word(text: str) -> str:
+        return "refuted" if text == "not supported" else text
+
+    table = [[word(cell) for cell in row] for row in archived.table]
+    return replace(
+        archived, verdict=word(archived.verdict), alone=word(archived.alone), locked=word(archived.locked), table=table
+    )
+
+
+def _without_remarks(judged: ArchivedVerdict) -> ArchivedVerdict:
+    return replace(judged, remarks=[])
 
 
 def unpacked(path: Path) -> dict[str, bytes]:
@@ -163,6 +186,7 @@ def _judged(path: Path, files: dict[str, bytes], manifest: Manifest) -> dict[str
     with tempfile.TemporaryDirectory() as folder:  # empty: what it knows is in the archive
         evidence = ArchivedEvidenceReader(Workspace(Path(folder)), ArchivedReader(runs), manifest.name, nb, description)
         evidence.searches = searches
+        evidence.counts_looks = manifest.form > 1
         evidence.locks = _record(path, files, LOCKS, dict[str, RecordedClaims]) if LOCKS in files else {}
         return verdicts(evidence)
 
@@ -217,6 +241,11 @@ class ArchivedEvidenceReader(EvidenceReader):
         """The archived locks; in an archive of an earlier version, which has none, runs record nothing."""
         begun = [run.started for run in self.reader.runs(notebook=self.notebook, config_hash=hashed)]
         return self.locks.get(hashed) or RecordedClaims(min(begun, default=None), silent=bool(begun))
+
+    @override
+    def record_look(self, look: ClaimLook, runs: Sequence[str]) -> str:
+        """An archive stays as it is, and has the looks up to its export."""
+        return ""
 
     def searched(self, name: str) -> RecordedSearch | None:
         archived = self.searches.get(name)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 SMOOTHED_OVER: Final = 25
 """A point is smoothed over 1/25 of all points to each side."""
@@ -14,6 +14,8 @@ SURE: Final = 5.0
 
 TOLERATED: Final = 0.1
 """Share of the whole fall by which the loss may be above its lowest where the rate is still called good."""
+BEGUN: Final = 0.2
+"""Share of the whole fall after which the loss is said to fall. Before that, noise can be steeper than the curve."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +26,17 @@ class Suggestion:
     """Where the loss falls fastest by the logarithm of the rate: a rate to train with."""
     largest: float | None
     """The largest that still trains; the loss rises beyond. None where no rate of the test was too large."""
+    edge: Literal["", "lowest", "highest"] = ""
+    """Which end of the range the steepest fall or the lowest loss is at, so that a better rate may be beyond it."""
 
     def sentence(self, curve: "RateCurve") -> str:
         """One line for people."""
         if self.steepest is None:
-            low = "Test lower rates." if curve.diverged else "Test higher rates, or with more updates."
+            low = (
+                "Test lower rates, or with more updates."
+                if curve.diverged
+                else "Test higher rates, or with more updates."
+            )
             return (
                 f"no suggestion: the loss does not fall between {curve.rates[0]:.2g} and {curve.rates[-1]:.2g}. {low}"
             )
@@ -37,7 +45,12 @@ class Suggestion:
             if self.largest is not None
             else f"it trains up to {curve.rates[-1]:.2g}, the highest tested"
         )
-        return f"learning rate {self.steepest:.2g}, where the loss falls fastest; {beyond}"
+        edge = ""
+        if self.edge:
+            end = curve.rates[0] if self.edge == "lowest" else curve.rates[-1]
+            beyond += f". The best rate is at an edge of the range, near {end:.2g}, the {self.edge} tested"
+            edge = f": test {'lower' if self.edge == 'lowest' else 'higher'} rates"
+        return f"learning rate {self.steepest:.2g}, where the loss falls fastest; {beyond}{edge}"
 
 
 @dataclass(frozen=True)
@@ -71,11 +84,16 @@ class RateCurve:
         fall = start - smooth[lowest]
         if fall <= SURE * self._standard_error(smooth):
             return Suggestion(None, None)
-        slopes = [(self._slope(smooth, i), i) for i in range(reach, max(reach + 1, lowest + 1))]
-        steepest = self.rates[min(slopes)[1]]
+        above = [i for i in range(reach, lowest) if smooth[i] > start - BEGUN * fall]
+        first = max(above, default=reach)
+        place = min(range(first, max(first, lowest) + 1), key=lambda i: self._slope(smooth, i))
         good = [i for i, loss in enumerate(smooth) if i >= lowest and loss <= smooth[lowest] + TOLERATED * fall]
         rises = self.diverged or good[-1] < len(smooth) - 1 - reach
-        return Suggestion(steepest, self.rates[_first_gap(good)] if rises else None)
+        falls_to_the_end = not rises and lowest >= len(smooth) - 1 - 2 * reach
+        edge: Literal["", "lowest", "highest"] = (
+            "lowest" if place <= 2 * reach else "highest" if falls_to_the_end else ""
+        )
+        return Suggestion(self.rates[place], self.rates[_first_gap(good)] if rises else None, edge)
 
     def as_dict(self) -> dict[str, Any]:
         """The content of `rates.json`."""

@@ -66,6 +66,9 @@ LEAST_UPDATES: Final = 20
 CALLBACK: Final = "scalebook.training.planner.tuning.rate_range.RateRange"
 TEST: Final = "learning rates"
 SAY_EVERY_S: Final = 5.0
+FURTHER: Final = 1e3
+"""The factor by which an end of the range is moved if the best rate is there."""
+MOST_TESTS: Final = 3
 
 
 def parser() -> CommandParser:
@@ -76,8 +79,9 @@ def parser() -> CommandParser:
         about="Find the largest learning rate at which a config still trains: a learning-rate range test.\n\n"
         "The test trains the config from its beginning, under its own strategy, while the learning rate grows, until "
         "the last update or until the loss explodes (Smith 2017). It prints loss against rate, the rate of the "
-        "steepest fall, and the largest rate that still trains. It leaves out the config's schedule, lr_scaling and "
-        "budget. The run is recorded with rates.json and rates.png.\n\n"
+        "steepest fall, and the largest rate that still trains. If the best rate is at an end of the range, it says "
+        "so, and tests a wider range unless you set that end. It leaves out the config's schedule, lr_scaling and "
+        "budget. Each run is recorded with rates.json and rates.png.\n\n"
         "Keys of the config follow as --KEY VALUE.",
         example="search rates -c x.yaml --from 1e-4 --to 1",
         page="concepts/search.md",
@@ -102,9 +106,17 @@ def main(argv: Sequence[str]) -> int:
     assert lowest is not None and highest is not None and updates is not None  # noqa: PT018  # they have defaults
     if lowest >= highest:
         raise ConfigError("--to", f"is {highest:g}, not above --from {lowest:g}", "Raise it.")
-    config = range_config(line.config, lowest, highest, updates)
+    ends = {"lowest": lowest, "highest": highest}
+    fixed = {end for end, option in (("lowest", "--from"), ("highest", "--to")) if option in line.options}
     with sigterm_interrupts():
-        return run(workspace.create(), config, description, sys.stdout)
+        for left in reversed(range(MOST_TESTS)):
+            config = range_config(line.config, ends["lowest"], ends["highest"], updates)
+            code, edge = run(workspace.create(), config, description, sys.stdout)
+            if not edge or edge in fixed or not left:
+                break
+            ends[edge] *= FURTHER if edge == "highest" else 1 / FURTHER
+            _say(sys.stdout, f"scalebook: testing again from {ends['lowest']:.2g} to {ends['highest']:.2g}")
+    return code
 
 
 def range_config(config: Mapping[str, Any], lowest: float, highest: float, updates: int) -> dict[str, Any]:
@@ -113,8 +125,9 @@ def range_config(config: Mapping[str, Any], lowest: float, highest: float, updat
     return shorten_training(config, updates, {"class_path": CALLBACK, "init_args": init_args})
 
 
-def run(workspace: Workspace, config: Mapping[str, Any], description: Description, out: TextIO) -> int:
-    """Run the test, print what it found. Ends the job when it is interrupted."""
+def run(workspace: Workspace, config: Mapping[str, Any], description: Description, out: TextIO) -> tuple[int, str]:
+    """Run the test, print what it found. Ends the job when it is interrupted. The exit code, and the end of the range
+    that the best rate is at, "" if at none."""
     load = workload(config, description)
     with hold_supervisor(workspace):
         (job,) = job_requests.submit(workspace, config, seeds=seeds_from(config, 1), description=description)
@@ -124,7 +137,7 @@ def run(workspace: Workspace, config: Mapping[str, Any], description: Descriptio
             result = follow(workspace, job, _Progress(out))
         except KeyboardInterrupt:
             _say(out, f"\nInterrupted: {job.id[:8]} {job.state()}.")
-            return INTERRUPTED
+            return INTERRUPTED, ""
     return _report(job, result, out)
 
 
@@ -133,18 +146,18 @@ def curve_of(job: JobFolder) -> RateCurve | None:
     return records.peek(job.path / names.RATES_JSON, RateCurve)
 
 
-def _report(job: JobFolder, result: Result, out: TextIO) -> int:
+def _report(job: JobFolder, result: Result, out: TextIO) -> tuple[int, str]:
     curve = curve_of(job)
     if result.status == "failed" or curve is None or not curve.rates:
         why = result.why or "it left no result"
         _say(out, f"The test {result.status}. {why.rstrip('.')}. {result.advice}".rstrip())
         _say(out, f"Log: `scalebook jobs log {job.id[:8]}`.")
-        return 1
+        return 1, ""
     suggestion = curve.suggestion()
     marks = {rate: mark for rate, mark in ((suggestion.largest, "|"), (suggestion.steepest, "v")) if rate is not None}
     _say(out, "\n".join(plot(curve.rates, curve.smoothed(), marks)))
     _say(out, f"{suggestion.sentence(curve)} ({len(curve.rates)} points; in MLflow: {job.id[:8]})")
-    return 0 if suggestion.steepest is not None else 1
+    return (0 if suggestion.steepest is not None else 1), suggestion.edge
 
 
 class _Progress:

@@ -3,21 +3,26 @@
 import math
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from time import process_time
 
+import numpy as np
 import pytest
 
 from scalebook.training.experiments.search.space import Dimension
 from scalebook.training.notebook.claims.evidence import SeedOutcome, best_of, by_others
 from scalebook.training.notebook.claims.intervals import Amount, Confidence, ratio_interval
 from scalebook.training.notebook.claims.judging import verdict
+from scalebook.training.notebook.claims.looks import History, level_of
 from scalebook.training.notebook.claims.power import (
+    ALPHA,
     DRAWN,
     MOST_SEEDS,
     WORSE,
     Design,
     DrawnSide,
     Power,
+    _pair,
     power,
     resolving,
     shares,
@@ -42,7 +47,8 @@ def played(design: Design, trials: int, chance: random.Random) -> float:
         sides = [side(drawn, chance) for drawn in design.sides]
         rows = [[interval(sides[of], sides[base]) for of, base in row if base is not None] for row in design.rows]
         claimed = [first.over(others[0]) if others else first for first, *others in rows]
-        supported += all(verdict(one, None, 1.25)[0] == "supported" for one in claimed)
+        level = level_of(ALPHA, design.growths)
+        supported += all(verdict(one, None, 1.25, level)[0] == "supported" for one in claimed)
     return supported / trials
 
 
@@ -79,11 +85,38 @@ OF_RATIOS = Design(tuple(DrawnSide(8, 1, 0.15) for _ in range(4)), (((1, 0), (3,
         against_one(8, rows=5),
         against_one(5, points=3),
         OF_RATIOS,
+        replace(against_one(8), before=History((3,))),
     ],
 )
 def test_power_is_that_of_the_whole_procedure(design: Design) -> None:
     """Of 400 claims a share of a half has a standard error of 2.5 %; three of them, and what `shares` itself has."""
     assert shares(design)[0] == pytest.approx(played(design, 400, random.Random(1)), abs=0.08)
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 8])
+def test_power_pairs_the_sides_that_the_interval_pairs(seeds: int) -> None:
+    """Of sides that correlate, in 300 draws: the same errors and degrees of freedom."""
+    chance = np.random.default_rng(1)
+    common = chance.standard_normal((300, seeds))
+    drawn = [common + 0.7 * chance.standard_normal((300, seeds)) for _ in range(2)]
+    _, _, variance, degrees = _pair((0, 1), [(side, side) for side in drawn])
+    paired = 0
+    for trial in range(300):
+        these, others = ({seed: Amount(math.exp(log)) for seed, log in enumerate(side[trial])} for side in drawn)
+        by_interval = ratio_interval(these, others)
+        assert by_interval is not None
+        assert (by_interval.error**2, by_interval.degrees) == pytest.approx((variance[trial], degrees[trial]))
+        paired += by_interval.paired
+    assert 0 < paired < 300
+
+
+def test_a_later_look_needs_more_seeds() -> None:
+    first, later = against_one(5), replace(against_one(5), before=History((5,)))
+    fewest, more = resolving(first), resolving(later)
+    assert fewest is not None
+    assert more is not None
+    assert later.with_seeds(10).growths == (2.0,)
+    assert fewest < more < 2 * fewest
 
 
 def test_power_grows_with_seeds_and_falls_with_rows_points_and_claims() -> None:

@@ -44,8 +44,8 @@ def test_results_are_written_where_they_have_a_place(told: Store) -> None:
         "\nupdates to val/loss 0.5: at least 1.9 x that of base: **supported**\n\n"
         "| experiment | seeds | updates | ratio | 95 % interval | verdict |\n"
         "| --- | ---: | ---: | ---: | ---: | --- |\n"
-        "| base | 3 | 60 ± 50 | - | - | baseline |\n"
-        "| slow | 3 | 120 ± 99 | 2.00 | 2.00 – 2.00 | supported |\n\n"
+        "| base | 3 | 60 ± 56 | - | - | baseline |\n"
+        "| slow | 3 | 120 ± 112 | 2.00 | 2.00 – 2.00 | supported |\n\n"
     )
     assert written_tables.fill(done, now) == done
     assert said(done, now) == []
@@ -67,7 +67,7 @@ def test_what_is_not_of_these_runs_is_said(told: Store) -> None:
     remedy = "`scalebook notebook tables FILE` writes them."
     assert said(nb, now) == [f"{line}: results of twice: results: are not written. {remedy}"]
     done = written_tables.fill(nb, now).text
-    typed = parse(done.replace("120 ± 99", "110 ± 99"))
+    typed = parse(done.replace("120 ± 112", "110 ± 112"))
     assert said(typed, {}) == [f"{line}: results of twice: results: were changed by hand. {remedy}"]
     by_hand = parse(nb.text.replace("<!-- end", "\n| slow | 2.0 |\n\n<!-- end"))
     assert said(by_hand, {}) == [f"{line}: results of twice: results: were not written by runs. {remedy}"]
@@ -123,7 +123,7 @@ def test_the_command_writes_them_and_check_says_what_is_wrong(told: Store, capsy
     assert "twice: supported. Runs of base, slow do not say which claims stood when they began." in checked.out
     assert main(["tables", str(path)]) == 0
     assert capsys.readouterr().out == f"Wrote results into {path}.\n"
-    assert "| slow | 3 | 120 ± 99 | 2.00 | 2.00 – 2.00 | supported |" in path.read_text(encoding="utf-8")
+    assert "| slow | 3 | 120 ± 112 | 2.00 | 2.00 – 2.00 | supported |" in path.read_text(encoding="utf-8")
     assert main(["tables", str(path)]) == 0
     assert main(["check", str(path)]) == 0
     again = capsys.readouterr()

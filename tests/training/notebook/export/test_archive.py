@@ -17,6 +17,7 @@ import pytest
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.cli.notebook import main
 from scalebook.training.notebook import store
+from scalebook.training.notebook.claims.evidence import EvidenceReader
 from scalebook.training.notebook.export import verification
 from scalebook.training.notebook.export.archive import LOCKS, MANIFEST, NOTEBOOK, archive
 from scalebook.training.notebook.export.verification import verify
@@ -305,9 +306,9 @@ def test_a_claim_that_was_changed_after_its_lock_has_both_verdicts(
         monkeypatch.undo()
         time.tzset()
     printed = capsys.readouterr().out
-    assert "c: supported (as locked by its first run: not supported): updates to val/loss 0.5: at most 2.1" in printed
+    assert "c: supported (as locked by its first run: refuted): updates to val/loss 0.5: at most 2.1" in printed
     (claim,) = verify(path)[0].values()
-    assert (claim.verdict, claim.locked) == ("supported", "not supported")
+    assert (claim.verdict, claim.locked) == ("supported", "refuted")
     assert claim.remarks[0].startswith("Changed after its first run (1970-01-02 00:00 UTC): at_most was 1.9.")
     assert "scalebook.claim" not in str(opened(path.read_bytes())["runs/" + first_run(path)])
 
@@ -333,7 +334,33 @@ def test_locks_that_are_not_what_was_archived_are_named(page: Page, tmp_path: Pa
     with pytest.raises(ConfigError, match=f"{LOCKS} is not what was archived"):
         verify(zipped(changed, tmp_path / "changed.zip", listed=False))
     differences = verify(zipped(changed, tmp_path / "listed.zip"))[1]
-    assert differences[0] == 'c: locked: archived "not supported", now ""'
+    assert differences[0] == 'c: locked: archived "refuted", now ""'
+
+
+def test_an_archive_of_form_1_is_judged_as_it_was_then(
+    page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without looks, at 95 %, and with "not supported" for a claim that is refuted."""
+    with monkeypatch.context() as patch:
+        patch.setattr(EvidenceReader, "counts_looks", False)
+        files = opened(locked(page, tmp_path).read_bytes())
+    said = json.loads(files[MANIFEST].decode().replace('"refuted"', '"not supported"'))
+    said["form"] = 1
+    said["verdicts"]["c"]["remarks"] = ["In other words."]
+    path = zipped({**files, MANIFEST: json.dumps(said).encode()}, tmp_path / "old.zip")
+    verdicts, differences = verify(path)
+    assert differences == []
+    assert (verdicts["c"].verdict, verdicts["c"].locked) == ("supported", "refuted")
+    said["form"] = 2
+    path = zipped({**files, MANIFEST: json.dumps(said).encode()}, tmp_path / "newer.zip")
+    assert 'c: locked: archived "not supported", now "refuted"' in verify(path)[1]
+
+
+def test_an_archive_has_the_looks_up_to_it(page: Page, tmp_path: Path) -> None:
+    path = locked(page, tmp_path)
+    recorded = json.loads(opened(path.read_bytes())[LOCKS])
+    assert all(len(one["looks"]) == 1 for one in recorded.values())
+    assert verify(path)[1] == []
 
 
 def test_a_notebook_with_locked_claims_is_exported(page: Page, tmp_path: Path) -> None:

@@ -9,9 +9,11 @@ import pytest
 from scalebook.training.planner.tuning.rate_curve import RateCurve, Suggestion
 
 
-def curve(fall_at: float, rise_at: float, noise: float = 0.05, points: int = 200, diverged: bool = True) -> RateCurve:
+def curve(
+    fall_at: float, rise_at: float, noise: float = 0.05, points: int = 200, diverged: bool = True, seed: int = 3
+) -> RateCurve:
     """From 2.3 down to 0.3 around `fall_at` (a logistic in log10 of the rate), up again by powers beyond `rise_at`."""
-    draw = random.Random(3)  # a test's noise
+    draw = random.Random(seed)  # a test's noise
     rates = [1e-5 * 10 ** (6 * i / (points - 1)) for i in range(points)]
     losses = [
         2.3
@@ -47,7 +49,7 @@ def test_noise_alone_suggests_nothing() -> None:
     assert "no suggestion: the loss does not fall between 1e-05 and 10. Test higher" in told.suggestion().sentence(told)
     rising = curve(1e9, 1e-5, noise=0.3)
     assert rising.suggestion().steepest is None
-    assert "Test lower rates." in rising.suggestion().sentence(rising)
+    assert "Test lower rates, or with more updates." in rising.suggestion().sentence(rising)
 
 
 def test_too_few_points_suggest_nothing() -> None:
@@ -64,3 +66,37 @@ def test_what_is_written_has_the_curve_and_the_suggestion() -> None:
     content = json.loads(json.dumps(drawn.as_dict()))
     assert RateCurve(content["rates"], content["losses"], content["diverged"]) == drawn
     assert content["steepest"] == drawn.suggestion().steepest
+
+
+@pytest.mark.parametrize("fall_at", [1e-3, 1e-2, 5e-2])
+def test_noise_before_the_fall_is_not_taken_for_it(fall_at: float) -> None:
+    """With noise of 60 % of the fall's half, the noise is steeper than the curve in one test of thirty."""
+    found = [curve(fall_at, 0.5, 0.6, seed=seed).suggestion().steepest for seed in range(60)]
+    suggested = [rate for rate in found if rate is not None]
+    assert len(suggested) > 55
+    assert sum(fall_at / 5 < rate < fall_at * 5 for rate in suggested) >= len(suggested) - 2
+    assert min(suggested) > 1e-4, "not the left edge, which has the fewest points to smooth over"
+
+
+@pytest.mark.parametrize(
+    ("fall_at", "rise_at", "edge", "words"),
+    [
+        (
+            1e-5,
+            1.0,
+            "lowest",
+            ". The best rate is at an edge of the range, near 1e-05, the lowest tested: test lower rates",
+        ),
+        (
+            10.0,
+            1e9,
+            "highest",
+            ". The best rate is at an edge of the range, near 10, the highest tested: test higher rates",
+        ),
+        (0.01, 0.5, "", "the largest that trains is 0.6"),
+    ],
+)
+def test_a_best_rate_at_an_edge_is_said(fall_at: float, rise_at: float, edge: str, words: str) -> None:
+    drawn = curve(fall_at, rise_at, diverged=rise_at < 1e9)
+    assert drawn.suggestion().edge == edge
+    assert words in drawn.suggestion().sentence(drawn)

@@ -1,3 +1,10 @@
+from pathlib import Path
+
+import pytest
+
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.command_line import CommandLine
+from scalebook.training.planner.tuning import rates
 from scalebook.training.planner.tuning.rates import HEIGHT, plot
 
 
@@ -17,3 +24,33 @@ def test_a_curve_with_its_marks_and_what_explodes_cut_off() -> None:
 def test_a_flat_curve() -> None:
     lines = plot([0.1, 1.0], [2.0, 2.0], {})
     assert lines[HEIGHT - 1].count("*") == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "edges", "expected"),
+    [
+        ({}, ["lowest", ""], [(1e-5, 10), (1e-8, 10)]),
+        ({}, ["highest", "highest", "highest"], [(1e-5, 10), (1e-5, 1e4), (1e-5, 1e7)]),
+        ({"--from": "1e-3"}, ["lowest"], [(1e-3, 10)]),
+        ({"--from": "1e-3"}, ["highest", ""], [(1e-3, 10), (1e-3, 1e4)]),
+    ],
+)
+def test_a_range_is_widened_where_the_user_has_set_no_end(
+    options: dict[str, str | None],
+    edges: list[str],
+    expected: list[tuple[float, float]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tested: list[tuple[float, float]] = []
+
+    def run(_: object, config: tuple[float, float], *more: object) -> tuple[int, str]:
+        tested.append(config)
+        return 0, edges[len(tested) - 1]
+
+    line = CommandLine({}, options)
+    monkeypatch.setattr(rates, "prepared", lambda *_: (Workspace(tmp_path), None, line))
+    monkeypatch.setattr(rates, "range_config", lambda _, lowest, highest, updates: (lowest, highest))
+    monkeypatch.setattr(rates, "run", run)
+    assert rates.main([]) == 0
+    assert tested == [pytest.approx(one) for one in expected]
