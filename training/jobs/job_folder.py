@@ -335,6 +335,12 @@ def _keep_open(path: Path, started: JobStart) -> None:
         os.open(path, os.O_WRONLY)
 
 
+def keep_claimed(folder: Path) -> None:
+    """The same in the program that a process goes on with, which has lost its open files."""
+    if (started := records.peek(folder / JobFolder.FILES[JobStart], JobStart)) is not None:
+        _keep_open(folder / JobFolder.FILES[JobStart], started)
+
+
 def _ended_by(error: BrokenRecord) -> Result:
     """What can be said of a job by a record that cannot be read."""
     try:
