@@ -1,5 +1,6 @@
 """What a config of a folder that is not trusted may do: name harmless classes, write within the workspace."""
 
+import re
 from typing import Any
 
 import pytest
@@ -40,6 +41,26 @@ def test_untrusted_configs_name_harmless_classes_alone(
     result = job.result()
     assert result is not None
     assert "which needs a folder that you trust" in result.cause
+
+
+def test_a_job_that_version_0_1_left_runs_is_resumed_and_run_again(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_requests, "ensure", lambda *_: None)
+    (job,) = job_requests.submit(workspace, config(), seeds=[1], description=describe(workspace))
+    text = job.config.read_text(encoding="utf-8")
+    for name, package in (("MLPClassifier", "models"), ("Digits", "data")):
+        full = re.search(rf"[\w.]*\b{name}\b", text)
+        assert full is not None
+        text = text.replace(full[0], f"scalebook.training.{package}.{name}")
+    job.config.write_text(text, encoding="utf-8")
+    trust.sign(job.path, job.id, trust.JOB)
+    assert run_job(job.path) == 0, job.tail()
+    for submitted in (
+        job_requests.resume(workspace, job, describe(workspace)),
+        job_requests.again(workspace, job, describe(workspace)),
+    ):
+        assert "scalebook.training.zoo.models.MLPClassifier" in submitted.config.read_text(encoding="utf-8")
 
 
 HARMLESS: list[dict[str, Any]] = [
