@@ -132,7 +132,9 @@ def test_a_config_of_a_job_that_version_0_1_made_is_read_as_today(tmp_path: Path
             "strategy": {
                 "class_path": "scalebook.training.strategies.AsyncPS",
                 "init_args": {
-                    "rule": {"class_path": "scalebook.training.ps.policy.rules.Async"}, "host": "process", "overlap": True
+                    "rule": {"class_path": "scalebook.training.ps.policy.rules.Async"},
+                    "host": "process",
+                    "overlap": True,
                 },
             },
             "callbacks": ["scalebook.training.callbacks.RateRange", {"class_path": "mine.training.models.B"}],
@@ -175,10 +177,11 @@ def test_the_trials_of_a_search_of_version_0_1(description: Description) -> None
         "init_args": {"workers": 2, "host": "process", "overlap": True},
     }
     space = {"strategy": {"values": ["single", peers, servers]}, "model.hidden": {"values": [8, 16]}}
+    space["workers"] = {"grid": [2, 4]}
     spec = read_search({"config": base, "objective": "val/loss", "space": space}, None, description)
     assert spec.dimension("strategy").choices == ("single", peers, servers), "the study has them by these names"
     for value, arguments in ((peers, {"workers": 2}), (servers, {"workers": 2, "host": "overlap"})):
-        config = resolve(spec, {"strategy": value, "model.hidden": 8}, description)
+        config = resolve(spec, {"strategy": value, "model.hidden": 8, "workers": 2}, description)
         require(config, description)
         name = value["class_path"].rpartition(".")[2]
         assert config["trainer"]["strategy"] == {
