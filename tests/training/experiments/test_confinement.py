@@ -31,6 +31,8 @@ from scalebook.training.jobs import job_requests
 from scalebook.training.search import search_requests
 from tests.training.runs import config
 
+OURS = "scalebook.training.lightning.callbacks.job_files"
+LAST = {"class_path": f"{OURS}.LastCheckpoint", "init_args": {"folder": "/tmp/elsewhere"}}
 LAMBDA = {"class_path": "lightning.pytorch.callbacks.LambdaCallback", "init_args": {}}
 
 
@@ -44,6 +46,12 @@ LAMBDA = {"class_path": "lightning.pytorch.callbacks.LambdaCallback", "init_args
         ({"logger": {"class_path": "lightning.pytorch.loggers.MLFlowLogger"}}, "trainer.logger.class_path"),
         ({"profiler": {"class_path": "os.system"}}, "trainer.profiler.class_path"),
         ({"plugins": ["x.Y"]}, "trainer.plugins.0"),
+        ({"callbacks": [LAST]}, "trainer.callbacks.0.class_path"),
+        ({"callbacks": [{"class_path": f"{OURS}.ModelPruning"}]}, "trainer.callbacks.0.class_path"),
+        (
+            {"callbacks": [{"class_path": "ThroughputMonitor", "init_args": {"batch_size_fn": "os.system"}}]},
+            "trainer.callbacks.0.init_args.batch_size_fn",
+        ),
     ],
 )
 def test_untrusted_configs_name_harmless_classes_alone(
@@ -138,11 +146,6 @@ def test_data_is_downloaded_in_a_trusted_folder_alone(workspace: Workspace) -> N
     assert caught.value.problem.key == "data.init_args.hub"
 
 
-OURS = "scalebook.training.lightning.callbacks.job_files"
-LAST = {"class_path": f"{OURS}.LastCheckpoint", "init_args": {"folder": "/tmp/elsewhere"}}
-PRUNING = "ModelPruning"
-
-
 def spelled(callback: Any) -> list[dict[str, Any]]:
     """Configs that give the Trainer this callback."""
     text = json.dumps(callback)
@@ -184,8 +187,8 @@ def spelled(callback: Any) -> list[dict[str, Any]]:
 def test_a_class_is_judged_by_where_it_is_defined(name: str) -> None:
     for given in spelled({"class_path": name, "init_args": {"parameter_names": ["weight"]}}):
         assert [problem for problem in class_problems(given) if name in problem.message], given
-    bare = [{"trainer": {"callbacks": [name]}}, {"trainer": {"callbacks": name}}, {"trainer": {"callbacks+": name}}]
-    for given in bare:
+    for key, value in (("callbacks", [name]), ("callbacks", name), ("callbacks+", name)):
+        given = {"trainer": {key: value}}
         assert class_problems(given), given
 
 
@@ -273,8 +276,8 @@ REFUSED_BY_VALUE = (
 def named_classes() -> Iterator[type]:
     """All classes, of ours and of libraries, that a config of an untrusted folder may name."""
     for path in sorted(CLASSES | STRATEGIES):
-        module, _, name = path.rpartition(".")
-        yield getattr(importlib.import_module(module), name)
+        package, _, name = path.rpartition(".")
+        yield getattr(importlib.import_module(package), name)
     for package in PACKAGES:
         top = importlib.import_module(package)
         below = walk_packages(getattr(top, "__path__", []), f"{package}.")
@@ -289,7 +292,8 @@ def test_every_argument_of_a_class_that_may_be_named_is_known_to_be_harmless() -
     value, and whatever else takes a text is listed here."""
     seen: dict[str, set[str]] = {}
     for kind in set(named_classes()):
-        for parameter in inspect.signature(kind.__init__).parameters.values():
+        initializer: Any = kind.__init__  # type: ignore[misc]  # that of this class is meant
+        for parameter in inspect.signature(initializer).parameters.values():
             said = str(parameter.annotation)
             texts = re.search(r"\b(str|Path|PathLike|Callable|Any|type\[|object|_empty)\b", said)
             if texts and parameter.name not in ("self", *PATHS, *NAMES, *TEXTS, *REFUSED_BY_VALUE):

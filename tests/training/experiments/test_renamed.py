@@ -171,8 +171,8 @@ def test_the_trials_of_a_search_of_version_0_1(description: Description) -> None
         "data": {"class_path": "scalebook.training.data.Digits"},
         "optimizer": {"class_path": "SGD", "init_args": {"lr": 0.1}},
     }
-    peers = {"class_path": "scalebook.training.strategies.Peers", "init_args": {"workers": 2}}
-    servers = {
+    peers: dict[str, Any] = {"class_path": "scalebook.training.strategies.Peers", "init_args": {"workers": 2}}
+    servers: dict[str, Any] = {
         "class_path": "scalebook.training.strategies.AsyncPS",
         "init_args": {"workers": 2, "host": "process", "overlap": True},
     }

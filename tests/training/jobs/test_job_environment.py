@@ -112,7 +112,13 @@ def test_a_file_that_another_user_made_or_changed_counts_for_nothing(
     (other.path / FILE).write_text(json.dumps(content), encoding="utf-8")  # signed, for another job
     assert kept_environment(other.path) is None
     assert seen(other)["ROWS"] is None
-    for broken in ({**content, "variables": {"LD_PRELOAD": "/tmp/x.so"}}, {}, [], {"variables": 1, "signature": "x"}):
+    hostile: list[Any] = [
+        {**content, "variables": {"LD_PRELOAD": "/tmp/x.so"}},
+        {},
+        [],
+        {"variables": 1, "signature": "x"},
+    ]
+    for broken in hostile:
         copy = bench.job(variables=VARIABLES, priority=-100, run_id="")
         (copy.path / FILE).write_text(json.dumps(broken), encoding="utf-8")
         assert kept_environment(copy.path) is None

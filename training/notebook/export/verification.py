@@ -343,7 +343,7 @@ class ArchivedEvidenceReader(EvidenceReader):
 def _differences(manifest: Manifest, now: dict[str, ArchivedVerdict]) -> tuple[list[str], list[str]]:
     """Those of the verdicts; and what another version worded otherwise. In the same version every word is the same."""
     before, is_same_version = manifest.verdicts, manifest.scalebook == scalebook.__version__
-    differences, notes = [], []
+    differences, notes = list[str](), list[str]()
     for name in [*before, *(name for name in now if name not in before)]:
         if name not in now or name not in before:
             what = "claimed, and not archived" if name in now else "archived, and claimed by no cell"
