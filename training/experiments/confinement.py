@@ -2,6 +2,7 @@
 
 import ast
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from importlib.util import find_spec
@@ -222,7 +223,8 @@ def _classes(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _importable(text: str) -> bool:
     """Whether a text names something in an installed package."""
-    return CLASS_PATH.fullmatch(text) is not None and find_spec(text.partition(".")[0]) is not None
+    top = text.partition(".")[0]
+    return CLASS_PATH.fullmatch(text) is not None and (top in sys.modules or find_spec(top) is not None)
 
 
 def _texts(value: Any, key: str, name: str = "") -> Iterator[tuple[str, str, str]]:

@@ -4,6 +4,7 @@ import ast
 import importlib
 import inspect
 import json
+import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -299,3 +300,48 @@ def test_every_argument_of_a_class_that_may_be_named_is_known_to_be_harmless() -
             if texts and parameter.name not in ("self", *PATHS, *NAMES, *TEXTS, *REFUSED_BY_VALUE):
                 seen.setdefault(parameter.name, set()).add(f"{kind.__module__}.{kind.__qualname__}: {said}")
     assert seen == {}, "\n".join(map(str, seen.items()))
+
+
+def test_odd_configs_are_judged_without_a_traceback(tmp_path: Path) -> None:
+    """Random trees of hostile texts: each text that can be imported is found wherever it stands below the trainer."""
+    draw = random.Random(7)
+    texts = [
+        "__main__.x",
+        "os.system",
+        "{",
+        "a: [",
+        "&a [*a]",
+        "- - -",
+        "\0.x",
+        "x.\ud800",
+        "é.x",
+        "{class_path: os.system}",
+    ]
+    keys = [
+        "callbacks",
+        "callbacks+",
+        "strategy",
+        "init_args",
+        "dict_kwargs",
+        "class_path",
+        "a.b",
+        "",
+        "0",
+        "folder",
+        "name",
+    ]
+
+    def tree(depth: int) -> Any:
+        kind = draw.randrange(4) if depth else 3
+        if kind == 0:
+            return {draw.choice(keys): tree(depth - 1) for _ in range(3)}
+        if kind == 1:
+            return [tree(depth - 1) for _ in range(3)]
+        return draw.choice([*texts, None, 1, float("nan"), True]) if kind == 3 else json.dumps(tree(depth - 1))
+
+    for _ in range(2000):
+        given = {draw.choice(["trainer", "optimizer", "model", "trainer.callbacks"]): tree(5)}
+        path_problems(given, tmp_path)
+        problems = class_problems(given)
+        if "os.system" in json.dumps(given) and not re.search('"folder', json.dumps(given)):
+            assert any("os.system" in problem.message for problem in problems), given
