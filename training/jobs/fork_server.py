@@ -226,8 +226,8 @@ def _take_environment(order: Order, started: Mapping[str, str]) -> list[str]:
     folder = Path(order.folder)
     if order.away is not None:
         wanted = {**started, **RemoteJobContext.of(order.away).environment}
-    elif (kept := kept_environment(folder)) is not None:
-        wanted = {**DEFAULTS, **kept}
+    elif (submitted := kept_environment(folder)) is not None:
+        wanted = {**DEFAULTS, **submitted}
     else:
         if has_environment(folder):
             print("scalebook: the environment found with this job is not yours: it gets the supervisor's", flush=True)

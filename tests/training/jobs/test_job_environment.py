@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from scalebook.training.base.safe_path import HOME, environment
+from scalebook.training.jobs.begin_request import ANSWER, YES, RemoteJobContext
+from scalebook.training.jobs.devices import this_machine
 from scalebook.training.jobs.job_environment import (
     FILE,
     READ_AT_START,
@@ -21,8 +23,11 @@ from scalebook.training.jobs.job_environment import (
     submitted,
 )
 from scalebook.training.jobs.job_folder import JobFolder
+from scalebook.training.jobs.launcher import LocalLauncher, ProcessEnded
+from scalebook.training.jobs.leases import Lease
+from scalebook.training.jobs.process import Children, ProcessId
 from scalebook.training.jobs.supervisor_handle import status
-from tests.training.benches import Bench, until_state, wait_for
+from tests.training.benches import STAND_IN, Bench, until_state, wait_for
 
 SECRET = "hunter2 ünd \n more"
 VARIABLES = ["ROWS", "SUPERVISORS", "SECRET", "BYTES", "OPENBLAS_NUM_THREADS", "MASTER_ADDR", "PYTHONSAFEPATH"]
@@ -183,3 +188,26 @@ def test_what_torch_reads_when_it_is_imported_is_known(tmp_path: Path) -> None:
     assert [name for name in torch_s if not READ_AT_START.match(name)] == []
     numpys = [name for name in names if name.startswith(("NPY", "NUMPY", "OPENBLAS", "OMP", "MKL"))]
     assert [name for name in numpys if not READ_AT_START.match(name)] == []
+
+
+@pytest.mark.parametrize("more", [{}, {"PYTHONHASHSEED": "7"}])
+def test_a_job_on_another_node_has_the_variables_that_came_with_it(
+    bench: Bench, more: dict[str, str], tmp_path: Path
+) -> None:
+    """Of a fork, and of the new process that it goes on as; without Ray, by what an agent does."""
+    asks = tmp_path / "asks"
+    asks.mkdir()
+    (asks / ANSWER).write_text(YES, encoding="ascii")
+    job = bench.job(variables=VARIABLES)
+    own = {"ROWS": "64", "MASTER_ADDR": "10.0.0.1", **more}
+    away = RemoteJobContext("b", "1", str(job.path), str(asks), ProcessId.of(), environment=own)
+    launcher = LocalLauncher(bench.workspace, Children(), STAND_IN, ())
+    try:
+        wait_for(lambda: launcher.events(0.02) is not None and launcher.prepare(fresh=False), "the fork server")
+        assert launcher.start(job, Lease(job.id, "", this_machine().cores[:1]), away)
+        assert wait_for(lambda: launcher.events(0.02), "its end") == [ProcessEnded(job.id, 0)], job.tail()
+    finally:
+        launcher.close()
+    found = seen(job)
+    assert (found["ROWS"], found["MASTER_ADDR"]) == ("64", "10.0.0.1"), "where the nodes meet"
+    assert ("a new Python process" in job.tail()) == bool(more)

@@ -215,10 +215,10 @@ def _judged(read: _Content, manifest: Manifest) -> dict[str, ArchivedVerdict]:
 def _contradictions(files: dict[str, bytes], manifest: Manifest, read: _Content) -> Iterator[str]:
     """What it says twice, and not alike; and what is in it without belonging there."""
     expected = configs(read.nb, read.searches)
-    found = {name for name in files if name.startswith(CONFIGS)}
-    for name in sorted(found | expected.keys()):
-        if name not in expected or name not in found:
-            yield f"{name}: {'of no cell of the notebook' if name in found else 'missing'}"
+    in_archive = {name for name in files if name.startswith(CONFIGS)}
+    for name in sorted(in_archive | expected.keys()):
+        if name not in expected or name not in in_archive:
+            yield f"{name}: {'of no cell of the notebook' if name in in_archive else 'missing'}"
         elif _meaning(yaml.load(files[name].decode("utf-8"))) != _meaning(
             yaml.load(clean(yaml.dump(expected[name]), {}))
         ):
@@ -229,8 +229,8 @@ def _contradictions(files: dict[str, bytes], manifest: Manifest, read: _Content)
         yield f"machines: archived {manifest.machines}, and its runs ran on {ran_on}"
     tops = {name.partition(".")[0] for name in read.description.packages}
     tops |= {problem.partition(":")[0].partition(".")[0] for problem in read.description.problems}
-    known = {NOTEBOOK, MANIFEST, DESCRIPTION, SEARCHES, LOCKS, LOCK}
-    for name in sorted(files.keys() - known - found - {name for name, _ in read.runs}):
+    single = {NOTEBOOK, MANIFEST, DESCRIPTION, SEARCHES, LOCKS, LOCK}
+    for name in sorted(files.keys() - single - in_archive - {name for name, _ in read.runs}):
         top = name.removeprefix(MODULES).partition("/")[0].removesuffix(".py")
         if not name.startswith(MODULES) or top not in tops:
             yield f"{name}: of no module that the notebook's configs can name"
