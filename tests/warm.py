@@ -158,13 +158,16 @@ def _become(
     socket: int | None = None,
     leads: bool = False,
     environ: Mapping[str, str] = MappingProxyType({}),
+    base: Mapping[str, str] | None = None,
 ) -> NoReturn:
     """Be `python -m MODULE ARGUMENTS`, to its end: in the fork."""
     code: Any = 1
     try:
         if leads:
             os.setsid()
-        _settle_in(module, log, socket, environ)
+        if base is not None:
+            os.environ.clear()
+        _settle_in(module, log, socket, {**(base or {}), **environ})
         sys.argv[1:] = arguments
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         code = 0

@@ -3,6 +3,7 @@
 For one version: version 0.3 does without this file.
 """
 
+import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -28,11 +29,14 @@ MOVED: Final = {
     f"{TRAINING}.optimizers": f"{TRAINING}.zoo.optimizers",
 }
 """The modules that people's configs and modules name, as they were called and as they are."""
+CLASS_PATH: Final = re.compile(r"\w+(\.\w+)+")
 _PARENTS: Final = frozenset({f"{TRAINING}.ps", f"{TRAINING}.ps.policy", f"{TRAINING}.ps.codecs"})
 
 
 def path_of_now(path: str) -> str:
-    """A class path of version 0.1 as this version writes it; any other as it stands."""
+    """A class path of version 0.1 as this version writes it; any other text as it stands."""
+    if not CLASS_PATH.fullmatch(path):
+        return path
     return next((new + path.removeprefix(old) for old, new in MOVED.items() if path.startswith(f"{old}.")), path)
 
 

@@ -26,12 +26,13 @@ def python(*words: str) -> list[str]:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """This process's environment, changed so that all descendants look up modules safely."""
+    """This process's environment, changed so that all descendants look up modules safely. Relative folders in
+    PYTHONPATH, which would be other folders for them, are left out."""
     environ = {**os.environ, "PYTHONSAFEPATH": "1", **more}
+    paths = [path for path in environ.pop("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(path)]
     if str(HOME) not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):  # not installed: a checkout
-        paths = environ.get("PYTHONPATH", "").split(os.pathsep)
-        environ["PYTHONPATH"] = os.pathsep.join([*filter(None, paths), *([] if str(HOME) in paths else [str(HOME)])])
-    return environ
+        paths += [] if str(HOME) in paths else [str(HOME)]
+    return {**environ, "PYTHONPATH": os.pathsep.join(paths)} if paths else environ
 
 
 def leave_current_folder() -> None:

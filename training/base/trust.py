@@ -163,7 +163,16 @@ def _source(workspace: Workspace, name: str) -> str:
 
 def _signature(folder: Path, name: str, files: Sequence[str], key: bytes) -> str:
     digests = [hashlib.sha256(whole(folder / file)).hexdigest() for file in files]
-    return hmac.new(key, json.dumps([name, *files, *digests]).encode(), hashlib.sha256).hexdigest()
+    return _sealed([name, *files, *digests], key)
+
+
+def sealed(content: Any) -> str:
+    """This user's signature of JSON content."""
+    return _sealed(content, _key())
+
+
+def _sealed(content: Any, key: bytes) -> str:
+    return hmac.new(key, json.dumps(content).encode(), hashlib.sha256).hexdigest()
 
 
 def _key() -> bytes:

@@ -48,6 +48,8 @@ class ClusterSettings:
     """`local`; `auto`: the cluster that `scalebook cluster start` has started or joined here; or `host:port`."""
     files: Literal["auto", "copied"] = "auto"
     """`auto`: a node that has the workspace's folder at the same path works in it; other nodes get copies."""
+    environment: tuple[str, ...] = ()
+    """The environment variables of whoever submits a job that it gets on other nodes. They are not encrypted."""
 
     def __bool__(self) -> bool:
         return self.address != LOCAL
@@ -201,14 +203,19 @@ def _notify(table: object) -> NotifySettings:
 
 def _cluster(table: object) -> ClusterSettings:
     key = f"{SETTINGS}: cluster"
-    if not isinstance(table, dict) or set(table) - {"address", "files"}:
-        raise ConfigError(key, "is not a table with address and files", 'Write [cluster], below it address = "auto".')
+    if not isinstance(table, dict) or set(table) - {"address", "files", "environment"}:
+        words = "is not a table with address, files and environment"
+        raise ConfigError(key, words, 'Write [cluster], below it address = "auto".')
     address, files = table.get("address", LOCAL), table.get("files", "auto")
+    variables = table.get("environment", [])
     if not isinstance(address, str) or not (address in (LOCAL, "auto") or is_host_and_port(address)):
         remedy = 'Write address = "auto", "local", or that of a head, such as "10.0.0.1:6379".'
         raise ConfigError(f"{key}.address", f"is {str(address)[:80]!r}, which is not an address of a cluster", remedy)
+    if not isinstance(variables, list) or not all(isinstance(name, str) and name.isidentifier() for name in variables):
+        remedy = 'Write environment = ["DATA_SET"], without values.'
+        raise ConfigError(f"{key}.environment", "is not a list of names of variables", remedy)
     if files == "auto" or files == "copied":
-        return ClusterSettings(address, files)
+        return ClusterSettings(address, files, tuple(variables))
     raise ConfigError(f"{key}.files", "is neither auto nor copied", 'Write files = "copied", or remove it.')
 
 

@@ -257,10 +257,12 @@ def _archive(workspace: Workspace, stored: Stored, description: Description, pat
 
 def verified(path: Path) -> int:
     """Print the claims of an archive, and how they differ from what its curves say; 1 if they differ."""
-    archived, differences = verify(path)
+    archived, differences, notes = verify(path)
     for name, claim in archived.items():
         locked = f" (as locked by its first run: {claim.locked})" if claim.locked else ""
         print(one_line(f"{name}: {claim.verdict}{locked}: {claim.statement}"))
+    for note in notes:
+        print(one_line(f"worded otherwise by the Scalebook that wrote it: {note}", 2000))
     for difference in differences:
         print(one_line(f"DIFFERS: {difference}", 2000))
     count = f"{len(archived)} claim{'' if len(archived) == 1 else 's'}"

@@ -33,6 +33,7 @@ from scalebook.training.experiments.confinement import confine
 from scalebook.training.experiments.num_nodes import on_gpus, over_nodes
 from scalebook.training.jobs.devices import machine_words, this_machine
 from scalebook.training.jobs.executor import LocalHandle
+from scalebook.training.jobs.job_environment import THREADS
 from scalebook.training.jobs.job_folder import MLFLOW_STATUS, JobFolder, JobRequest, JobStart, Result
 from scalebook.training.jobs.job_nodes import parts_of
 from scalebook.training.jobs.usage import SystemMetrics
@@ -156,10 +157,19 @@ def _train(job: JobFolder) -> None:
     config = _on_lent(job, over_nodes(job.content(), _machines(job)))
     if not trusted(workspace):
         confine(config, workspace.root, typed=_inline(job))
-    os.environ["OMP_NUM_THREADS"] = str(config.get("threads", 1))  # else Lightning sets threads by the cores it sees
+    _set_threads(config.get("threads", 1))
     modules = _kept_modules(job, workspace, config)
     with memory_limit(_memory_mb(job)):
         TrainingCLI("fit", config, job, modules=modules)
+
+
+def _set_threads(threads: int) -> None:
+    """Without OMP_NUM_THREADS Lightning sets threads by the cores that it sees."""
+    for name in THREADS:
+        if (theirs := os.environ.get(name, str(threads))) != str(threads):
+            print(f"scalebook: {name}={theirs} has no effect: `threads` in the config is {threads}", flush=True)
+            os.environ[name] = str(threads)
+    os.environ["OMP_NUM_THREADS"] = str(threads)
 
 
 def _kept_modules(job: JobFolder, workspace: Workspace, config: Mapping[str, Any]) -> str:

@@ -21,6 +21,7 @@ from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.search.cost import trials_wanted
 from scalebook.training.experiments.search.definition import SearchSpec, search_problems
 from scalebook.training.experiments.search.point import summary
+from scalebook.training.jobs.job_environment import has_environment
 from scalebook.training.jobs.process import sigterm_interrupts
 from scalebook.training.jobs.supervisor_handle import SupervisorKeeper, silence
 from scalebook.training.notebook import store
@@ -208,6 +209,8 @@ def _show(options: Any) -> int:
 def _resume(options: Any) -> int:
     folder = search_requests.find(Workspace.find(), options.id)
     description = describe(folder.workspace)
+    if not has_environment(folder.path):
+        print("scalebook: further trials have the environment variables of this shell")
     return _follow(search_requests.resume(folder, description, options.trials), description)
 
 

@@ -196,8 +196,9 @@ class Agent:
         lease = Lease(parcel.job, "", parcel.cores, parcel.gpus, machine=self.name)
         where = {} if parcel.rendezvous is None else parcel.rendezvous.environment(parcel.node, asks / "key")
         away = RemoteJobContext(
-            self.name, self.incarnation, parcel.home, str(asks), ProcessId.of(), parcel.parts, parcel.others, where
-        )
+            self.name, self.incarnation, parcel.home, str(asks), ProcessId.of(), parcel.parts, parcel.others,
+            {**parcel.environment, **where},
+        )  # fmt: skip
         self.jobs[parcel.job] = _Job(JobFolder(folder), asks, shared, lease, away)
         self._waiting.append(parcel.job)
 

@@ -24,7 +24,9 @@ from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.cluster.cluster_spool import JobOrder
 from scalebook.training.cluster.rendezvous import Rendezvous
 from scalebook.training.experiments.data_paths import data_of, staying
+from scalebook.training.jobs.begin_request import run_of
 from scalebook.training.jobs.devices import Allocation
+from scalebook.training.jobs.job_environment import kept_environment
 from scalebook.training.jobs.job_folder import JobFolder
 
 MARK: Final = "machine"
@@ -59,6 +61,8 @@ class Parcel:
     node: int = 0
     rendezvous: Rendezvous | None = None
     """For a run on several nodes: where they meet."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """The variables of whoever submitted it that cross nodes."""
 
     @property
     def hashes(self) -> list[str]:
@@ -99,8 +103,15 @@ def parcel(
         stays={item.said: item.path for item in staying(workspace.root, content)},
         node=order.node,
         rendezvous=rendezvous,
+        environment=_environment(workspace, job),
     )
     return packed, paths
+
+
+def _environment(workspace: Workspace, job: JobFolder) -> dict[str, str]:
+    """What `[cluster]` names of the run's variables; a part has those of its run."""
+    variables = kept_environment(workspace.jobs / run_of(job.id)) or {}
+    return {name: variables[name] for name in workspace.settings.cluster.environment if name in variables}
 
 
 def _own(workspace: Workspace) -> list[Path]:

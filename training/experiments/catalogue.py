@@ -1,10 +1,13 @@
 """The description of a workspace, made by a process that may import torch, and kept until something changes."""
 
 import hashlib
+import os
+import re
 import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +23,8 @@ from scalebook.training.experiments.description import Description
 DEADLINE_S: Final = 120.0
 """For importing torch, lightning and the user's modules on a slow disk; usually 6 s."""
 
+READ: Final = re.compile(r"""(?:environ(?:\.\w+\(|\[)|getenv\()\s*["'](\w+)["']""")
+"""Python that looks up an environment variable."""
 DESCRIBED: Final = (
     "zoo", "lightning", "engine/rules", "experiments/description.py", "experiments/introspect.py",
     "experiments/introspect.py", "experiments/logged.py", "cli/describe.py",
@@ -74,7 +79,8 @@ def _of(workspace: Workspace, description: Description) -> Description:
 
 
 def content_hash(workspace: Workspace) -> str:
-    """A hash of all that the description depends on: versions, settings, and the sources' sizes and times."""
+    """A hash of all that the description depends on: versions, settings, the sources' sizes and times, and the
+    environment variables that the user's modules name, which may be defaults of arguments."""
     digest = hashlib.sha256(f"{scalebook.__version__} {sys.version}".encode())
     settings = workspace.root / SETTINGS
     digest.update(settings.read_bytes() if settings.is_file() else b"")
@@ -82,7 +88,16 @@ def content_hash(workspace: Workspace) -> str:
     for path in [*_own_sources(), *source_files(workspace)]:
         facts = path.stat()
         digest.update(f"{path} {facts.st_mtime_ns} {facts.st_size}".encode())
+    for path in source_files(workspace):
+        for name in _variables(path, path.stat().st_mtime_ns):
+            digest.update(f"{name}={os.environ.get(name)!r}".encode())
     return digest.hexdigest()[:16]
+
+
+@lru_cache(maxsize=4096)
+def _variables(path: Path, changed: int) -> list[str]:
+    """The environment variables that a source file names, as it was when it was changed."""
+    return sorted(set(READ.findall(path.read_text(encoding="utf-8", errors="replace"))))
 
 
 def _own_sources() -> list[Path]:

@@ -1,12 +1,18 @@
 """What a config of a folder that is not trusted may do: name classes that are known to be harmless, write within it."""
 
+import ast
 import re
+import sys
 from collections.abc import Iterator, Mapping
+from functools import cache, lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 from scalebook.training.base.errors import ConfigError, Problem
-from scalebook.training.experiments.classes import mapping
+from scalebook.training.base.files import yaml
+from scalebook.training.experiments.classes import GROUP_OF_KEY, within
+from scalebook.training.old_paths import CLASS_PATH, TRAINING, path_of_now
 
 CHECKPOINT_KEY: Final = re.compile(r"(?:.*_)?(?:ckpt|checkpoint)(?:_path|_file)?", re.IGNORECASE)
 """The names under which configs give checkpoints: `ckpt_path`, `resume_from_checkpoint`, `checkpoint_file`."""
@@ -56,10 +62,18 @@ PACKAGES: Final = (
     "scalebook.training.zoo.models",
     "scalebook.training.zoo.data",
     "scalebook.training.zoo.optimizers",
-    "scalebook.training.lightning",
-    "scalebook.training.engine",
-)
-"""Ours, whose classes take numbers and words."""
+    *(f"scalebook.training.engine.rules.{name}" for name in (
+        "clock_settings", "codecs", "damping", "exchanges", "local_steps", "topologies", "update_rules",
+    )),
+)  # fmt: skip
+"""Packages and modules of ours, all of whose classes take numbers and words; data sets also what they read."""
+STRATEGIES: Final = frozenset(
+    f"scalebook.training.lightning.{name}" for name in (
+        "async_ps.async_ps.AsyncPS", "async_ps.peers.Peers", "ddp.ddp.DDP",
+        "model_parallel.model_parallel.ModelParallel",
+    )
+)  # fmt: skip
+"""Ours, as they are defined."""
 CLASSES: Final = frozenset(
     [f"torch.optim.{name}" for name in (
         "SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Adafactor",
@@ -80,14 +94,16 @@ CLASSES: Final = frozenset(
      "scalebook.training.planner.tuning.rate_range.RateRange", "scalebook.training.planner.tuning.batch_try.BatchTry",
      "scalebook.training.planner.step_times.StepTimes"]
 )  # fmt: skip
-"""Of libraries: those without arguments that name functions, which the parser would import, and without addresses."""
+"""Others: those without addresses. Arguments that name functions, which the parser would import, are refused below."""
 NAMED_IN: Final = ("callbacks", "logger", "plugins", "profiler")
 """Keys of the trainer under which a text may name a class."""
 WORDS: Final = re.compile(r"[a-z0-9_\-]*")
 """What is no class there: `simple`, `bf16-mixed`."""
-PATHS: Final = ("dirpath", "save_dir", "default_root_dir", "log_dir", "root_dir", "output_dir", "run_dir")
-NAMES: Final = ("filename", "name", "version", "sub_dir", "prefix")
+PATHS: Final = ("dirpath", "save_dir", "default_root_dir", "log_dir", "root_dir", "output_dir", "run_dir", "folder")
+NAMES: Final = ("filename", "name", "version", "sub_dir", "prefix", "filename_suffix", "comment")
 """Keys, below `trainer`, of folders that runs write into, and of what is put behind those."""
+IMPORTING: Final = ("trainer", "optimizer", "lr_scheduler", "model")
+"""Keys of a config below which the parser imports what a text names, if the argument is a function or a class."""
 
 
 def confine(config: Mapping[str, Any], folder: Path, *, typed: bool = False) -> None:
@@ -108,8 +124,8 @@ def class_problems(config: Mapping[str, Any]) -> list[Problem]:
             f"is {value!r}, and Scalebook downloads from the Hub only in a folder that you trust",
             "Check the name, then trust the folder: --trust, or the button on the pages.",
         )
-        for key, name, value in _texts(config.get("data"), "data")
-        if name == "hub"
+        for key, name, value in _texts(config, "")
+        if key.startswith("data.") and name == "hub"
     ]
     return fetched + [
         Problem(
@@ -127,7 +143,9 @@ def path_problems(config: Mapping[str, Any], folder: Path, start: Path | None = 
     `folder`."""
     root = folder.resolve()
     problems = []
-    for key, name, value in _texts(mapping(config.get("trainer")), "trainer"):
+    for key, name, value in _texts(config, ""):
+        if not key.startswith("trainer."):
+            continue
         if name in PATHS:
             outside = is_address(value) or not _within(value, root, start or root)
         else:
@@ -151,39 +169,87 @@ def _within(value: str, root: Path, start: Path) -> bool:
 
 
 def _harmless(name: str) -> bool:
-    """Whether the class is one of ours or of the libraries that may be named, by full path or by bare name."""
-    package, _, bare = name.rpartition(".")
-    if not package:
-        return bare in BARE
-    return name in CLASSES or any(f"{package}.".startswith(f"{prefix}.") for prefix in PACKAGES)
+    """Whether the class may be named, by full path or by bare name. One of ours is judged by where it is defined."""
+    if "." not in name:
+        return name in BARE
+    if name in CLASSES:
+        return True
+    defined = _definition(path_of_now(name))
+    return defined in STRATEGIES | CLASSES or within(defined, PACKAGES)
 
 
-BARE: Final = frozenset(name.rpartition(".")[2] for name in CLASSES)
+@cache
+def _definition(name: str) -> str:
+    """The full path of the class that `name` means, by our sources, without importing them; "" if there is none."""
+    module, _, bare = name.rpartition(".")
+    if not module.startswith(f"{TRAINING}.") or not all(part.isidentifier() for part in module.split(".")):
+        return ""
+    path = Path(__file__).parents[1].joinpath(*module.split(".")[2:])
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    definition = ""
+    for node in _statements(path) if path.is_file() else ():  # of several the last one counts
+        if isinstance(node, ast.ClassDef) and node.name == bare:
+            definition = name
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                if (alias.asname or alias.name) == bare:
+                    definition = _definition(f"{node.module}.{alias.name}")
+    return definition
+
+
+BARE: Final = frozenset(name.rpartition(".")[2] for name in STRATEGIES | CLASSES)
+
+
+@lru_cache(maxsize=16)
+def _statements(path: Path) -> list[ast.stmt]:
+    return ast.parse(path.read_bytes()).body
 
 
 def _classes(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Every class that a config names, with its key; of a model or a data set those by full path."""
+    """Every class or function that the parser would look up by a text of the config, with its key; of a model or a data
+    set those by full path."""
     for key, name, value in _texts(config, ""):
-        if name == "class_path" and ("." in value or key.startswith(tuple(f"trainer.{key_}" for key_ in NAMED_IN))):
+        parts = key.split(".")
+        named_in = parts[0] == "trainer" and parts[1:2] and parts[1] in NAMED_IN
+        listed = named_in and all(part.isdigit() for part in parts[2:])
+        imported = parts[0] in IMPORTING and name not in (*PATHS, *NAMES, "monitor") and _importable(value)
+        if name == "class_path":
+            looked_up = "." in value or named_in or key == "trainer.strategy.class_path"
+        else:
+            looked_up = imported or (listed and not WORDS.fullmatch(value)) or (key in GROUP_OF_KEY and "." in value)
+        if looked_up:
             yield key, value
-    for name in NAMED_IN:
-        value_ = mapping(config.get("trainer")).get(name)
-        for place, word in enumerate(value_ if isinstance(value_, list) else [value_]):
-            if isinstance(word, str) and not WORDS.fullmatch(word):
-                yield f"trainer.{name}.{place}" if isinstance(value_, list) else f"trainer.{name}", word
-    for key in ("model", "data", "optimizer", "lr_scheduler"):
-        value_ = config.get(key)
-        if isinstance(value_, str) and "." in value_:
-            yield key, value_
+
+
+def _importable(text: str) -> bool:
+    """Whether a text names something in an installed package."""
+    top = text.partition(".")[0]
+    return CLASS_PATH.fullmatch(text) is not None and (top in sys.modules or find_spec(top) is not None)
 
 
 def _texts(value: Any, key: str, name: str = "") -> Iterator[tuple[str, str, str]]:
-    """Every text of a config: its dotted key, the last name in that key, and the text."""
+    """Every text of a config: its dotted key, the last name in that key, and the text.
+
+    As the parser sees it: `name+` appends to `name`, a dotted name is a path, and a text may be YAML.
+    """
     if isinstance(value, Mapping):
-        for name_, below in value.items():
-            yield from _texts(below, f"{key}.{name_}" if key else str(name_), str(name_))
+        for written, below in value.items():
+            name_ = str(written).rstrip("+")
+            yield from _texts(below, f"{key}.{name_}" if key else name_, name_.rpartition(".")[2])
     elif isinstance(value, list | tuple):
         for place, below in enumerate(value):
             yield from _texts(below, f"{key}.{place}", name)
     elif isinstance(value, str):
         yield key, name, value
+        if (content := _yaml(value)) != value:
+            yield from _texts(content, key, name)
+
+
+def _yaml(text: str) -> Any:
+    """What a text means that is YAML, if it can be more than a text; else the text."""
+    if not any(letter in text for letter in "{[:\"'\n#"):
+        return text
+    try:
+        return yaml.load(text)
+    except ConfigError:
+        return text

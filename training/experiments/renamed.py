@@ -32,8 +32,22 @@ def renewed(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
     return spelt, paths + arguments
 
 
+def renewed_at(key: str, value: Any) -> Any:
+    """`value`, which stands at the dotted `key` of a config, or is a `strategy`, as `renewed` has it."""
+    names = ["trainer", "strategy"] if key == "strategy" else key.split(".")
+    for name in reversed(names):
+        value = {name: value}
+    config = renewed(value)[0]
+    for name in names:
+        config = config[name]
+    return config
+
+
 def _paths_of_now(value: Any, key: str) -> tuple[Any, list[Problem]]:
-    """`value` with every `class_path` as this version has it. `key` is where it stands."""
+    """`value` with every class path, also one without arguments, as this version has it. `key` is where it stands."""
+    if isinstance(value, str):
+        new = path_of_now(value)
+        return new, [Problem(key, SPELLING, f"Write {new}.", "warning")] if new != value else []
     if isinstance(value, list | tuple):
         value = {str(place): item for place, item in enumerate(value)}
         items, said = _paths_of_now(value, key)
@@ -43,12 +57,8 @@ def _paths_of_now(value: Any, key: str) -> tuple[Any, list[Problem]]:
     content, said = {}, list[Problem]()
     for name, item in value.items():
         where = f"{key}.{name}".lstrip(".")
-        if name == "class_path" and isinstance(item, str):
-            content[name] = new = path_of_now(item)
-            said += [Problem(where, SPELLING, f"Write {new}.", "warning")] if new != item else []
-        else:
-            content[name], below = _paths_of_now(item, where)
-            said += below
+        content[name], below = _paths_of_now(item, where)
+        said += below
     return content, said
 
 

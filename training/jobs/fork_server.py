@@ -6,6 +6,9 @@ It imports torch, lightning, mlflow and this package, but no module of the user'
 neither threads nor CUDA: a fork of it is a fresh process without 6 s of imports. After its first order, when idle, it
 does once what each job would do anew (`prepare`, in the runner's module). Orders and reports are JSON packets on the
 socket that it is started with. When the supervisor closes its end, or dies, the fork server ends, and the jobs go on.
+
+A fork takes the environment of whoever submitted its job. If that has other variables of the kind that is read once,
+at the start, the fork becomes a new Python process, which imports everything again.
 """
 
 import argparse
@@ -18,26 +21,36 @@ import selectors
 import signal
 import socket
 import sys
+import tempfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NoReturn
 
 from scalebook.training.base.files.lossy_output import forgive
 from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM, is_full
 from scalebook.training.base.node_rank import forget_launchers
-from scalebook.training.base.safe_path import importing
+from scalebook.training.base.safe_path import environment, importing, python
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.begin_request import RemoteJobContext, await_permission, end_with
 from scalebook.training.jobs.executor import CLAIMED_ELSEWHERE, GPUS_TAKEN, LocalHandle
 from scalebook.training.jobs.gpu_allocation import TakenError, claim
 from scalebook.training.jobs.gpus import VISIBLE
-from scalebook.training.jobs.job_folder import JobFolder, JobStart
-from scalebook.training.jobs.process import die_with_parent
+from scalebook.training.jobs.job_environment import (
+    DEFAULTS,
+    forget_environment,
+    has_environment,
+    kept_environment,
+    read_too_early,
+    replace_environment,
+)
+from scalebook.training.jobs.job_folder import JobFolder, JobStart, keep_claimed
+from scalebook.training.jobs.process import ProcessId, die_with_parent
 from scalebook.training.tracking import names
 from scalebook.training.tracking.spool import SPOOL
 
@@ -80,9 +93,17 @@ class Report:
 class ForkServer:
     """Waits for orders, forks, and reports how each fork ended."""
 
-    def __init__(self, connection: socket.socket, runner: Runner, prepare: Prepare | None = None) -> None:
+    def __init__(
+        self,
+        connection: socket.socket,
+        runner: Runner,
+        prepare: Prepare | None = None,
+        started: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`started`: the environment that this process started with."""
         self.connection = connection
         self.runner = runner
+        self.started = started
         self.prepare = prepare
         self.to_prepare: Callable[[], None] | None = None
         self.selector = selectors.DefaultSelector()
@@ -142,29 +163,34 @@ class ForkServer:
         with suppress(BrokenPipeError):  # the supervisor died; the next round of `serve` sees the closed end
             self.connection.send(json.dumps(asdict(report)).encode())
 
-    def _be_the_job(self, order: Order) -> None:
-        """In the fork: never returns."""
-        code = 1
-        try:
-            self.selector.close()
-            self.connection.close()
-            code = _run(order, self.runner)
-        except SystemExit as error:
-            code = error.code if isinstance(error.code, int) else int(error.code is not None)
-        except OSError as error:
-            traceback.print_exc()
-            code = EXIT_NO_ROOM if is_full(error) else code
-        except BaseException:  # noqa: BLE001 - this is the top of the process: everything goes to the log and the exit code
-            traceback.print_exc()
-        finally:
-            with suppress(OSError, ValueError):
-                sys.stdout.flush()
-                sys.stderr.flush()
-            os._exit(code)
+    def _be_the_job(self, order: Order) -> NoReturn:
+        """In the fork."""
+        self.selector.close()
+        self.connection.close()
+        _to_the_end(partial(_run, order, self.runner, self.started))
 
 
-def _run(order: Order, runner: Runner) -> int:
-    """Make the fork a process of the job's own, then run the job."""
+def _to_the_end(work: Callable[[], int]) -> NoReturn:
+    """Do what this process is for, and end it."""
+    code = 1
+    try:
+        code = work()
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except OSError as error:
+        traceback.print_exc()
+        code = EXIT_NO_ROOM if is_full(error) else code
+    except BaseException:  # noqa: BLE001 - this is the top of the process: everything goes to the log and the exit code
+        traceback.print_exc()
+    finally:
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _run(order: Order, runner: Runner, started: Mapping[str, str]) -> int:
+    """Make the fork a process of the job's own, then run the job. `started`: the fork server's environment."""
     job = JobFolder(Path(order.folder))
     os.setsid()
     _redirect(job.log)
@@ -174,6 +200,7 @@ def _run(order: Order, runner: Runner) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if order.cores:
         os.sched_setaffinity(0, order.cores)
+    missed = _take_environment(order, started)
     os.environ[VISIBLE] = ",".join(order.gpus)
     forget_launchers(os.environ)
     os.chdir(order.workspace)
@@ -183,9 +210,55 @@ def _run(order: Order, runner: Runner) -> int:
     except TakenError as error:
         print(f"scalebook: job {job.id} waits again: {error}", flush=True)
         return GPUS_TAKEN
+    if order.away is None:
+        forget_environment(job.path)
     gpus = f", GPUs {', '.join(order.gpus)}" if order.gpus else ""
     cores = ", ".join(map(str, order.cores))
     print(f"scalebook: job {job.id}, process {os.getpid()}, cores {cores}{gpus}", flush=True)
+    if missed:
+        print(f"scalebook: a new Python process, for {', '.join(missed)} of the environment", flush=True)
+        _begin_again(order, runner)
+    return runner(job.path)
+
+
+def _take_environment(order: Order, started: Mapping[str, str]) -> list[str]:
+    """Take the job's environment; the variables that this process has read already, with other values."""
+    folder = Path(order.folder)
+    if order.away is not None:
+        wanted = {**started, **RemoteJobContext.of(order.away).environment}
+    elif (submitted := kept_environment(folder)) is not None:
+        wanted = {**DEFAULTS, **submitted}
+    else:
+        if has_environment(folder):
+            print("scalebook: the environment found with this job is not yours: it gets the supervisor's", flush=True)
+        return []
+    if (theirs := wanted.get(VISIBLE)) is not None and theirs != started.get(VISIBLE):
+        print(f"scalebook: {VISIBLE}={theirs} has no effect: the queue assigns GPUs", flush=True)
+    replace_environment(wanted, started)
+    tempfile.tempdir = None  # found with the variables of before
+    time.tzset()
+    return read_too_early(wanted, started)
+
+
+def _begin_again(order: Order, runner: Runner) -> NoReturn:
+    """Go on as a new Python process, with the same pid, files and environment, which imports everything again."""
+    words = ["--job", order.folder, "--runner", f"{runner.__module__}:{runner.__qualname__}"]
+    if order.away is not None:
+        words += ["--keeper", json.dumps(order.away["keeper"])]
+    command = python("-m", "scalebook.training.jobs.fork_server", *words)
+    os.execve(command[0], command, environment())
+
+
+def _go_on(options: Any) -> int:
+    """Run a job that has begun in a fork (`_begin_again`)."""
+    faulthandler.enable()
+    forgive()
+    job = JobFolder(Path(options.job))
+    keep_claimed(job.path)
+    if options.keeper:
+        end_with(ProcessId(**json.loads(options.keeper)))
+    with importing():
+        runner = load(options.runner)
     return runner(job.path)
 
 
@@ -235,17 +308,22 @@ def preparing(runner: Runner) -> Prepare | None:
 
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m scalebook.training.jobs.fork_server")
-    parser.add_argument("--socket", type=int, required=True, help="inherited descriptor of the supervisor's socket")
-    parser.add_argument("--parent", type=int, required=True, help="the supervisor's pid")
+    parser.add_argument("--socket", type=int, help="inherited descriptor of the supervisor's socket")
+    parser.add_argument("--parent", type=int, help="the supervisor's pid")
+    parser.add_argument("--job", help="in place of these: the folder of a job that this process has begun to run")
+    parser.add_argument("--keeper", help="the agent's process, if the job runs on another node")
     parser.add_argument("--runner", required=True, help="module:function that runs one job folder")
     parser.add_argument("--preload", default="", help="modules to import beforehand, with commas between")
     options: Any = parser.parse_args(argv)
+    started = dict(os.environ)
+    if options.job is not None:
+        _to_the_end(partial(_go_on, options))
     die_with_parent(options.parent)
     with importing():
         for name in filter(None, options.preload.split(",")):
             importlib.import_module(name)
         runner = load(options.runner)
-    ForkServer(socket.socket(fileno=options.socket), runner, preparing(runner)).serve()
+    ForkServer(socket.socket(fileno=options.socket), runner, preparing(runner), started).serve()
     return 0
 
 

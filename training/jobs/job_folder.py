@@ -20,6 +20,7 @@ from scalebook.training.base.files import records
 from scalebook.training.base.files.record_folder import RecordFolder, load_once
 from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.files.safe_reading import read_end
+from scalebook.training.experiments.renamed import renewed
 from scalebook.training.jobs.begin_request import JOINED, JoinedParts
 from scalebook.training.jobs.devices import Allocation
 from scalebook.training.jobs.executor import EXECUTORS, Executor, Handle, LocalHandle, executor_of
@@ -258,11 +259,11 @@ class JobFolder(RecordFolder):
         return self.request() if turn is None else replace(self.request(), priority=turn.priority, created=turn.created)
 
     def content(self) -> dict[str, Any]:
-        """The config. BrokenRecord if it is missing or not a config."""
+        """The config, as this version spells it. BrokenRecord if it is missing or not a config."""
         content = records.mapping(self.config)
         if content is None:
             raise BrokenRecord(self.config, "missing")
-        return content
+        return renewed(content)[0]
 
     def started(self) -> JobStart | None:
         """Who runs the job; None also if `process.json` is broken: `result` then says so."""
@@ -333,6 +334,12 @@ def _keep_open(path: Path, started: JobStart) -> None:
     """The record of this very process stays open until its end: thereby it is known (`LocalExecutor`)."""
     if isinstance(started.handle, LocalHandle) and started.handle.process == ProcessId.of():
         os.open(path, os.O_WRONLY)
+
+
+def keep_claimed(folder: Path) -> None:
+    """The same in the program that a process goes on with, which has lost its open files."""
+    if (started := records.peek(folder / JobFolder.FILES[JobStart], JobStart)) is not None:
+        _keep_open(folder / JobFolder.FILES[JobStart], started)
 
 
 def _ended_by(error: BrokenRecord) -> Result:

@@ -30,6 +30,7 @@ from scalebook.training.jobs.begin_request import OF, PARTS
 from scalebook.training.jobs.devices import this_machine
 from scalebook.training.jobs.executor import configured_executor
 from scalebook.training.jobs.gpu_problems import computes_on_gpus, gpu_problems
+from scalebook.training.jobs.job_environment import keep_environment
 from scalebook.training.jobs.job_folder import ENDED, STOPPED, JobFolder, JobRequest, JobStart, Result, TrialOf
 from scalebook.training.jobs.recorded_clock import read_recorded
 from scalebook.training.jobs.supervisor_handle import ensure
@@ -293,6 +294,8 @@ def _write(workspace: Workspace, request: JobRequest, config: str, inline: bool)
         records.put(beside.config, config.encode(), durable=True)
         beside.write(request)
         sign(beside.path, request.id, JOB)
+        if not inline:
+            keep_environment(beside.path, request.id)
         with _in_foreground(workspace, request) if inline else nullcontext() as started:
             if started is not None:
                 beside.write(started)

@@ -19,6 +19,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.begin_request import RemoteJobContext
 from scalebook.training.jobs.devices import Allocation
 from scalebook.training.jobs.fork_server import PACKET, Order, Report
+from scalebook.training.jobs.job_environment import DEFAULTS
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.leases import Lease
 from scalebook.training.jobs.process import Children, ProcessId, alive, send, start
@@ -106,8 +107,6 @@ PRELOAD = (
     "scalebook.training.lightning",
 )
 PACKAGE = Path(__file__).resolve().parents[1]
-ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
-"""numpy and pyarrow (through mlflow) start threads when they are imported, unless these say otherwise."""
 
 
 class ForkServerProcess:
@@ -172,10 +171,9 @@ class ForkServerProcess:
 
 def _spawn(log: Path, child_socket: socket.socket, runner: str, preload: tuple[str, ...]) -> ProcessId:
     words = ["--socket", "3", "--parent", str(os.getpid()), "--runner", runner, "--preload", ",".join(preload)]
-    environ = {**ONE_THREAD, "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "1"}
     module = "scalebook.training.jobs.fork_server"
     with log.open("ab") as output:
-        return start(module, *words, log=output.fileno(), socket=child_socket.fileno(), environ=environ)
+        return start(module, *words, log=output.fileno(), socket=child_socket.fileno(), environ=DEFAULTS)
 
 
 def source_stamps(package: Path) -> frozenset[tuple[str, int, int]]:

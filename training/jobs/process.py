@@ -226,11 +226,13 @@ def start(
     socket: int | None = None,
     leads: bool = False,
     environ: Mapping[str, str] = MappingProxyType({}),
+    base: Mapping[str, str] | None = None,
 ) -> ProcessId:
     """Start `python -m MODULE ARGUMENTS` as a child of this process, which must reap it (`Children`).
 
     `log`: the descriptor to which it prints, instead of this process's output; its input is then empty. `socket`:
-    passed on as descriptor 3. `leads`: in a session of its own. `environ`: further environment variables.
+    passed on as descriptor 3. `leads`: in a session of its own. `environ`: further environment variables. `base`: the
+    variables to which these are added, as `environment` once gave them; None: those of this process.
     """
     actions: list[tuple[Any, ...]] = []
     if log is not None:
@@ -239,7 +241,8 @@ def start(
     if socket is not None:
         actions.append((os.POSIX_SPAWN_DUP2, socket, 3))
     words = python("-m", module, *arguments)
-    return ProcessId.of(os.posix_spawn(words[0], words, environment(**environ), file_actions=actions, setsid=leads))
+    variables = environment(**environ) if base is None else {**base, **environ}
+    return ProcessId.of(os.posix_spawn(words[0], words, variables, file_actions=actions, setsid=leads))
 
 
 def start_detached(log: IO[bytes], module: str, *arguments: str) -> "subprocess.Popen[bytes]":

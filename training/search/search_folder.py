@@ -18,6 +18,7 @@ from scalebook.training.base.files.record_folder import RecordFolder, load_once
 from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.trust import FOUND, SEARCH, may_run, within
 from scalebook.training.base.workspace import Workspace
+from scalebook.training.jobs.job_environment import forget_environment
 from scalebook.training.jobs.process import ProcessId, alive
 from scalebook.training.search.study.storage import journal_path
 
@@ -175,6 +176,11 @@ class SearchFolder(RecordFolder):
 
     def write_body(self, body: Mapping[str, Any]) -> None:
         records.put(self.path / BODY, yaml.dump(body).encode(), durable=True)
+
+    def write(self, record: Any) -> None:
+        super().write(record)
+        if isinstance(record, SearchResult):
+            forget_environment(self.path)
 
     def stamp(self) -> int:
         """Changes when the body is written again."""

@@ -28,6 +28,7 @@ from scalebook.training.experiments.search.search_problems import MOST_POINTS, e
 from scalebook.training.experiments.workload import workload
 from scalebook.training.jobs.devices import NodeDevices
 from scalebook.training.jobs.gpu_problems import gpu_problems, machines_of
+from scalebook.training.jobs.job_environment import has_environment, keep_environment
 from scalebook.training.jobs.job_requests import COMMAND_LINE
 from scalebook.training.jobs.job_requests import find as find_run
 from scalebook.training.jobs.recorded_clock import read_recorded
@@ -215,6 +216,8 @@ def _go_on(folder: SearchFolder, spec: SearchSpec, description: Description) -> 
         record_folder.forget()
     folder.write_body(body_of(spec))
     sign(folder.path, folder.id, SEARCH)
+    if not has_environment(folder.path):  # it has ended: from now on it has that of whoever resumes it
+        keep_environment(folder.path, folder.id)
     if folder.state() in ENDED or folder.stop_file.exists():
         if not folder.driven():
             folder.undriven()
@@ -274,6 +277,7 @@ def _make(
         beside.write(request)
         beside.write_body(body)
         sign(beside.path, run_id, SEARCH)
+        keep_environment(beside.path, run_id)
         client.log_artifact(run_id, str(beside.path / "search.yaml"))
         made = SearchFolder(beside.path.rename(final))
     records.sync_folder(workspace.studies)

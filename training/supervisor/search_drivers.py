@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from scalebook.training.base.workspace import Workspace
+from scalebook.training.jobs.job_environment import kept_environment
 from scalebook.training.jobs.process import ProcessId, alive, start
 from scalebook.training.search.search_folder import DriverProcess, SearchFolder, SearchResult, all_searches
 
@@ -68,7 +69,8 @@ class SearchDrivers:
             return
         with folder.log.open("ab") as log:
             quiet = {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "1"}
-            driver = start(self.driver, str(folder.path), log=log.fileno(), leads=True, environ=quiet)
+            base = kept_environment(folder.path)
+            driver = start(self.driver, str(folder.path), log=log.fileno(), leads=True, environ=quiet, base=base)
         print(f"scalebook: search {folder.id} is driven by process {driver.pid}", flush=True)
         try:
             folder.write(DriverProcess(driver, time.time()))  # at once: nobody starts another one while it loads

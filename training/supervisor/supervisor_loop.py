@@ -35,6 +35,7 @@ from scalebook.training.cluster.ray_launcher import RayLauncher
 from scalebook.training.jobs import supervisor_handle
 from scalebook.training.jobs.devices import Allocation
 from scalebook.training.jobs.executor import CLAIMED_ELSEWHERE, GPUS_TAKEN, Executor, LocalExecutor, configured_executor
+from scalebook.training.jobs.job_environment import forget_environment
 from scalebook.training.jobs.job_folder import JobFolder, Result
 from scalebook.training.jobs.launcher import PRELOAD, RUNNER, Launcher, LauncherLost, LocalLauncher, ProcessEnded
 from scalebook.training.jobs.leases import DurationEstimates, Lease, left
@@ -301,6 +302,7 @@ class SupervisorLoop:
         elif not (job.path / "result.json").exists():
             self._broken(job, result)
         else:
+            forget_environment(job.path)
             self.lasting.add(job)
 
     def _see(self, job: JobFolder) -> None:
@@ -404,6 +406,7 @@ class SupervisorLoop:
         self._forget(job)
 
     def _forget(self, job: JobFolder) -> None:
+        forget_environment(job.path)
         for hear in (self.lasting.add, self.notifier.job_ended) if job.path.exists() else ():
             self._guarded(job.id, partial(hear, job))
         for memory in (self.open, self.watches, self._codes, self._memory_kills, self._results, self._said_of):

@@ -56,9 +56,9 @@ def test_notebooks_are_the_markdown_files_of_the_folder(tmp_path: Path) -> None:
         ("modules = 'x'", "scalebook.toml: modules: must be a list of names"),
         (
             "cluster = 'auto'",
-            "scalebook.toml: cluster: is not a table with address and files. Write [cluster], below it",
+            "scalebook.toml: cluster: is not a table with address, files and environment. Write [cluster], below it",
         ),
-        ("cluster.adress = 'auto'", "scalebook.toml: cluster: is not a table with address and files"),
+        ("cluster.adress = 'auto'", "scalebook.toml: cluster: is not a table with address, files and environment"),
         (
             "cluster.address = 6379",
             "scalebook.toml: cluster.address: is '6379', which is not an address of a cluster. Write addr",

@@ -16,7 +16,7 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.failures import FailureClass
 from scalebook.training.base.files import yaml
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.cli.runner import run_job, upload_artifacts
+from scalebook.training.cli.runner import _set_threads, run_job, upload_artifacts
 from scalebook.training.jobs import usage
 from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.gpus import GpuReading
@@ -370,3 +370,16 @@ def test_what_was_told_while_it_ran_is_what_is_told_at_its_end(tmp_path: Path) -
             found += system.news()
     assert found == list(SystemMetrics(job).news())
     assert [step for _, step, _ in found] == [*range(ALL), *range(ALL, 2 * ALL, 2)]
+
+
+def test_a_number_of_threads_that_has_no_effect_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    monkeypatch.setenv("MKL_NUM_THREADS", "2")
+    _set_threads(2)
+    assert (os.environ["OMP_NUM_THREADS"], os.environ["MKL_NUM_THREADS"]) == ("2", "2")
+    printed = capsys.readouterr().out
+    assert printed == "scalebook: OMP_NUM_THREADS=8 has no effect: `threads` in the config is 2\n"
+    _set_threads(2)
+    assert capsys.readouterr().out == ""

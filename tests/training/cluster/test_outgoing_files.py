@@ -3,10 +3,14 @@ from pathlib import Path
 
 import pytest
 
+from scalebook.training.base.workspace import Workspace
 from scalebook.training.cluster.cluster_spool import ClusterSpool, JobOrder
 from scalebook.training.cluster.outgoing_files import digest_of, parcel
 from scalebook.training.experiments import data_paths
 from scalebook.training.experiments.data_paths import data_of
+from scalebook.training.jobs.begin_request import folder_of, part_names
+from scalebook.training.jobs.job_environment import keep_environment
+from scalebook.training.jobs.job_folder import JobFolder
 from tests.training.benches import Bench
 
 
@@ -63,3 +67,26 @@ def test_what_stays_is_named_and_tells_states_of_code_apart(bench: Bench) -> Non
     after, _ = parcel(bench.workspace, job, JobOrder(job.id, "b", [0], []), None)
     assert (before.stays, after.stays) == ({}, {"pictures": str((bench.workspace.root / "pictures").resolve())})
     assert after.code_hash != before.code_hash
+
+
+def test_other_nodes_get_the_variables_that_the_settings_name_and_no_others(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = bench.workspace.root / "scalebook.toml"
+    settings.write_text('[cluster]\nenvironment = ["ROWS", "MISSING", "MASTER_ADDR"]\n', encoding="utf-8")
+    workspace = Workspace(bench.workspace.root)
+    ClusterSpool(workspace).create()
+    job = bench.job()
+    with monkeypatch.context() as shell:
+        for name, value in (("ROWS", "64"), ("SECRET", "hunter2"), ("MASTER_ADDR", "10.0.0.1")):
+            shell.setenv(name, value)
+        keep_environment(job.path, job.id)
+    packed, paths = parcel(workspace, job, JobOrder(job.id, "b", [0], []), None)
+    assert packed.environment == {"ROWS": "64"}
+    assert not any(b"hunter2" in path.read_bytes() for path in paths.values())
+    (part,) = part_names(job.id, ["a", "b"])
+    other = JobFolder(folder_of(workspace.hidden, part))
+    other.path.mkdir(parents=True)
+    other.config.write_bytes(job.config.read_bytes())
+    packed, _ = parcel(workspace, other, JobOrder(part, "b", [0], []), None)
+    assert packed.environment == {"ROWS": "64"}

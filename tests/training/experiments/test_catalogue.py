@@ -96,3 +96,22 @@ def test_validation_needs_neither_torch_nor_mlflow(description: Description) -> 
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
+
+
+def test_another_environment_is_another_description_where_the_modules_read_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "scalebook.toml").write_text('modules = ["mine"]\n', encoding="utf-8")
+    (tmp_path / "mine.py").write_text(
+        'import os\nROWS = int(os.environ.get("ROWS", "1"))\nA = os.environ["COLUMNS_"]\nB = os.getenv(\'B_\')\n',
+        encoding="utf-8",
+    )
+    workspace = Workspace(tmp_path)
+    seen = {catalogue.content_hash(workspace)}
+    monkeypatch.setenv("SHELL_LEVEL", "2")
+    assert catalogue.content_hash(workspace) in seen
+    for name in ("ROWS", "COLUMNS_", "B_"):
+        for value in ("64", "256"):
+            monkeypatch.setenv(name, value)
+            assert catalogue.content_hash(workspace) not in seen
+            seen.add(catalogue.content_hash(workspace))

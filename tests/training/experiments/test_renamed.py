@@ -1,11 +1,16 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from scalebook.training.base.files import yaml
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.renamed import FIRST_PATHS, first_paths, renewed
-from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.search.definition import read_search
+from scalebook.training.experiments.search.point import resolve
+from scalebook.training.experiments.validate import require, validate
+from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.old_paths import path_of_now
 
 BEFORE: dict[str, Any] = {
@@ -116,3 +121,70 @@ def test_hashes_are_those_of_the_older_spelling(
 def test_pulls_by_int8_are_not_what_they_were(description: Description) -> None:
     """They were whole parameters, and are differences."""
     assert config_hash(strategy(pull_codec="int8"), description) != "671db2f69bcf"
+
+
+def test_a_config_of_a_job_that_version_0_1_made_is_read_as_today(tmp_path: Path) -> None:
+    job = JobFolder(tmp_path)
+    old: dict[str, Any] = {
+        "model": "scalebook.training.models.MLPClassifier",
+        "data": {"class_path": "scalebook.training.data.Digits"},
+        "trainer": {
+            "strategy": {
+                "class_path": "scalebook.training.strategies.AsyncPS",
+                "init_args": {
+                    "rule": {"class_path": "scalebook.training.ps.policy.rules.Async"},
+                    "host": "process",
+                    "overlap": True,
+                },
+            },
+            "callbacks": ["scalebook.training.callbacks.RateRange", {"class_path": "mine.training.models.B"}],
+        },
+    }  # fmt: skip
+    job.config.write_text(yaml.dump(old), encoding="utf-8")
+    assert job.content() == {
+        "model": "scalebook.training.zoo.models.MLPClassifier",
+        "data": {"class_path": "scalebook.training.zoo.data.Digits"},
+        "trainer": {
+            "strategy": {
+                "class_path": "scalebook.training.lightning.AsyncPS",
+                "init_args": {
+                    "rule": {"class_path": "scalebook.training.engine.rules.update_rules.Async"},
+                    "host": "overlap",
+                },
+            },
+            "callbacks": ["scalebook.training.lightning.callbacks.RateRange", {"class_path": "mine.training.models.B"}],
+        },
+    }
+    assert yaml.load(job.config.read_text(encoding="utf-8")) == old, "signed, and left as it is"
+
+
+def test_texts_that_only_begin_like_an_old_name_stay() -> None:
+    config = {
+        "model": {"init_args": {"note": "scalebook.training.models. Read it.", "more": "scalebook.training.models"}}
+    }
+    assert renewed(config) == (config, [])
+
+
+def test_the_trials_of_a_search_of_version_0_1(description: Description) -> None:
+    base = {
+        "model": {"class_path": "scalebook.training.models.MLPClassifier"},
+        "data": {"class_path": "scalebook.training.data.Digits"},
+        "optimizer": {"class_path": "SGD", "init_args": {"lr": 0.1}},
+    }
+    peers: dict[str, Any] = {"class_path": "scalebook.training.strategies.Peers", "init_args": {"workers": 2}}
+    servers: dict[str, Any] = {
+        "class_path": "scalebook.training.strategies.AsyncPS",
+        "init_args": {"workers": 2, "host": "process", "overlap": True},
+    }
+    space = {"strategy": {"values": ["single", peers, servers]}, "model.hidden": {"values": [8, 16]}}
+    space["workers"] = {"grid": [2, 4]}
+    spec = read_search({"config": base, "objective": "val/loss", "space": space}, None, description)
+    assert spec.dimension("strategy").choices == ("single", peers, servers), "the study has them by these names"
+    for value, arguments in ((peers, {"workers": 2}), (servers, {"workers": 2, "host": "overlap"})):
+        config = resolve(spec, {"strategy": value, "model.hidden": 8, "workers": 2}, description)
+        require(config, description)
+        name = value["class_path"].rpartition(".")[2]
+        assert config["trainer"]["strategy"] == {
+            "class_path": f"scalebook.training.lightning.{name}", "init_args": arguments
+        }  # fmt: skip
+        assert config["model"]["class_path"] == "scalebook.training.zoo.models.MLPClassifier"

@@ -30,6 +30,9 @@ def run(folder: Path) -> int:
         print(f"affinity {sorted(os.sched_getaffinity(0))} gpus {os.environ['CUDA_VISIBLE_DEVICES']}", flush=True)
         print(f"cwd {os.getcwd()} input {sys.stdin.read()!r} session {os.getsid(0) == os.getpid()}", flush=True)
         print(f"open {sorted(int(name) for name in os.listdir('/proc/self/fd'))[:-1]}", flush=True)
+    if told.get("variables"):
+        print(f"variables {json.dumps({name: os.environ.get(name) for name in told['variables']})}", flush=True)
+        print(f"hashes {hash('hash')} safe {sys.flags.safe_path}", flush=True)
     if told.get("reads"):
         print(f"read {Path(told['reads']).read_text(encoding='utf-8')!r}", flush=True)
     if told.get("meeting"):

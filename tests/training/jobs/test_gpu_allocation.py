@@ -141,7 +141,7 @@ def test_a_job_whose_gpu_was_taken_meanwhile_waits_again(nvml: Put, bench: Bench
         if child == 0:
             code = 1
             try:
-                code = _run(order, never)
+                code = _run(order, never, {})
             finally:
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == GPUS_TAKEN

@@ -23,6 +23,7 @@ SAMPLES = 1000
 def run(folder: Path) -> int:
     """One trial's run; takes `STAND_IN_S` seconds (0.1)."""
     job = JobFolder(folder)
+    print(f"rows {os.environ.get('ROWS')}", flush=True)
     config = yaml.load(job.config.read_text(encoding="utf-8"))
     batch, rate = config["data"]["init_args"]["batch_size"], config["optimizer"]["init_args"]["lr"]
     pause = float(os.environ.get("STAND_IN_S", "0.1")) / VALIDATIONS

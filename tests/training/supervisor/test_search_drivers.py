@@ -10,6 +10,7 @@ import pytest
 from scalebook.training.base.trust import SEARCH, sign
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import process
+from scalebook.training.jobs.job_environment import has_environment, keep_environment
 from scalebook.training.search.search_folder import SearchFolder, SearchProgress, SearchRequest
 from scalebook.training.supervisor import search_drivers
 
@@ -94,3 +95,20 @@ def test_one_that_leaves_in_order_has_not_died_however_often(
         assert search.driving() is None
     assert search.result() is None
     assert search.log.read_text() == ""
+
+
+def test_a_driver_has_the_environment_of_whoever_started_the_search(
+    search: SearchFolder, driver: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as shell:
+        shell.setenv("ROWS", "64")
+        keep_environment(search.path, search.id)
+    monkeypatch.setenv("ROWS", "1")
+    monkeypatch.setenv("SUPERVISORS", "1")
+    driver(f'echo "rows $ROWS, $SUPERVISORS"; {DIES}')
+    drivers = search_drivers.SearchDrivers(search.workspace)
+    while turned(drivers, search):
+        assert search.result() is not None or has_environment(search.path)
+    assert set(search.log.read_text().splitlines()) == {"rows 64, ", "it is broken"}
+    assert search.state() == "failed"
+    assert not has_environment(search.path), "not kept longer than it is needed"

@@ -22,6 +22,7 @@ from scalebook.training.base.files import yaml
 from scalebook.training.base.modules import source_files
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import Description
+from scalebook.training.notebook.cells import Notebook
 from scalebook.training.notebook.claims import claim_table
 from scalebook.training.notebook.claims.claim_locks import known_cells
 from scalebook.training.notebook.claims.evidence import EvidenceReader, RecordedSearch
@@ -44,6 +45,8 @@ LOCKS: Final = "locks.json"
 """The claims and looks that runs have recorded: hash of the config or search -> `RecordedClaims`."""
 LOCK: Final = "constraints.txt"
 RUNS: Final = "runs/"
+CONFIGS: Final = "configs/"
+MODULES: Final = "modules/"
 
 MOST_FILES: Final = 10_000
 MOST_FILE_BYTES: Final = 2**25
@@ -158,36 +161,59 @@ def archive(workspace: Workspace, reader: RunReader, stored: Stored, description
     runs = {run.id: run for run in _runs(evidence, searches.values())}
     folders = {str(workspace.root.resolve()): ".", str(Path.home()): "~"}
     files: dict[str, bytes] = {NOTEBOOK: nb.text.encode()}
-    for cell in nb.experiments():
-        files[f"configs/{_plain(cell.name)}.yaml"] = yaml.dump(dict(cell.config)).encode()
-    for search in nb.searches():
-        body = searches[search.name].body if search.name in searches else dict(search.body)
-        files[f"configs/search-{_plain(search.name)}.yaml"] = yaml.dump(clean(body, folders)).encode()
+    files |= {key: yaml.dump(clean(content, folders)).encode() for key, content in configs(nb, searches).items()}
     for path in source_files(workspace):
         if path.is_relative_to(workspace.root):
-            files[f"modules/{path.relative_to(workspace.root).as_posix()}"] = path.read_bytes()
+            files[f"{MODULES}{path.relative_to(workspace.root).as_posix()}"] = path.read_bytes()
     files[DESCRIPTION] = _json(asdict(replace(description, folder="")))
     files[SEARCHES] = _json({key: asdict(search) for key, search in searches.items()})
     cells = known_cells(nb, description).values()
     files[LOCKS] = _json({cell.hash: asdict(evidence.locked_claims(cell.hash)) for cell in cells})
     for run in runs.values():
         curves = {curve.metric: _curve(curve) for curve in reader.every_curve(run.id)}
-        files[f"{RUNS}{_plain(run.id)}.json"] = _json(asdict(ArchivedRun(_public(run), curves)))
+        files[run_file(run)] = _json(asdict(ArchivedRun(_public(run), curves)))
     packages = _packages()
-    files[LOCK] = "".join(f"{package}=={version}\n" for package, version in packages.items()).encode()
+    files[LOCK] = constraints(packages)
     files = {key: clean(content.decode("utf-8", "replace"), folders).encode() for key, content in files.items()}
     manifest = Manifest(
         FORM,
         scalebook.__version__,
         name,
         platform.python_version(),
-        sorted({run.tags[names.TAG_MACHINE] for run in runs.values() if names.TAG_MACHINE in run.tags}),
+        machines(runs.values()),
         packages,
         judged,
         {key: hashlib.sha256(content).hexdigest() for key, content in sorted(files.items())},
     )
     files[MANIFEST] = clean(_json(asdict(manifest)).decode(), folders).encode()
     return _zipped(files)
+
+
+def configs(nb: Notebook, searches: Mapping[str, ArchivedSearch]) -> dict[str, dict[str, Any]]:
+    """The config of each experiment, and the body of each search, by the name of its file."""
+    of_experiments = {f"{CONFIGS}{_plain(cell.name)}.yaml": dict(cell.config) for cell in nb.experiments()}
+    of_searches = {
+        f"{CONFIGS}search-{_plain(search.name)}.yaml": dict(
+            searches[search.name].body if search.name in searches else search.body
+        )
+        for search in nb.searches()
+    }
+    return of_experiments | of_searches
+
+
+def run_file(run: RunRecord) -> str:
+    """The name of the run's file."""
+    return f"{RUNS}{_plain(run.id)}.json"
+
+
+def constraints(packages: Mapping[str, str]) -> bytes:
+    """As `pip install -c` reads them."""
+    return "".join(f"{package}=={version}\n" for package, version in packages.items()).encode()
+
+
+def machines(runs: Iterable[RunRecord]) -> list[str]:
+    """The machines on which they ran, in words."""
+    return sorted({run.tags[names.TAG_MACHINE] for run in runs if names.TAG_MACHINE in run.tags})
 
 
 @cache

@@ -1,4 +1,5 @@
-"""`scalebook notebook verify FILE`: judges the claims of an archive anew from its curves.
+"""`scalebook notebook verify FILE`: judges the claims of an archive again from its curves, and compares whatever it has
+twice: configs with the notebook's cells, last values with curves, packages and machines with what lists them.
 
 The file may come from a stranger. Nothing in it is executed, imported or written to disk; all of it is read in memory,
 within the limits of `archive.py`, and in bounded time.
@@ -6,6 +7,7 @@ within the limits of `archive.py`, and in bounded time.
 
 import hashlib
 import json
+import math
 import re
 import signal
 import stat
@@ -13,31 +15,37 @@ import struct
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from typing_extensions import override
 
+import scalebook
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.files import records
+from scalebook.training.base.files import records, yaml
 from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.files.safe_reading import whole
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.renamed import renewed
 from scalebook.training.experiments.search.types import SearchSpec
-from scalebook.training.notebook.claims.claim_locks import RecordedClaims
+from scalebook.training.notebook.cells import Notebook
+from scalebook.training.notebook.claims.claim_locks import RecordedClaims, known_cells
 from scalebook.training.notebook.claims.evidence import EvidenceReader, RecordedSearch
 from scalebook.training.notebook.claims.looks import ClaimLook
 from scalebook.training.notebook.export.archive import (
+    CONFIGS,
     DESCRIPTION,
     FORM,
+    LOCK,
     LOCKS,
     MANIFEST,
+    MODULES,
     MOST_BYTES,
     MOST_FILE_BYTES,
     MOST_FILES,
@@ -49,8 +57,13 @@ from scalebook.training.notebook.export.archive import (
     ArchivedSearch,
     ArchivedVerdict,
     Manifest,
+    configs,
+    constraints,
+    machines,
+    run_file,
     verdicts,
 )
+from scalebook.training.notebook.export.gather import clean
 from scalebook.training.notebook.parse import parse
 from scalebook.training.search.study.trials import TrialRecord
 from scalebook.training.tracking import names
@@ -62,11 +75,23 @@ NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9
 MOST_DIRECTORY: Final = 4 * 2**20
 """Most bytes of the list of files at its end."""
 _END: Final = struct.Struct("<4s4H2LH")
+NUMBER: Final = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 REMEDY: Final = "Get the archive again from whoever made it."
 
 
-def verify(path: Path) -> tuple[dict[str, ArchivedVerdict], list[str]]:
-    """The archived verdicts, and how those of today's code differ, in words; none if they are the same.
+class Verification(NamedTuple):
+    """What an archive says, and what is wrong with it."""
+
+    verdicts: dict[str, ArchivedVerdict]
+    """As archived."""
+    differences: list[str]
+    """How its parts, or the verdicts of today's code, differ from what it says, in words; none if they do not."""
+    notes: list[str]
+    """What another version of Scalebook worded otherwise, with the same values."""
+
+
+def verify(path: Path) -> Verification:
+    """What the archive says, compared with its curves and with itself.
 
     ConfigError where the file is no archive, goes beyond a limit, or takes more than `DEADLINE_S`.
     """
@@ -79,16 +104,20 @@ def verify(path: Path) -> tuple[dict[str, ArchivedVerdict], list[str]]:
             )
         _check_hashes(path, files, manifest)
         try:
-            now = _judged(path, files, manifest)
+            read = _read(path, files, manifest)
+            now = _judged(read, manifest)
+            contradictions = list(_contradictions(files, manifest, read))
         except ConfigError:
             raise
         except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError, OSError) as error:
             # records that disagree, times that no calendar has
             raise BrokenRecord(path, f"its records cannot be judged: {type(error).__name__}: {error}") from None
-    if manifest.form == 1:  # without remarks: their wording has changed
-        archived = {name: _without_remarks(_reworded(one)) for name, one in manifest.verdicts.items()}
-        return archived, list(_differences(archived, {name: _without_remarks(one) for name, one in now.items()}))
-    return manifest.verdicts, list(_differences(manifest.verdicts, now))
+    archived = (
+        {name: _reworded(one) for name, one in manifest.verdicts.items()} if manifest.form == 1 else manifest.verdicts
+    )
+    is_same_version = (manifest.form, manifest.scalebook) == (FORM, scalebook.__version__)
+    differences, notes = _differences(archived, now, is_same_version)
+    return Verification(archived, [*differences, *contradictions], notes)
 
 
 def _reworded(archived: ArchivedVerdict) -> ArchivedVerdict:
@@ -101,10 +130,6 @@ def _reworded(archived: ArchivedVerdict) -> ArchivedVerdict:
     return replace(
         archived, verdict=word(archived.verdict), alone=word(archived.alone), locked=word(archived.locked), table=table
     )
-
-
-def _without_remarks(judged: ArchivedVerdict) -> ArchivedVerdict:
-    return replace(judged, remarks=[])
 
 
 def unpacked(path: Path) -> dict[str, bytes]:
@@ -178,17 +203,92 @@ def _record(path: Path, files: dict[str, bytes], name: str, kind: Any) -> Any:
         raise BrokenRecord(path, f"{name}: {error.why}") from None
 
 
-def _judged(path: Path, files: dict[str, bytes], manifest: Manifest) -> dict[str, ArchivedVerdict]:
-    runs = [_record(path, files, name, ArchivedRun) for name in sorted(files) if name.startswith(RUNS)]
-    description = _record(path, files, DESCRIPTION, Description)
-    searches = _record(path, files, SEARCHES, dict[str, ArchivedSearch])
-    nb = parse(files[NOTEBOOK].decode("utf-8", "replace"), Path(manifest.name).stem)
+class _Content(NamedTuple):
+    """The records of an archive."""
+
+    runs: list[tuple[str, ArchivedRun]]
+    """With the names of their files."""
+    description: Description
+    searches: dict[str, ArchivedSearch]
+    locks: dict[str, RecordedClaims]
+    nb: Notebook
+
+
+def _read(path: Path, files: dict[str, bytes], manifest: Manifest) -> _Content:
+    return _Content(
+        [(name, _record(path, files, name, ArchivedRun)) for name in sorted(files) if name.startswith(RUNS)],
+        _record(path, files, DESCRIPTION, Description),
+        _record(path, files, SEARCHES, dict[str, ArchivedSearch]),
+        _record(path, files, LOCKS, dict[str, RecordedClaims]) if LOCKS in files else {},
+        parse(files[NOTEBOOK].decode("utf-8", "replace"), Path(manifest.name).stem),
+    )
+
+
+def _judged(read: _Content, manifest: Manifest) -> dict[str, ArchivedVerdict]:
     with tempfile.TemporaryDirectory() as folder:  # empty: what it knows is in the archive
-        evidence = ArchivedEvidenceReader(Workspace(Path(folder)), ArchivedReader(runs), manifest.name, nb, description)
-        evidence.searches = searches
+        reader = ArchivedReader([run for _, run in read.runs])
+        evidence = ArchivedEvidenceReader(Workspace(Path(folder)), reader, manifest.name, read.nb, read.description)
+        evidence.searches, evidence.locks = read.searches, read.locks
         evidence.counts_looks = manifest.form > 1
-        evidence.locks = _record(path, files, LOCKS, dict[str, RecordedClaims]) if LOCKS in files else {}
         return verdicts(evidence)
+
+
+def _contradictions(files: dict[str, bytes], manifest: Manifest, read: _Content) -> Iterator[str]:
+    """What it says twice, and not alike; and what is in it without belonging there."""
+    expected = configs(read.nb, read.searches)
+    in_archive = {name for name in files if name.startswith(CONFIGS)}
+    for name in sorted(in_archive | expected.keys()):
+        if name not in expected or name not in in_archive:
+            yield f"{name}: {'of no cell of the notebook' if name in in_archive else 'missing'}"
+        elif _meaning(yaml.load(files[name].decode("utf-8"))) != _meaning(
+            yaml.load(clean(yaml.dump(expected[name]), {}))
+        ):
+            yield f"{name}: not what the notebook has in its cell"
+    if files.get(LOCK) != constraints(manifest.packages):
+        yield f"{LOCK}: not the packages of {MANIFEST}"
+    if manifest.machines != (ran_on := machines(run.record for _, run in read.runs)):
+        yield f"machines: archived {manifest.machines}, and its runs ran on {ran_on}"
+    tops = {name.partition(".")[0] for name in read.description.packages}
+    tops |= {problem.partition(":")[0].partition(".")[0] for problem in read.description.problems}
+    single = {NOTEBOOK, MANIFEST, DESCRIPTION, SEARCHES, LOCKS, LOCK}
+    for name in sorted(files.keys() - single - in_archive - {name for name, _ in read.runs}):
+        top = name.removeprefix(MODULES).partition("/")[0].removesuffix(".py")
+        if not name.startswith(MODULES) or top not in tops:
+            yield f"{name}: of no module that the notebook's configs can name"
+    hashes = known_cells(read.nb, read.description).values()
+    of_cells = {cell.hash for cell in hashes}
+    trials = {run_id for search in read.searches.values() for trial in search.trials for run_id in trial.runs.values()}
+    for name, run in read.runs:
+        yield from _odd_run(name, run, manifest, of_cells, trials, {cell.name for cell in read.nb.experiments()})
+
+
+def _odd_run(
+    name: str, run: ArchivedRun, manifest: Manifest, hashes: set[str], trials: set[str], cells: set[str]
+) -> Iterator[str]:
+    """What is wrong with a run, whether or not a claim rests on it."""
+    record = run.record
+    if name != run_file(record):
+        yield f"{name}: is the run {record.id[:40]}"
+    if record.id not in trials and (
+        record.notebook != manifest.name
+        or not (record.tags.get(names.TAG_CONFIG_HASH) in hashes or record.cell in cells)
+    ):
+        yield f"{name}: of no cell of the notebook"
+    for metric, curve in sorted(run.curves.items()):
+        last = record.metrics.get(metric, math.inf)
+        if metric.startswith(names.SYSTEM) or curve.updates[-1:] != [record.metrics.get(names.UPDATES)]:
+            continue  # its last value may be of a moment without an update, which a curve leaves out
+        if not any(value == last or (math.isnan(value) and math.isnan(last)) for value in curve.values):
+            yield f"{name}: {metric}: its last value, {last}, is not on its curve"
+
+
+def _meaning(content: Any) -> Any:
+    """As this version spells it. A folder that was replaced by `~` is YAML's null."""
+    if isinstance(content, Mapping):
+        content = {str(key): _meaning(value) for key, value in renewed(content)[0].items()}
+    elif isinstance(content, list):
+        content = [_meaning(value) for value in content]
+    return "~" if content is None else content
 
 
 class ArchivedReader(RunReader):
@@ -266,15 +366,23 @@ class ArchivedEvidenceReader(EvidenceReader):
         return RecordedSearch(archived.identity, archived.body, trials)
 
 
-def _differences(before: dict[str, ArchivedVerdict], now: dict[str, ArchivedVerdict]) -> Iterator[str]:
+def _differences(
+    before: Mapping[str, ArchivedVerdict], now: Mapping[str, ArchivedVerdict], is_same_version: bool
+) -> tuple[list[str], list[str]]:
+    """Those of the verdicts; and what another version worded otherwise. In the same version every word is the same."""
+    differences, notes = list[str](), list[str]()
     for name in [*before, *(name for name in now if name not in before)]:
         if name not in now or name not in before:
-            yield f"{name}: {'claimed, and not archived' if name in now else 'archived, and claimed by no cell'}"
+            what = "claimed, and not archived" if name in now else "archived, and claimed by no cell"
+            differences.append(f"{name}: {what}")
             continue
         for what in ("verdict", "alone", "locked", "statement", "table", "remarks"):
             old, new = (json.dumps(getattr(said[name], what), ensure_ascii=False) for said in (before, now))
+            same_numbers = what in ("statement", "table") and NUMBER.findall(old) == NUMBER.findall(new)
+            reworded = not is_same_version and (what == "remarks" or same_numbers)
             if old != new:
-                yield f"{name}: {what}: archived {old}, now {new}"
+                (notes if reworded else differences).append(f"{name}: {what}: archived {old}, now {new}")
+    return differences, notes
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files import yaml
 from scalebook.training.cli.notebook import main
 from scalebook.training.notebook import store
 from scalebook.training.notebook.claims.evidence import EvidenceReader
@@ -109,8 +110,8 @@ def test_the_same_store_gives_the_same_bytes_without_folders_of_this_machine(tol
 
 def test_its_verdicts_follow_from_its_curves_alone(content: bytes, tmp_path: Path) -> None:
     (path := tmp_path / "a.zip").write_bytes(content)
-    archived, differences = verify(path)
-    assert differences == []
+    archived, differences, notes = verify(path)
+    assert (differences, notes) == ([], [])
     assert {name: claim.verdict for name, claim in archived.items()} == {
         "slow": "supported", "four": "supported", "unrun": "not resolved",
     }  # fmt: skip
@@ -158,8 +159,111 @@ def test_own_modules_are_in_it_and_nobody_runs_them(content: bytes, tmp_path: Pa
     mark = tmp_path / "ran"
     evil = f"open({str(mark)!r}, 'w')\n".encode()
     files = {**opened(content), "modules/scalebook.py": evil, "modules/sitecustomize.py": evil}
-    assert verify(zipped(files, tmp_path / "a.zip"))[1] == []
+    assert [said.partition(":")[0] for said in verify(zipped(files, tmp_path / "a.zip")).differences] == [
+        "modules/scalebook.py", "modules/sitecustomize.py",
+    ]  # fmt: skip
     assert not mark.exists()
+
+
+Files = dict[str, bytes]
+
+
+def edited(name: str, before: bytes, after: bytes) -> Callable[[Files], None]:
+    def edit(files: Files) -> None:
+        assert before in files[name], name
+        files[name] = files[name].replace(before, after)
+
+    return edit
+
+
+def in_manifest(key: str, value: Any) -> Callable[[Files], None]:
+    return lambda files: files.update({MANIFEST: json.dumps({**json.loads(files[MANIFEST]), key: value}).encode()})
+
+
+def run_of(files: Files, cell: str) -> str:
+    return next(
+        name for name, data in files.items()
+        if name.startswith("runs/") and json.loads(data)["record"]["tags"].get("scalebook.cell") == cell
+    )  # fmt: skip
+
+
+def a_run(change: Callable[[dict[str, Any]], object], renamed: bool = False) -> Callable[[Files], None]:
+    """One of no claim: that of the cell `base` that no claim rests on, or any other."""
+
+    def edit(files: Files) -> None:
+        name = run_of(files, "base")
+        run = json.loads(files.pop(name))
+        change(run)
+        files[f"runs/{run['record']['id']}.json" if renamed else name] = json.dumps(run).encode()
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (
+            edited("configs/base.yaml", b"max_epochs: 1", b"max_epochs: 10"),
+            "configs/base.yaml: not what the notebook has",
+        ),
+        (edited("configs/search-batch-size.yaml", b"[1, 4, 8]", b"[1, 4]"), "configs/search-batch-size.yaml: not what"),
+        (lambda files: files.pop("configs/base.yaml"), "configs/base.yaml: missing"),
+        (lambda files: files.update({"configs/more.yaml": b"{}"}), "configs/more.yaml: of no cell"),
+        (edited("constraints.txt", b"torch==", b"torch==9"), "constraints.txt: not the packages"),
+        (in_manifest("packages", {"torch": "1.0"}), "constraints.txt: not the packages"),
+        (in_manifest("machines", ["128 cores"]), "machines: archived ['128 cores']"),
+        (lambda files: files.update({"modules/more.py": b"x"}), "modules/more.py: of no module"),
+        (lambda files: files.update({"readme.txt": b"x"}), "readme.txt: of no module"),
+        (a_run(lambda run: run["record"].update(id="other")), "is the run other"),
+        (a_run(lambda run: run["record"]["metrics"].update({"val/loss": 0.001})), "val/loss: its last value, 0.001"),
+        (a_run(lambda run: run["record"]["tags"].update({"scalebook.notebook": "b.md"})), "of no cell of the notebook"),
+        (
+            a_run(lambda run: run["record"]["tags"].update({"scalebook.cell": "x", "scalebook.config_hash": "y"})),
+            "of no cell of the notebook",
+        ),
+    ],
+)
+def test_what_it_says_beside_its_claims_is_compared_too(
+    edit: Callable[[Files], None], said: str, content: bytes, tmp_path: Path
+) -> None:
+    files = opened(content)
+    edit(files)
+    differences = verify(zipped(files, tmp_path / "a.zip")).differences
+    assert any(said in difference for difference in differences), differences
+
+
+def test_another_versions_words_are_no_difference_and_its_values_are(
+    content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = opened(content)
+    manifest = json.loads(files[MANIFEST])
+    slow = manifest["verdicts"]["slow"]
+    slow["remarks"] = ["As they said it then."]
+    slow["statement"] = slow["statement"].replace("updates", "steps")
+    path = zipped({**files, MANIFEST: json.dumps(manifest).encode()}, tmp_path / "same.zip")
+    assert len(verify(path).differences) == 2, "the same version says the same words"
+    manifest["scalebook"] = "0.1.0"
+    path = zipped({**files, MANIFEST: json.dumps(manifest).encode()}, tmp_path / "older.zip")
+    assert [note.split(": ")[:2] for note in verify(path).notes] == [["slow", "statement"], ["slow", "remarks"]]
+    assert main(["verify", str(path)]) == 0
+    assert "worded otherwise by the Scalebook that wrote it: slow: remarks" in capsys.readouterr().out
+    row = slow["table"][1]
+    place = next(place for place, cell in enumerate(row) if any(letter.isdigit() for letter in cell))
+    row[place] = f"9{row[place]}"
+    path = zipped({**files, MANIFEST: json.dumps(manifest).encode()}, tmp_path / "other.zip")
+    assert [said.split(": ")[:2] for said in verify(path).differences] == [["slow", "table"]]
+    slow["verdict"] = "not supported"
+    path = zipped({**files, MANIFEST: json.dumps(manifest).encode()}, tmp_path / "more.zip")
+    assert main(["verify", str(path)]) == 1
+
+
+def test_configs_are_compared_by_their_meaning(content: bytes, tmp_path: Path) -> None:
+    files = opened(content)
+    files["configs/base.yaml"] = b"# the same\n" + yaml.dump(yaml.load(files["configs/base.yaml"].decode())).encode()
+    assert verify(zipped(files, tmp_path / "a.zip")).differences == []
+    path = "scalebook.training.zoo.models.MLPClassifier"
+    old = {"model": {"class_path": path.replace("zoo.", "")}, "note": None}
+    assert verification._meaning(old) == {"model": {"class_path": path}, "note": "~"}
 
 
 # --- made to do harm -----------------------------------------------------------------------------------------------
@@ -348,8 +452,9 @@ def test_an_archive_of_form_1_is_judged_as_it_was_then(
     said["form"] = 1
     said["verdicts"]["c"]["remarks"] = ["In other words."]
     path = zipped({**files, MANIFEST: json.dumps(said).encode()}, tmp_path / "old.zip")
-    verdicts, differences = verify(path)
-    assert differences == []
+    verdicts, differences, notes = verify(path)
+    assert (differences, len(notes)) == ([], 1)
+    assert notes[0].startswith('c: remarks: archived ["In other words."]')
     assert (verdicts["c"].verdict, verdicts["c"].locked) == ("supported", "refuted")
     said["form"] = 2
     path = zipped({**files, MANIFEST: json.dumps(said).encode()}, tmp_path / "newer.zip")

@@ -12,6 +12,7 @@ from scalebook.training.base.files.record_folder import forget
 from scalebook.training.base.trust import trust
 from scalebook.training.experiments.description import Description
 from scalebook.training.jobs import job_requests, supervisor_handle
+from scalebook.training.jobs.job_environment import has_environment
 from scalebook.training.jobs.process import alive, send
 from scalebook.training.search import search_requests
 from scalebook.training.search.driver.driver_loop import MEND, MILDER, budget_end
@@ -119,17 +120,26 @@ def test_it_is_extended_by_starting_it_with_a_larger_budget(searches: Range) -> 
     assert audit(folder, records, statuses=False) == []
 
 
-def test_stopped_and_resumed_with_a_point_given_meanwhile(searches: Range) -> None:
+def test_stopped_and_resumed_with_a_point_given_meanwhile(searches: Range, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROWS", "64")
     folder = searches.start(trials=8)
     searches.until_done(folder, 2)
     search_requests.stop(folder)
     assert searches.until_ended(folder) == "stopped"
     assert open_store(searches.bench.workspace).get_run(folder.id).info.status == "KILLED"
     search_requests.give(folder, [{"batch_size": 32, "learning_rate": 0.05}, {"batch_size": 3}])
+    before = set(job_requests.all_jobs(folder.workspace))
+    assert {rows for job in before if (rows := job.tail(3).partition("rows ")[2][:2])} == {"64"}
+    monkeypatch.setenv("ROWS", "256")
     search_requests.resume(folder, searches.description, trials=9)
     assert searches.until_ended(folder) == "finished"
     records = searches.records(folder)
     assert sum(1 for one in records if one.state == "finished") == 9
+    after = set(job_requests.all_jobs(folder.workspace)) - before
+    assert {rows for job in after if (rows := job.tail(3).partition("rows ")[2][:3])} == {"256"}, (
+        "of the shell that resumes it"
+    )
+    assert not has_environment(folder.path)
     assert [one.point for one in records if one.given] == [{"batch_size": 32, "learning_rate": 0.05}]
     assert "a point given by hand is left out: points.batch_size" in folder.log.read_text(encoding="utf-8")
     assert audit(folder, records, statuses=False) == []
