@@ -2,9 +2,11 @@
 
 import math
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from scalebook.training.base.failures import FailureClass
 from scalebook.training.jobs.job_folder import JobFolder, JobStart
 from scalebook.training.jobs.job_nodes import is_short
 from scalebook.training.jobs.usage import UsageMeter
@@ -42,15 +44,15 @@ class JobWatch:
         """Why the watchdog ended it, if it did."""
         self.doomed = ""
         """Why it was ended before it began to train, on several nodes."""
-        self.signals: list[str] = []
-        """What it was sent, in order."""
+        request = job.stop_request()
+        self.signals: list[str] = [] if request is None else [*request.sent]
+        """What it was sent, in order, by a supervisor before this one too."""
         self.died: float | None = None
         """When its main process was first seen dead."""
         self.ended = 0.0
         """The same in unix time, s, for the record."""
         self.over = False
-        self._signalled = 0.0
-        self._checked = self._moved = time.monotonic()
+        self._checked = self._moved = self._signalled = time.monotonic()
         self._signs: object = None
         self._asked: dict[str, float] = {}
 
@@ -76,8 +78,15 @@ class JobWatch:
             self.started.executor.stop(self.started.handle, "kill")
 
     def _signal(self, now: float, name: str) -> None:
+        """Record the signal before it is sent: the run's own process, and the next supervisor, ask the record who
+        ended the run."""
         self._signalled = now
         self.signals.append(name)
+        failure = FailureClass.WORKER_LOST if self.doomed else FailureClass.TIMED_OUT if self.timed_out else None
+        with suppress(OSError):  # a full disk; the signal must be sent all the same
+            if failure is not None:
+                self.job.ask_to_stop(self.doomed or self.timed_out, "supervisor", failure)
+            self.job.note_sent(name)
 
     def _stuck(self, now: float) -> bool:
         if now - self._checked < min(1.0, self.limits.stall_s / 4):

@@ -191,7 +191,7 @@ def test_a_full_disk_is_the_cause_whatever_came_of_it() -> None:
         found = classify(error)
     assert found.failure_class is FailureClass.DISK_FULL
     assert found.cause == "OSError: [Errno 28] No space left on device"
-    assert found.advice == "Free disk space, then run again or resume from the last checkpoint."
+    assert found.advice == "Free disk space, then run again."
     told = classify(RuntimeError("(sqlite3.OperationalError) database or disk is full"))
     assert told.failure_class is FailureClass.DISK_FULL
 

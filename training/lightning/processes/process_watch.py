@@ -2,6 +2,7 @@
 
 import logging
 import math
+import mmap
 import os
 import signal
 import threading
@@ -19,6 +20,7 @@ from scalebook.training.lightning.processes.forked import (
     Body,
     Forked,
     Role,
+    Terminated,
     WorkerTraceback,
     fork,
     holding_back_sigterm,
@@ -196,17 +198,22 @@ class ProcessWatch:
         self._numbers: Sequence[int] = ()  # of the workers
         self.stopping = threading.Event()  # a SIGTERM has come
         self._until = math.inf
+        self._terminated = mmap.mmap(-1, 1)  # for `why_terminated` in the processes
 
     def start(self, role: Role, number: int) -> None:
         """Fork one process."""
         with holding_back_sigterm() as mask:  # until it is known here, so that a SIGTERM can reach it
-            process = fork(role, number, self._bodies[role], self._threads, list(self._forked.values()), mask)
+            others = list(self._forked.values())
+            process = fork(role, number, self._bodies[role], self._threads, others, mask, self._terminated)
             self._forked[role, number] = self._running[role, number] = process
 
-    def first_worker(self) -> int | None:
-        """The pid of the first running worker: worker 0 unless it was lost."""
+    def pass_on(self, number: int) -> None:
+        """Let a SIGTERM reach the first running worker: worker 0 unless it was lost."""
+        self.stopping.set()
         workers = [worker for (role, _), worker in sorted(self._running.items()) if role == "worker"]
-        return workers[0].process.pid if workers else None
+        if workers and (pid := workers[0].process.pid) is not None:
+            self._terminated[0] = max(self._terminated[0], Terminated.PASSED_ON)
+            os.kill(pid, number)
 
     def results(self, numbers: Sequence[int]) -> list[Any]:
         """Wait for all workers and return what each of `numbers` returned, None for a lost one. `WorkerLost` if all
@@ -233,6 +240,7 @@ class ProcessWatch:
     def terminate_all(self) -> None:
         """End all processes (SIGTERM, then SIGKILL after a grace period) and those that they have started. Waits for
         each."""
+        self._terminated[0] = Terminated.BY_MONITOR
         for process in self._forked.values():
             if process.process.is_alive():
                 process.process.terminate()
