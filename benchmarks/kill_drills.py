@@ -116,10 +116,11 @@ def main_process_beside_worker(first: str, pause_s: float, range_: Range, strate
 def worker_main_and_supervisor(range_: Range, strategy: Any) -> str:
     """The same while the supervisor dies, too: the next one has only the folder."""
     job = range_.train(strategy)
-    main, worker = main_of(job), descendants(main_of(job))[0]
-    for process in (worker, current(range_), main):
+    main, worker, supervisor = main_of(job), descendants(main_of(job))[0], current(range_)
+    for process in (worker, supervisor, main):
         send(process, signal.SIGKILL)
         time.sleep(PAUSE_S)
+    until(lambda: not alive(supervisor), "the supervisor to die")
     supervisor_handle.ensure(range_.workspace)
     words = closed(range_, job, "failed", ("killed", "worker lost"))
     assert job.stop_request() is None, job.stop_request()
