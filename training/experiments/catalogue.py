@@ -69,7 +69,7 @@ def _kept(workspace: Workspace) -> Path:
 
 def _of(workspace: Workspace, description: Description) -> Description:
     """`description` with the folder and whether it is trusted, which no cache within the folder may say."""
-    clustered = bool(workspace.settings.cluster)
+    clustered = workspace.settings.clustered
     return replace(description, folder=str(workspace.root.resolve()), trusted=trusted(workspace), clustered=clustered)
 
 

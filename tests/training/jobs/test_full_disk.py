@@ -271,6 +271,11 @@ def test_a_disk_is_full_by_bytes_or_by_files(tmp_path: Path, monkeypatch: pytest
         assert words in machine_errors.disk_problem(tmp_path)
 
 
+def test_a_write_without_a_file_name_is_a_refusal_too() -> None:
+    error = machine_errors.refusal(OSError(errno.ENOSPC, "No space left on device"))
+    assert str(error) == "the disk: is full (No space left on device). Free disk space, then try again."
+
+
 def test_want_of_room_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "note.md"
     path.write_text("before", encoding="utf-8")
