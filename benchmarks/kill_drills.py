@@ -152,6 +152,21 @@ def killed_while_it_stops(range_: Range, strategy: Any) -> str:
     return closed(range_, job, "failed", "killed")
 
 
+def a_frozen_worker(range_: Range, strategy: Any) -> str:
+    """It is named in the list of jobs and in the log, until it goes on."""
+    job = range_.train(strategy)
+    worker = descendants(main_of(job))[1]
+    began = time.monotonic()
+    send(worker, signal.SIGSTOP)
+    until(lambda: f"process {worker.pid}) is suspended" in job.stands_still(), "the job to say so")
+    until(lambda: f"process {worker.pid}) is suspended" in job.tail(), "its log to say so")
+    told_s = time.monotonic() - began
+    send(worker, signal.SIGCONT)
+    until(lambda: not job.stands_still(), "the job to go on")
+    job_requests.stop(job)
+    return f"told after {told_s:.1f} s; {closed(range_, job, 'stopped', None)}"
+
+
 def a_process_it_can_spare(number: int, range_: Range, strategy: Any) -> str:
     """Training goes on to its end without the process, or with it started again."""
     job = range_.train(strategy, epochs=60)
@@ -282,6 +297,8 @@ DRILLS: tuple[tuple[str, Callable[[Range, Any], str], Any], ...] = (
     ("SIGTERM, Peers", partial(a_stop_on_request, "SIGTERM"), PEERS),
     ("SIGTERM, ModelParallel", partial(a_stop_on_request, "SIGTERM"), SPLIT),
     ("stop in the app, DDP", partial(a_stop_on_request, "stop"), "ddp"),
+    ("frozen worker, Peers", a_frozen_worker, PEERS),
+    ("frozen worker, ModelParallel", a_frozen_worker, SPLIT),
     ("killed while it stops, AsyncPS", killed_while_it_stops, ASYNC),
 )
 

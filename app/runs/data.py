@@ -41,7 +41,8 @@ NOT_LIVING = "Its process is gone and left no reason."
 @dataclass(frozen=True)
 class RunView:
     """One run: MLflow's record joined with the job's folder, which knows whether the job is alive. `state` is one of
-    STATES or `stopping`; `reason` says why the run waits, or which nodes a running one waits for."""
+    STATES or `stopping`; `reason` says why the run waits, which nodes a running one waits for, or what of it stands
+    still."""
 
     record: RunRecord
     state: str
@@ -181,7 +182,7 @@ def view(workspace: Workspace, record: RunRecord, reasons: Reasons = no_reasons)
         state=state,
         progress=None if state in (*ENDED, "pruned") else job.progress(),
         result=job.outcome(),
-        reason=reasons().get(record.id, "") if says_why else "",
+        reason=(reasons().get(record.id, "") if says_why else "") or job.stands_still(),
         job=job,
     )
 

@@ -87,6 +87,8 @@ class RunLines:
             text = f"{metric.removeprefix('val/')} {progress.metrics[metric]:.4g}" if metric else ""
             words.append(text.ljust(20))
             words.append(f"{count(progress.updates)} updates in {duration(progress.seconds)}")
+        if still := job.stands_still():
+            words.append(still)
         result = job.outcome()
         if result is not None and result.why:
             words.append(result.why)

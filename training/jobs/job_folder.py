@@ -2,10 +2,11 @@
 
 Who writes what: the submitter `config.yaml` and `job.json`, once; whoever moves the job in the queue `turn.json`; the
 job's own process `process.json` (its first creator owns the job), `log.txt`, `progress.json` and `result.json`; whoever
-stops the job the file `stop`; the supervisor `joined.json`, if nodes join while it runs. For a process that died
-without a result the supervisor writes `result.json`, and the empty file `unrecorded`, which stays until MLflow knows.
-All JSON is replaced atomically, a folder appears whole, and the state is derived. A record that cannot be read fails
-its job, and nothing else; without `turn.json` a job keeps its original place in the queue.
+stops the job the file `stop`; the supervisor `joined.json`, if nodes join while it runs, and `standstill.json`, while
+something of it stands still. For a process that died without a result the supervisor writes `result.json`, and the
+empty file `unrecorded`, which stays until MLflow knows. All JSON is replaced atomically, a folder appears whole, and
+the state is derived. A record that cannot be read fails its job, and nothing else; without `turn.json` a job keeps its
+original place in the queue.
 """
 
 import os
@@ -202,6 +203,15 @@ class Result:
 
 
 @dataclass(frozen=True)
+class Standstill:
+    """`standstill.json`: what of a running job stands still, since when (unix time, s). The supervisor writes it, and
+    removes it when the job goes on."""
+
+    words: str
+    since: float
+
+
+@dataclass(frozen=True)
 class StopRequest:
     """`stop`: who has asked the job to end, why, and when. The first request stays: what came later has not ended it.
 
@@ -229,6 +239,7 @@ class JobFolder(RecordFolder):
             Progress: "progress.json",
             Result: "result.json",
             JoinedParts: JOINED,
+            Standstill: "standstill.json",
         }
     )
     DURABLE = (JobRequest, JobStart, Result)
@@ -374,6 +385,17 @@ class JobFolder(RecordFolder):
         if not started.alive():
             return result.status if (result := self.result()) else "failed"
         return "stopping" if self.stop_file.exists() else "running"
+
+    def stands_still(self) -> str:
+        """What of a running job stands still and since when, for people; "" if it goes on."""
+        standstill = records.peek(self.standstill_file, Standstill)
+        if standstill is None or self.state() not in ("running", "stopping"):
+            return ""
+        return f"since {time.strftime('%H:%M:%S', time.localtime(standstill.since))} {standstill.words}"
+
+    @property
+    def standstill_file(self) -> Path:
+        return self.path / self.FILES[Standstill]
 
     def is_ending(self) -> bool:
         """Whether it was asked to stop, or reports that it is ending."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from enum import Enum, auto
 from multiprocessing.connection import wait
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic, sleep, strftime
 from typing import Any, Final, NamedTuple
 
 from scalebook.training.base.failures import ProcessLost, ServerLost, TimedOut, WorkerLost
@@ -139,6 +139,7 @@ def _all_done(pid: int) -> ProcessActivity:
     )
 
 
+_SUSPENDED_S: Final = 2.0  # between two looks at which processes are suspended
 STOP_S: Final = 20.0  # between a SIGTERM passed on to a worker and the end of all, whatever it does
 ECHO_S: Final = 0.3  # how long after an exception a death that caused it may show
 DIES_S: Final = 0.1  # from the end of a process's pipe to its own
@@ -191,6 +192,8 @@ class ProcessWatch:
         self._stillness = StallDetector()
         self._said: Mapping[int, str] = {}  # what they wait for
         self._said_still = False
+        self._suspended: set[tuple[Role, int]] = set()
+        self._looked = monotonic()
         self._strangers = set(descendants(os.getpid()))
         self._forked: dict[tuple[Role, int], Forked] = {}  # everybody whose process is not known to be gone
         self._running: dict[tuple[Role, int], Forked] = {}  # of these, whoever has not said a last word
@@ -225,6 +228,7 @@ class ProcessWatch:
                 last = self._take(process) or last
             self._check_stop()
             self._check_still()
+            self._check_suspended()
             self._others.check(self.stopping.is_set())
             for number in () if self.stopping.is_set() else self._others.joining():
                 self.start("worker", number)
@@ -351,6 +355,22 @@ class ProcessWatch:
                 f"\n\nworker {n} (process {p.process.pid}) stands in:\n{self._stack(p)}" for n, p in missing.items()
             )
         )
+
+    def _check_suspended(self) -> None:
+        """Warn once of each process that is suspended, by SIGSTOP or a debugger, and once when it goes on."""
+        if monotonic() - self._looked < _SUSPENDED_S:
+            return
+        self._looked = monotonic()
+        living = {key: process.process.pid for key, process in self._running.items() if process.process.pid is not None}
+        suspended = {key for key, pid in living.items() if _stat(pid)[:1] in ([b"T"], [b"t"])}
+        for role, number in sorted(suspended - self._suspended):
+            pid, now = living[role, number], strftime("%H:%M:%S")
+            log.warning(
+                "%s %d (process %d) is suspended since %s; `kill -CONT %d` resumes it.", role, number, pid, now, pid
+            )
+        for role, number in sorted((self._suspended - suspended) & living.keys()):
+            log.warning("%s %d (process %d) is no longer suspended.", role, number, living[role, number])
+        self._suspended = suspended
 
     def _say_waits(self, is_still: bool) -> None:
         """Warn once of each wait in which nothing happens, and once when the whole run is still."""
