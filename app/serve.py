@@ -23,6 +23,7 @@ from scalebook.app.serving.mlflow_server import MLFLOW_LOG, mlflow_server, remot
 from scalebook.app.serving.page_server import PAGES_LOG, page_server
 from scalebook.app.shared import links
 from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files.machine_errors import refusals_told, require_room
 from scalebook.training.base.files.parser import CommandParser
 from scalebook.training.base.files.terminal import EscapingStream
 from scalebook.training.base.safe_path import HOME, environment, python
@@ -62,7 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     os.umask(OWNER_ONLY)
     try:
-        return _address(workspace) if options.address else _own(workspace, options)
+        with refusals_told():
+            return _address(workspace) if options.address else _own(workspace, options)
     except ConfigError as error:
         log.error("scalebook: error: %s", error)
         return 2
@@ -74,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _own(workspace: Workspace, options: argparse.Namespace) -> int:
     """Serve the workspace, unless another process does."""
     resolve_trust(workspace, options.trust)
-    workspace.create()
+    require_room(workspace.create().hidden)
     with only_one(workspace) as is_owner:
         if not is_owner:
             return _already_served(workspace)

@@ -38,6 +38,7 @@ from scalebook.training.notebook import store
 from scalebook.training.notebook.edit import put_experiment
 from scalebook.training.search.study.storage import StorageLost
 from scalebook.training.search.study.study import Study
+from scalebook.training.tracking import names
 from scalebook.training.tracking.run_start import open_store
 
 SIZE_MB = 20
@@ -48,6 +49,12 @@ CONFIG: dict[str, Any] = {
     "trainer": {"devices": 1, "accelerator": "cpu", "max_epochs": 30, "callbacks": [CHECKPOINT]},
     "model": {"class_path": "scalebook.training.zoo.models.MLPClassifier"},
     "data": {"class_path": "scalebook.training.zoo.data.Digits", "init_args": {"batch_size": 64}},
+}
+STRATEGIES: dict[str, Any] = {
+    "AsyncPS": {"class_path": "AsyncPS", "init_args": {"workers": 2}},
+    "Peers": {"class_path": "Peers", "init_args": {"workers": 2}},
+    "DDP": "ddp",
+    "ModelParallel": {"class_path": "ModelParallel", "init_args": {"tensor": 2}},
 }
 SPACE = {"learning_rate": {"log_uniform": [0.001, 1.0]}}
 
@@ -90,8 +97,8 @@ class Range:
         self.disk, self.workspace, self.description = disk, workspace, description
         self.supervisor = supervisor_handle.running(workspace)
 
-    def train(self) -> JobFolder:
-        (job,) = job_requests.submit(self.workspace, CONFIG, seeds=[1], description=self.description)
+    def train(self, config: dict[str, Any] = CONFIG) -> JobFolder:
+        (job,) = job_requests.submit(self.workspace, config, seeds=[1], description=self.description)
         return job
 
     def settled(self, jobs: Sequence[JobFolder]) -> str:
@@ -105,6 +112,8 @@ class Range:
             assert (result.status, result.failure) in (("finished", None), ("failed", "disk full")), result
             run = open_store(self.workspace).get_run(job.id)
             assert run.info.status == MLFLOW_STATUS[result.status], (run.info.status, result)
+            assert run.data.tags.get(names.TAG_CAUSE, "") == result.cause, (run.data.tags, result)
+            assert job.stop_request() is None, job.stop_request()
             words.append(f"{result.status}{f': {result.cause}' if result.failure else ''}")
         assert supervisor_handle.running(self.workspace) == self.supervisor, "another supervisor"
         after = self.train()
@@ -142,6 +151,20 @@ def a_run(after_s: float, hold_s: float, range_: Range) -> str:
     job = range_.train()
     time.sleep(after_s)
     with range_.disk.full():
+        time.sleep(hold_s)
+    return range_.settled([job])
+
+
+def several_workers(strategy: str, hold_s: float, range_: Range) -> str:
+    """Fill the disk under two workers, until their run has failed and could not write that."""
+    workers = {"devices": 2, "max_epochs": 100_000, "strategy": STRATEGIES[strategy]}
+    job = range_.train({**CONFIG, "trainer": {**CONFIG["trainer"], **workers}})
+    until(lambda: (progress := job.progress()) is not None and progress.updates > 20, f"{job.id} to train")
+    with range_.disk.full():
+        until(lambda: job.state() == "failed", "the run to fail")
+        told = job.outcome()
+        assert told is not None
+        assert told.failure == "disk full", told
         time.sleep(hold_s)
     return range_.settled([job])
 
@@ -257,11 +280,13 @@ def _end(process: ProcessId | None) -> None:
 
 
 def drills(moments: int, hold_s: float) -> list[tuple[str, Callable[[Range], str]]]:
-    """Two drills at each of the four special moments; the others spread over a run's first 6 s."""
+    """Two drills at each of the four special moments, one of each strategy with two workers; the others spread over a
+    run's first 6 s."""
     drills_: list[tuple[str, Callable[[Range], str]]] = []
     for name, drill in (("submission", submissions), ("checkpoint", a_checkpoint), ("journal", a_journal),
                         ("notebook", a_notebook)):  # fmt: skip
         drills_ += [(name, partial(drill, hold_s)), (f"{name}, longer", partial(drill, 2 * hold_s))]
+    drills_ += [(f"two workers, {name}", partial(several_workers, name, hold_s)) for name in STRATEGIES]
     rest = max(1, moments - len(drills_))
     return drills_ + [
         (f"a run, {6 * moment / rest:.1f} s after its submission", partial(a_run, 6 * moment / rest, hold_s))
@@ -272,6 +297,7 @@ def drills(moments: int, hold_s: float) -> list[tuple[str, Callable[[Range], str
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--moments", type=int, default=30)
+    parser.add_argument("--only", default="", help="only drills whose name has these words")
     parser.add_argument("--hold", type=float, default=1.5, help="how long the disk stays full, s")
     options = parser.parse_args(argv)
     logging.getLogger("mlflow").setLevel(logging.CRITICAL)  # it prints a traceback of each refusal
@@ -280,6 +306,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     failed = 0
     with workplace() as range_:
         for name, drill in drills(options.moments, options.hold):
+            if options.only not in name:
+                continue
             began = time.monotonic()
             try:
                 words = drill(range_)

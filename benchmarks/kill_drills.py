@@ -6,6 +6,7 @@ with 1 if anything is not as promised. Takes about 2 minutes a round.
 """
 
 import argparse
+import io
 import signal
 import subprocess
 import sys
@@ -22,12 +23,14 @@ import psutil
 
 from benchmarks import waiting
 from scalebook.training.base.workspace import Workspace
+from scalebook.training.cli.run_lines import RunLines
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import Description
 from scalebook.training.jobs import job_requests, supervisor_handle
-from scalebook.training.jobs.job_folder import JobFolder
+from scalebook.training.jobs.job_folder import MLFLOW_STATUS, JobFolder
 from scalebook.training.jobs.process import ProcessId, alive, descendants, send, session
 from scalebook.training.jobs.supervisor_handle import status
+from scalebook.training.tracking import names
 from scalebook.training.tracking.run_start import open_store
 
 DEADLINE_S = 90.0
@@ -42,6 +45,10 @@ SYNC_RESTARTED = {
         "host": "process",
     },  # one server, forked first
 }
+PEERS = {"class_path": "scalebook.training.lightning.Peers", "init_args": {"workers": 2}}
+SPLIT = {"class_path": "scalebook.training.lightning.ModelParallel", "init_args": {"tensor": 2}}
+PAUSE_S = 0.005
+"""Between the deaths of two processes that die together."""
 SHARED_MEMORY = Path("/dev/shm")
 
 
@@ -91,6 +98,73 @@ def a_worker(number: int, range_: Range, strategy: Any) -> str:
     job = range_.train(strategy)
     kill(descendants(main_of(job))[number])
     return closed(range_, job, "failed", "worker lost")
+
+
+def main_process_beside_worker(first: str, pause_s: float, range_: Range, strategy: Any) -> str:
+    """Kill worker 0 and the main process within milliseconds, as when memory runs out; `first` is the one to die
+    first. Nobody has asked the run to stop."""
+    job = range_.train(strategy)
+    main, worker = main_of(job), descendants(main_of(job))[0]
+    for process in (worker, main) if first == "worker" else (main, worker):
+        send(process, signal.SIGKILL)
+        time.sleep(pause_s)
+    words = closed(range_, job, "failed", ("killed", "worker lost"))
+    assert job.stop_request() is None, job.stop_request()
+    return words
+
+
+def worker_main_and_supervisor(range_: Range, strategy: Any) -> str:
+    """The same while the supervisor dies, too: the next one has only the folder."""
+    job = range_.train(strategy)
+    main, worker, supervisor = main_of(job), descendants(main_of(job))[0], current(range_)
+    for process in (worker, supervisor, main):
+        send(process, signal.SIGKILL)
+        time.sleep(PAUSE_S)
+    until(lambda: not alive(supervisor), "the supervisor to die")
+    supervisor_handle.ensure(range_.workspace)
+    words = closed(range_, job, "failed", ("killed", "worker lost"))
+    assert job.stop_request() is None, job.stop_request()
+    return words
+
+
+def a_stop_on_request(how: str, range_: Range, strategy: Any) -> str:
+    """By a person, or by SIGTERM to the main process, passed on to worker 0."""
+    job = range_.train(strategy)
+    if how == "SIGTERM":
+        send(main_of(job), signal.SIGTERM)
+        cause = "stopped on request by SIGTERM to the run"
+    else:
+        job_requests.stop(job, "in the app")
+        cause = "stopped on request in the app"
+    words = closed(range_, job, "stopped", None)
+    result = job.result()
+    assert result is not None
+    assert result.cause == cause, result
+    return words
+
+
+def killed_while_it_stops(range_: Range, strategy: Any) -> str:
+    """A request, then a death that does not follow from it."""
+    job = range_.train(strategy)
+    send(main_of(job), signal.SIGSTOP)  # so that it does not stop by itself before it is killed
+    job_requests.stop(job, "in the app")
+    send(main_of(job), signal.SIGKILL)
+    return closed(range_, job, "failed", "killed")
+
+
+def a_frozen_worker(range_: Range, strategy: Any) -> str:
+    """It is named in the list of jobs and in the log, until it goes on."""
+    job = range_.train(strategy)
+    worker = descendants(main_of(job))[1]
+    began = time.monotonic()
+    send(worker, signal.SIGSTOP)
+    until(lambda: f"process {worker.pid}) is suspended" in job.stands_still(), "the job to say so")
+    until(lambda: f"process {worker.pid}) is suspended" in job.tail(), "its log to say so")
+    told_s = time.monotonic() - began
+    send(worker, signal.SIGCONT)
+    until(lambda: not job.stands_still(), "the job to go on")
+    job_requests.stop(job)
+    return f"told after {told_s:.1f} s; {closed(range_, job, 'stopped', None)}"
 
 
 def a_process_it_can_spare(number: int, range_: Range, strategy: Any) -> str:
@@ -159,19 +233,23 @@ def of_supervisor(range_: Range, process: ProcessId) -> bool:
     return process in family
 
 
-def closed(range_: Range, job: JobFolder, state: str, failure: str | None) -> str:
-    """Wait for the end of a job and check it; returns the time since the call, and the cause."""
+def closed(range_: Range, job: JobFolder, state: str, failure: str | tuple[str, ...] | None) -> str:
+    """Wait for the end of a job and check it, in its folder, in MLflow and as the terminal prints it; returns the time
+    since the call, and the cause."""
     began = time.monotonic()
     process = main_of(job)
     result = until(job.result, "a result")
     assert result is not None
     until(lambda: session(process) == [], "the end of its processes")
     seconds = time.monotonic() - began
-    assert (result.status, result.failure) == (state, failure), result
+    assert result.status == state, result
+    assert result.failure in (failure if isinstance(failure, tuple) else (failure,)), result
     until(lambda: not job.unrecorded.exists(), "MLflow to be told")
     recorded_s = time.monotonic() - began
     run = open_store(range_.workspace).get_run(job.id)
-    assert run.info.status == {"finished": "FINISHED", "failed": "FAILED"}[state], run.info.status
+    assert run.info.status == MLFLOW_STATUS[state], run.info.status
+    assert run.data.tags.get(names.TAG_CAUSE, "") == result.cause, run.data.tags
+    assert RunLines(io.StringIO(), [job], {}).line(job, job.state()).endswith(result.why), result
     return f"closed after {seconds:.1f} s, MLflow {run.info.status} after {recorded_s:.1f} s  {result.cause}"
 
 
@@ -191,6 +269,12 @@ def workplace() -> Iterator[Range]:
                     until(lambda: not alive(last), "the supervisor to leave")
 
 
+BOTH_DIE: dict[str, Callable[[Range, Any], str]] = {
+    "worker 0 then main process": partial(main_process_beside_worker, "worker", PAUSE_S),
+    "worker 0, main process 0.3 s later": partial(main_process_beside_worker, "worker", 0.3),
+    "main process then worker 0": partial(main_process_beside_worker, "main", 0.0),
+    "worker 0, supervisor, main process": worker_main_and_supervisor,
+}
 DRILLS: tuple[tuple[str, Callable[[Range, Any], str], Any], ...] = (
     ("main process, AsyncPS", main_process, ASYNC),
     ("worker 0, AsyncPS", partial(a_worker, 0), ASYNC),
@@ -204,6 +288,18 @@ DRILLS: tuple[tuple[str, Callable[[Range, Any], str], Any], ...] = (
     ("supervisor, then main process", supervisor_and_main, ASYNC),
     ("warm process, DDP", the_warm_process, "ddp"),
     ("app, Streamlit, MLflow server", the_app, ASYNC),
+    *(
+        (f"{name}, {strategy}", drill, configured)
+        for strategy, configured in {"AsyncPS": ASYNC, "Peers": PEERS, "DDP": "ddp", "ModelParallel": SPLIT}.items()
+        for name, drill in BOTH_DIE.items()
+    ),
+    ("SIGTERM, AsyncPS", partial(a_stop_on_request, "SIGTERM"), ASYNC),
+    ("SIGTERM, Peers", partial(a_stop_on_request, "SIGTERM"), PEERS),
+    ("SIGTERM, ModelParallel", partial(a_stop_on_request, "SIGTERM"), SPLIT),
+    ("stop in the app, DDP", partial(a_stop_on_request, "stop"), "ddp"),
+    ("frozen worker, Peers", a_frozen_worker, PEERS),
+    ("frozen worker, ModelParallel", a_frozen_worker, SPLIT),
+    ("killed while it stops, AsyncPS", killed_while_it_stops, ASYNC),
 )
 
 
@@ -225,7 +321,7 @@ def main() -> int:
                 words = f"NOT AS PROMISED: {error}"
             left = sorted(path.name for path in set(SHARED_MEMORY.iterdir()) - before)
             failures += bool(left)
-            print(f"{name:32} {words}{'  SHARED MEMORY LEFT: ' + ', '.join(left) if left else ''}", flush=True)
+            print(f"{name:50} {words}{'  SHARED MEMORY LEFT: ' + ', '.join(left) if left else ''}", flush=True)
     print(f"{failures} failures")
     return 1 if failures else 0
 

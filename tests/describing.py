@@ -2,13 +2,15 @@
 
 import multiprocessing
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
+
+from scalebook.training.experiments import catalogue
 
 _run = subprocess.run
 
@@ -21,6 +23,13 @@ def forked_descriptions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def fork_descriptions(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(subprocess, "run", _forked_if_describing)
+    patch.setattr(catalogue, "_run", _described)
+
+
+def _described(command: Sequence[str], note_progress: Callable[[], None]) -> str:
+    done = _forked_if_describing(command, timeout=catalogue.DEADLINE_S)
+    done.check_returncode()
+    return done.stdout
 
 
 def _forked_if_describing(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:

@@ -74,7 +74,7 @@ def _head(view: RunView) -> None:
     with right:
         intent = widgets.buttons(view, links.run(address, view.record.experiment_id, view.id) if address else None)
     if intent == "stop" and view.job:
-        job_requests.stop(view.job)
+        job_requests.stop(view.job, "in the app")
         st.rerun()
     elif intent in ("resume", "again") and view.job:
         begin = job_requests.resume if intent == "resume" else job_requests.again

@@ -91,7 +91,8 @@ def standing(view: RunView) -> None:
     elif view.state == "stopped":
         remark = "Its records are below" if view.seconds is not None else "It had not started"
         st.info(
-            f"This run was stopped. {remark}{'; Resume continues from its last checkpoint' if view.resumable else ''}."
+            f"This run was {view.stopped}. {remark}"
+            f"{'; Resume continues from its last checkpoint' if view.resumable else ''}."
         )
 
 

@@ -20,7 +20,7 @@ from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.devices import Allocation, this_machine
 from scalebook.training.jobs.gpu_problems import about_gpus
 from scalebook.training.jobs.gpus import gpu_readings, gpus_here
-from scalebook.training.jobs.job_folder import ENDED, JobFolder, Progress, Result
+from scalebook.training.jobs.job_folder import ENDED, STOPPED, JobFolder, Progress, Result
 from scalebook.training.jobs.job_nodes import lent_to
 from scalebook.training.jobs.job_requests import folder_of, open_jobs
 from scalebook.training.jobs.schedule import in_order
@@ -41,7 +41,8 @@ NOT_LIVING = "Its process is gone and left no reason."
 @dataclass(frozen=True)
 class RunView:
     """One run: MLflow's record joined with the job's folder, which knows whether the job is alive. `state` is one of
-    STATES or `stopping`; `reason` says why the run waits, or which nodes a running one waits for."""
+    STATES or `stopping`; `reason` says why the run waits, which nodes a running one waits for, or what of it stands
+    still."""
 
     record: RunRecord
     state: str
@@ -106,6 +107,12 @@ class RunView:
         return self.result.cause if self.state == "pruned" and self.result else ""
 
     @property
+    def stopped(self) -> str:
+        """Who stopped it and how, as recorded: `stopped on request by Ctrl+C`."""
+        cause = self.result.cause if self.result is not None else self.record.tags.get(names.TAG_CAUSE, "")
+        return cause if cause.startswith(STOPPED) else f"stopped: {cause}" if cause else "stopped"
+
+    @property
     def advice(self) -> str:
         if self.result is not None and self.result.advice:
             return self.result.advice
@@ -139,7 +146,7 @@ class RunView:
     def resumable(self) -> bool:
         """Whether it failed or was stopped, and left a checkpoint."""
         early = self.state in ("failed", "stopped")
-        return early and self.job is not None and job_requests.newest_checkpoint(self.job) is not None
+        return early and self.job is not None and self.job.newest_checkpoint() is not None
 
     @property
     def frame(self) -> str:
@@ -174,8 +181,8 @@ def view(workspace: Workspace, record: RunRecord, reasons: Reasons = no_reasons)
         record=record,
         state=state,
         progress=None if state in (*ENDED, "pruned") else job.progress(),
-        result=job.result(),
-        reason=reasons().get(record.id, "") if says_why else "",
+        result=job.outcome(),
+        reason=(reasons().get(record.id, "") if says_why else "") or job.stands_still(),
         job=job,
     )
 
@@ -316,7 +323,7 @@ def stop_seeds(seeds: Iterable[SeedView]) -> int:
     """Ask all runs that have not ended to stop; returns how many."""
     jobs = [seed.run.job for seed in seeds if seed.run and seed.run.job and not seed.run.ended]
     for job in jobs:
-        job_requests.stop(job)
+        job_requests.stop(job, "in the app")
     return len(jobs)
 
 

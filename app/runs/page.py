@@ -162,7 +162,7 @@ def _acts(view: RunView, job: JobFolder, waiting: list[str]) -> None:
                 state.clicks().mark_handled(key)
                 st.rerun()
     if st.button("Stop", key=f"stop-{view.id}", type="tertiary", disabled=view.state == "stopping"):
-        job_requests.stop(job)
+        job_requests.stop(job, "in the app")
         st.rerun(scope="fragment")
 
 

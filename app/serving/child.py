@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from scalebook.training.jobs.process import ProcessId, alive, writes_to
+from scalebook.training.jobs.process import ProcessId, alive, die_with_parent, writes_to
 
 LOOPBACK = "127.0.0.1"
 
@@ -53,8 +53,17 @@ def answers(port: int, path: str, timeout_s: float = 2.0) -> bool:
         connection.close()
 
 
+OWNER = "SCALEBOOK_OWNER"
+"""Environment variable of a server: the pid of the process that has started it."""
 LEFTOVER_S = 5.0
 """Deadline for the end of a server whose owner was killed."""
+
+
+def end_with_owner() -> None:
+    """In a server: have the kernel end it when the main thread of its owner ends, also by kill -9. What the server has
+    started itself, such as a supervisor, goes on. Without an owner it does nothing."""
+    if owner := os.environ.pop(OWNER, ""):
+        die_with_parent(int(owner))
 
 
 class ServerDied(RuntimeError):
@@ -66,7 +75,7 @@ class Child:
     """A server process. `command` makes its command line for a port; `health` is a path that answers 200 once it is up.
 
     The process leads its own session, so that Ctrl+C in the terminal reaches only its owner, who then calls
-    `terminate`.
+    `terminate`. It is to call `end_with_owner` first.
     """
 
     name: str
@@ -104,7 +113,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=dict(self.env),
+                env={**self.env, OWNER: str(os.getpid())},
                 cwd=self.cwd,
                 start_new_session=True,
             )

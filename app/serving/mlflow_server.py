@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, quote, unquote
 from scalebook.app.navigation import NOTEBOOK, RUNS, SEARCH
 from scalebook.app.serving.access import Access, as_server
 from scalebook.app.serving.addresses import Addresses, by_same_name
-from scalebook.app.serving.child import LOOPBACK, Child
+from scalebook.app.serving.child import LOOPBACK, Child, end_with_owner
 from scalebook.app.serving.gateway import Guard
 from scalebook.training.base.safe_path import HOME, environment, importing, python
 from scalebook.training.base.trust import within
@@ -86,6 +86,7 @@ def stay_within(workspace: Workspace) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Serve until SIGTERM. Imports MLflow (4 s)."""
+    end_with_owner()
     workspace, access, port = as_server(MODULE, argv)
 
     with importing():

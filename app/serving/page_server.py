@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from scalebook.app.serving.access import Access, as_server
-from scalebook.app.serving.child import LOOPBACK, Child
+from scalebook.app.serving.child import LOOPBACK, Child, end_with_owner
 from scalebook.app.serving.gateway import Guard
 from scalebook.app.serving.shell import Shell
 from scalebook.training.base.safe_path import HOME, environment, importing, python
@@ -135,6 +135,7 @@ def warm_up() -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Serve until SIGTERM."""
+    end_with_owner()
     workspace, access, port = as_server(MODULE, argv)
 
     with importing():

@@ -171,6 +171,7 @@ def workspace(pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(catalogue, "content_hash", lambda workspace: "0" * 16)
     done = subprocess.CompletedProcess([], 0, description().to_json(), "")
     monkeypatch.setattr(subprocess, "run", lambda *told, **more: done)
+    monkeypatch.setattr(catalogue, "_run", lambda *told: done.stdout)
     shutil.copytree(pristine / ".scalebook", tmp_path / ".scalebook")
     made = Workspace(tmp_path)
     for one in all_searches(made):

@@ -13,7 +13,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.runner import run_job
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.jobs.job_folder import Progress, TrialOf
-from scalebook.training.jobs.job_requests import newest_checkpoint, submit
+from scalebook.training.jobs.job_requests import submit
 from scalebook.training.search.driver.trial_jobs import CurveTail
 from scalebook.training.search.study.study import Study
 from scalebook.training.tracking import names
@@ -57,7 +57,7 @@ def test_progress_is_in_both_times_and_a_stopped_run_goes_on_to_its_end(workspac
     assert at.left_s is not None
     assert at.seconds == pytest.approx(at.updates / WORKERS * GRADIENT_S, abs=GRADIENT_S)
     assert 0 < at.left_s < at.seconds * (1 - at.fraction) / at.fraction / 100
-    result, path = job.result(), newest_checkpoint(job)
+    result, path = job.result(), job.newest_checkpoint()
     assert result is not None
     assert (result.status, reader(workspace).run(job.id).status) == ("stopped", "KILLED")
     assert path is not None

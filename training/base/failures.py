@@ -36,16 +36,19 @@ ADVICE: dict[FailureClass, str] = {
     FailureClass.DIVERGED: "Lower the learning rate, or clip the gradient.",
     FailureClass.DATA: "Check the data set's files and arguments; the log has the full traceback.",
     FailureClass.CONFIGURATION: "Fix the config and run it again.",
-    FailureClass.WORKER_LOST: "Find the cause in the log, then run again or resume from the last checkpoint.",
-    FailureClass.SERVER_LOST: "Find the cause in the log, then run again or resume from the last checkpoint.",
-    FailureClass.KILLED: "Something else killed the process, often lack of memory: run again or resume.",
+    FailureClass.WORKER_LOST: "Find the cause in the log, then run again.",
+    FailureClass.SERVER_LOST: "Find the cause in the log, then run again.",
+    FailureClass.KILLED: "Something else killed the process, often lack of memory: run again.",
     FailureClass.TIMED_OUT: "See the log for what it waited for, or raise the deadline.",
-    FailureClass.DISK_FULL: "Free disk space, then run again or resume from the last checkpoint.",
+    FailureClass.DISK_FULL: "Free disk space, then run again.",
     FailureClass.BROKEN_RECORD: "Restore the file from a copy, or run the experiment again.",
     FailureClass.MODEL_CODE: "Fix it there, then run again.",
     FailureClass.DATA_CODE: "Fix it there, then run again.",
     FailureClass.UNKNOWN: "See the end of the log for the full traceback.",
 }
+OR_RESUME = "Or resume from the last checkpoint."
+RESUMABLE = (FailureClass.WORKER_LOST, FailureClass.SERVER_LOST, FailureClass.KILLED, FailureClass.DISK_FULL)
+"""Failures after which it helps to go on from a checkpoint, if there is one."""
 FEWER_WORKERS = "Or use fewer asynchronous workers: stale gradients bear a smaller learning rate."
 
 
@@ -127,10 +130,10 @@ DATA_MODULES = ("/training/zoo/data/", "/torch/utils/data/")
 
 def classify(error: BaseException) -> Failure:
     """The failure that an exception means, found along its chain of causes."""
-    chain = list(_chain(error))
-    if (full := next(filter(is_full, chain), None)) is not None:  # whatever else came of it
+    links = chain(error)
+    if (full := next(filter(is_full, links), None)) is not None:  # whatever else came of it
         return Failure(FailureClass.DISK_FULL, _one_line(full), ADVICE[FailureClass.DISK_FULL])
-    for link in chain:
+    for link in links:
         failure_class = _class_of(link)
         if failure_class is not FailureClass.UNKNOWN:
             worker = link.number if isinstance(link, WorkerLost) else None
@@ -169,12 +172,13 @@ def wants_memory(text: str) -> bool:
     return named or any(kind.search(text) is not None for kind in (ONEDNN_MEMORY, GPU_MEMORY))
 
 
-def _chain(error: BaseException | None) -> list[BaseException]:
-    chain: list[BaseException] = []
-    while error is not None and error not in chain:
-        chain.append(error)
+def chain(error: BaseException | None) -> list[BaseException]:
+    """The exception, and those that it follows from."""
+    links: list[BaseException] = []
+    while error is not None and error not in links:
+        links.append(error)
         error = error.__cause__ or error.__context__
-    return chain
+    return links
 
 
 def _one_line(error: BaseException) -> str:

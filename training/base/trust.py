@@ -147,7 +147,7 @@ def _identity(workspace: Workspace, mark: str) -> dict[str, Any]:
     root = workspace.root.resolve()
     notify = notified(workspace)
     more: dict[str, Any] = {"notify": notify} if notify else {}  # trust that was given before such a setting goes on
-    if (address := Workspace(root).settings.cluster.address) != LOCAL:
+    if (address := Workspace(root).settings.cluster_address) != LOCAL:
         more["cluster"] = address  # whoever listens there gets this user's token, and the code
     return {"folder": str(root), "inode": root.stat().st_ino, "mark": mark, "modules": importable(workspace), **more}
 

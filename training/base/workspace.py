@@ -62,7 +62,25 @@ class WorkspaceSettings:
     modules: tuple[str, ...] = ()
     """Modules with the user's own LightningModules and LightningDataModules."""
     notify: NotifySettings = NotifySettings()
-    cluster: ClusterSettings = ClusterSettings()
+    cluster_table: object = None
+    """`[cluster]` as it is written, None if it is missing: what needs no cluster does not check it."""
+
+    @property
+    def cluster(self) -> ClusterSettings:
+        """`[cluster]`. Raises ConfigError."""
+        return _cluster({} if self.cluster_table is None else self.cluster_table)
+
+    @property
+    def cluster_address(self) -> str:
+        """The cluster's address as it is written, right or wrong."""
+        table = self.cluster_table
+        written = table.get("address", LOCAL) if isinstance(table, dict) else table
+        return LOCAL if written is None else str(written)
+
+    @property
+    def clustered(self) -> bool:
+        """Whether jobs run on a cluster, also if `[cluster]` is wrong."""
+        return self.cluster_address != LOCAL
 
 
 def sqlite_address(path: Path) -> str:
@@ -181,9 +199,7 @@ class Workspace:
             if not all(part.isidentifier() for part in name.split(".")):
                 problem = f"has {name!r}, which is not the name of a module"
                 raise ConfigError(f"{SETTINGS}: modules", problem, 'Write modules = ["my_package.models"].')
-        return WorkspaceSettings(
-            tuple(modules), _notify(content.get("notify", {})), _cluster(content.get("cluster", {}))
-        )
+        return WorkspaceSettings(tuple(modules), _notify(content.get("notify", {})), content.get("cluster"))
 
 
 def _notify(table: object) -> NotifySettings:

@@ -117,14 +117,10 @@ def _facts(job: JobFolder, reasons: dict[str, str]) -> dict[str, Any]:
 
 
 def _row(job: JobFolder, reasons: dict[str, str]) -> tuple[str, str, str, str, str, str]:
-    state, progress, result = job.state(), job.progress(), job.result()
+    state, progress, result = job.state(), job.progress(), job.outcome()
     fraction = 1.0 if state == "finished" else progress.fraction if progress else None
     left = progress.left_s if progress and state == "running" else None
-    words = reasons.get(job.id, "")
-    if result is not None and result.failure:
-        words = f"{result.failure}: {result.cause}"
-    elif state == "failed":
-        words = "its process has died"
+    words = reasons.get(job.id) or job.stands_still() if result is None else result.why
     name = one_line(job.request().title, LONGEST_KEY)
     done = "" if fraction is None else f"{bar(fraction, sys.stdout.encoding)} {fraction * 100:3.0f} %"
     return (job.id[:8], state, done, "" if left is None else roughly(left), name, one_line(words))
@@ -176,13 +172,13 @@ def _stop(workspace: Workspace, options: Any) -> int:
             if job_.request().trial is None and job_.state() not in ENDED
         ]
         for job_ in going:
-            job_requests.stop(job_)
+            job_requests.stop(job_, "by `scalebook jobs stop`")
         print(f"{len(going)} job{'' if len(going) == 1 else 's'} asked to stop")
         _say_silence(workspace)
         return 0
     job = job_requests.find(workspace, options.id)
     state = job.state()
-    job_requests.stop(job)
+    job_requests.stop(job, "by `scalebook jobs stop`")
     print(f"{job.id[:8]} has ended already: {state}" if state in ENDED else f"{job.id[:8]} is stopping")
     _say_silence(workspace)
     return 0

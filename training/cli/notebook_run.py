@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from scalebook.training.base.durations import duration
-from scalebook.training.base.failures import ADVICE, FailureClass
+from scalebook.training.base.files.machine_errors import disk_problem, require_room
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.run_lines import RunLines
 from scalebook.training.experiments.classes import read_class
@@ -66,6 +66,7 @@ def run(wanted: NotebookSelection, description: Description, out: TextIO) -> int
     Raises ConfigError before anything starts. Returns only when every run has ended, or nothing moves any more.
     """
     workspace = wanted.workspace.create()
+    require_room(workspace.hidden)
     for error in [*job_requests.broken_jobs(workspace), *broken_searches(workspace)]:
         out.write(f"scalebook: warning: {error}\n")
     begun = time.monotonic()
@@ -89,6 +90,7 @@ def run(wanted: NotebookSelection, description: Description, out: TextIO) -> int
     for job, state in zip(jobs, states, strict=True):
         if state != "finished":
             board.print_line(_explained(job, state))
+    require_room(workspace.hidden)  # else MLflow would be waited for, which can record nothing
     if unrecorded := wait_for_record(workspace, [job.id for job in jobs if job.state() in ENDED]):
         board.print_line(f"MLflow has not yet recorded the end of {_runs(unrecorded)}; the results below lack it.")
     _compare(wanted, workspace, description, out)
@@ -161,7 +163,7 @@ def wait_for_record(workspace: Workspace, run_ids: Sequence[str], deadline_s: fl
     reader, deadline = RunReader(workspace.tracking_uri()), time.monotonic() + deadline_s
     going = list(run_ids)
     while going := [run_id for run_id in going if _is_going(reader, run_id)]:
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline or disk_problem(workspace.hidden):
             break
         time.sleep(LOOK_EVERY_S)
     return len(going)
@@ -178,7 +180,7 @@ def _interrupted(workspace: Workspace, jobs: Sequence[JobFolder], board: RunLine
     going = [job for job in jobs if job.state() not in ENDED]
     board.print_line(f"\nInterrupted: stopping {_runs(len(going))} (press again to leave that to the supervisor).")
     for job in going:
-        job_requests.stop(job)
+        job_requests.stop(job, "by Ctrl+C in `scalebook notebook run`")
     if silent := silence(workspace):
         board.print_line(f"scalebook: {silent}")
     deadline = time.monotonic() + STOP_DEADLINE_S
@@ -200,10 +202,9 @@ def _runs(number: int) -> str:
 
 def _explained(job: JobFolder, state: State) -> str:
     """A sentence about a run that did not finish: its name, state, cause, remedy, and the command for its log."""
-    result, title = job.result(), job.request().title
+    result, title = job.outcome(), job.request().title
     if result is None:
-        failure, cause, advice = FailureClass.KILLED, "its process has died", ADVICE[FailureClass.KILLED]
-        words = f"{failure}: {cause}. {advice}" if state == "failed" else "It is still active."
+        words = "It is still active."
     elif result.failure:
         words = f"{result.failure}: {result.cause.rstrip('.')}. {result.advice}"
     else:

@@ -87,9 +87,11 @@ class RunLines:
             text = f"{metric.removeprefix('val/')} {progress.metrics[metric]:.4g}" if metric else ""
             words.append(text.ljust(20))
             words.append(f"{count(progress.updates)} updates in {duration(progress.seconds)}")
-        result = job.result()
-        if result is not None and result.failure:
-            words.append(f"{result.failure}: {result.cause}")
+        if still := job.stands_still():
+            words.append(still)
+        result = job.outcome()
+        if result is not None and result.why:
+            words.append(result.why)
         return "  ".join(words).rstrip()
 
 

@@ -8,7 +8,7 @@ import time
 import traceback
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.failures import FailureClass, classify
+from scalebook.training.base.failures import FailureClass, chain, classify
 from scalebook.training.base.files import records, yaml
 from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM, is_full
 from scalebook.training.base.files.records import BrokenRecord
@@ -34,7 +34,15 @@ from scalebook.training.experiments.num_nodes import on_gpus, over_nodes
 from scalebook.training.jobs.devices import machine_words, this_machine
 from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_environment import THREADS
-from scalebook.training.jobs.job_folder import MLFLOW_STATUS, JobFolder, JobRequest, JobStart, Result
+from scalebook.training.jobs.job_folder import (
+    MLFLOW_STATUS,
+    STOPPED,
+    JobFolder,
+    JobRequest,
+    JobStart,
+    Result,
+    StopRequest,
+)
 from scalebook.training.jobs.job_nodes import parts_of
 from scalebook.training.jobs.usage import SystemMetrics
 from scalebook.training.tracking import names
@@ -70,13 +78,9 @@ def run_job(folder: Path) -> int:
             print(f"scalebook: run {job.id}", flush=True)
         result, code = _outcome(job)
         recorded = _tell_mlflow(job, result)
-        if not _write(job, result, recorded):
-            return EXIT_NO_ROOM
-        if result.status == "failed":
-            print(f"scalebook: failed ({result.failure}): {result.cause}\n{result.advice}", file=sys.stderr, flush=True)
-        else:
-            print(f"scalebook: {result.status}", flush=True)
-    return code
+        written = _write(job, result, recorded)
+        _say(result)
+    return code if written else EXIT_NO_ROOM
 
 
 def prepare(folder: Path | None) -> None:
@@ -105,11 +109,15 @@ def take_part(workspace: Workspace, config: Mapping[str, Any], workers: int) -> 
         result, code = _outcome(job)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    _say(result)
+    return code
+
+
+def _say(result: Result) -> None:
     if result.status == "failed":
         print(f"scalebook: failed ({result.failure}): {result.cause}\n{result.advice}", file=sys.stderr, flush=True)
     else:
-        print(f"scalebook: {result.status}", flush=True)
-    return code
+        print(f"scalebook: {result.cause or result.status}", flush=True)
 
 
 def _outcome(job: JobFolder) -> tuple[Result, int]:
@@ -119,23 +127,33 @@ def _outcome(job: JobFolder) -> tuple[Result, int]:
     except BaseException as error:  # noqa: BLE001 - the end of the job, whatever it is, is recorded
         return _explained(job, error)
     if job.cut.exists():  # a stop that came after the last sample has changed nothing
-        return Result("stopped", time.time(), cause=job.why_stopped()), 0
+        return _stopped(job, job.stop_request())
     return Result("finished", time.time()), 0
 
 
 def _explained(job: JobFolder, error: BaseException) -> tuple[Result, int]:
-    failure = classify(error)
-    interrupted = isinstance(error, KeyboardInterrupt | SIGTERMException) or (
-        isinstance(error, SystemExit) and error.code == TERMINATED
-    )
-    interrupted = interrupted or (job.stop_file.exists() and isinstance(error, SystemExit))
+    failure, request = classify(error), job.stop_request()
+    by_key = any(isinstance(link, KeyboardInterrupt) for link in chain(error))  # Lightning makes a SystemExit of it
+    terminated = isinstance(error, SIGTERMException) or (isinstance(error, SystemExit) and error.code == TERMINATED)
+    interrupted = by_key or terminated or (request is not None and isinstance(error, SystemExit))
     if interrupted and failure.failure_class is not FailureClass.DISK_FULL:
-        return Result("stopped", time.time(), cause=job.why_stopped()), 0
+        return _stopped(job, request, "by Ctrl+C" if by_key else "by SIGTERM to the run")
     traceback.print_exception(error)
     failure = blamed(failure, error, Workspace(job.path.parent.parent.parent), _readable(job))
     code = EXIT_CONFIGURATION if failure.failure_class is FailureClass.CONFIGURATION else EXIT_FAILED
-    cause, advice, worker, frame = failure.cause, failure.advice, failure.worker, failure.frame
+    cause, worker, frame = failure.cause, failure.worker, failure.frame
+    advice = job.advice(failure.failure_class, failure.advice)
     return Result("failed", time.time(), failure.failure_class.value, cause, advice, worker, frame), code
+
+
+def _stopped(job: JobFolder, request: StopRequest | None, how: str = "") -> tuple[Result, int]:
+    """The result of a run that has ended because of `request`, or, without one, `how`."""
+    if request is None:
+        return Result("stopped", time.time(), cause=f"{STOPPED} {how}".strip()), 0
+    if request.failure is None:
+        return Result("stopped", time.time(), cause=request.why), 0
+    failure = FailureClass(request.failure)
+    return Result("failed", time.time(), failure.value, request.why, job.advice(failure)), EXIT_FAILED
 
 
 def _readable(job: JobFolder) -> dict[str, Any]:
@@ -295,7 +313,8 @@ def _sigterm_asks_to_stop(job: JobFolder) -> Iterator[None]:
     """Turn SIGTERM into a request to stop, until training begins; then the StopFile callback in worker 0 does it."""
 
     def ask(_signal: int, _frame: FrameType | None) -> None:
-        job.stop_file.touch()
+        with suppress(OSError):  # a full disk; the run ends all the same
+            job.ask_to_stop(f"{STOPPED} by SIGTERM to the run", "signal")
         raise SystemExit(TERMINATED)
 
     before = signal.signal(signal.SIGTERM, ask)

@@ -28,7 +28,7 @@ from scalebook.training.cluster.rendezvous import Rendezvous, Rendezvouses
 from scalebook.training.jobs.begin_request import ANSWER, ASKED, YES, RemoteJobContext
 from scalebook.training.jobs.devices import NodeDevices, this_machine
 from scalebook.training.jobs.executor import JobUsage, LocalExecutor, LocalHandle
-from scalebook.training.jobs.job_folder import JobFolder, JobStart
+from scalebook.training.jobs.job_folder import JobFolder, JobStart, StopRequest
 from scalebook.training.jobs.launcher import LauncherLost, LocalLauncher, ProcessEnded
 from scalebook.training.jobs.leases import Lease
 from scalebook.training.jobs.process import Children, ProcessId, adopt_orphans
@@ -144,9 +144,10 @@ class Agent:
     def permit(self, job: str, allowed: bool) -> None:
         records.put(self.jobs[job].asks / ANSWER, YES.encode() if allowed else b"no")
 
-    def ask(self, job: str, action: str, words: str = "") -> None:
-        """Ask a job to `stop`, `terminate`, `kill` or `clear`. Does nothing for a job that is not known here."""
-        self._todo.put(lambda: self._obey(job, action, words))
+    def ask(self, job: str, action: str, request: StopRequest | None = None) -> None:
+        """Ask a job to `stop` (with the `request`), `terminate`, `kill` or `clear`. Does nothing for a job that is not
+        known here."""
+        self._todo.put(lambda: self._obey(job, action, request))
 
     def news(self, held: Mapping[str, Mapping[str, Has]], seen: Mapping[str, int], wait_s: float) -> Any:
         """News of all jobs, new ones included. `held`: by job, how much of its files the caller has.
@@ -250,12 +251,12 @@ class Agent:
                 job.taken = self.local.usage(job.handle)
                 job.version += 1
 
-    def _obey(self, name: str, action: str, words: str) -> None:
+    def _obey(self, name: str, action: str, request: StopRequest | None) -> None:
         job = self.jobs.get(name)
         if job is None:
             return
-        if action == "stop" and not job.shared:
-            job.folder.ask_to_stop(words)
+        if action == "stop" and request is not None and not job.shared:
+            records.save(job.folder.stop_file, request)
         elif action == "terminate" and job.handle is not None:
             self.local.stop(job.handle, "terminate")
         elif action == "kill" and job.handle is not None:

@@ -28,6 +28,7 @@ HERE: Final = frozenset(
         "remote.json",
         "unrecorded",
         "joined.json",
+        "standstill.json",
     }
 )
 """Files that belong to the folder here and are never fetched."""

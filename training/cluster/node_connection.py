@@ -110,8 +110,10 @@ class AgentLink:
                     self._refused(self.jobs[name].folder)
                 self.spool.passed_on(name, action)
         for remote in self.jobs.values():
-            if not remote.stop_told and remote.permitted and not remote.refused and remote.folder.stop_file.exists():
-                self.call("ask", remote.folder.id, "stop", remote.folder.told_to_stop())
+            if remote.stop_told or not remote.permitted or remote.refused:
+                continue
+            if (request := remote.folder.stop_request()) is not None:
+                self.call("ask", remote.folder.id, "stop", request)
                 remote.stop_told = True
 
     def question(self) -> tuple[dict[str, Any], dict[str, int]]:

@@ -5,15 +5,19 @@ import os
 import re
 import subprocess
 import sys
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final
 
+import psutil
+
 import scalebook
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.files import records
+from scalebook.training.base.files import locks, records
 from scalebook.training.base.modules import source_files
 from scalebook.training.base.safe_path import HOME, environment, python
 from scalebook.training.base.trust import trusted
@@ -21,7 +25,18 @@ from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.experiments.description import Description
 
 DEADLINE_S: Final = 120.0
-"""For importing torch, lightning and the user's modules on a slow disk; usually 6 s."""
+"""A description is given up after so much computing, and after so long without any, s. It takes 6 s of computing, which
+last for minutes on a busy machine."""
+LONGEST_S: Final = 1200.0
+"""The same, whatever it does, s."""
+CPU_S: Final = 0.2
+READ_BYTES: Final = 2**18
+"""So much computing, or reading, is progress."""
+LOOK_S: Final = 0.5
+SAY_EVERY_S: Final = 10.0
+LOCK: Final = "describe.lock"
+"""Held by the process that makes the description, which writes its pid into it, and stamps it with the time since boot
+while it makes progress."""
 
 READ: Final = re.compile(r"""(?:environ(?:\.\w+\(|\[)|getenv\()\s*["'](\w+)["']""")
 """Python that looks up an environment variable."""
@@ -35,18 +50,60 @@ DESCRIBED: Final = (
 def describe(workspace: Workspace) -> Description:
     """The description of `workspace`: from its cache (about 5 ms), else by `python -m scalebook describe` (about 6 s).
 
-    Raises ConfigError where the user's modules make that process fail as a whole or run past its deadline.
+    Of several processes that need it at the same time, one makes it, and the others wait for its result. If that one
+    dies, another takes over. Raises ConfigError where the user's modules make `describe` fail as a whole or run past
+    its deadline.
     """
     path = _kept(workspace)
-    if (description := records.peek(path, Description)) is not None:
-        return _of(workspace, description)
+    if (description := records.peek(path, Description)) is None:
+        with _turn(workspace) as note_progress:
+            description = records.peek(path, Description) or _made(workspace, path, note_progress)
+    return _of(workspace, description)
+
+
+@contextmanager
+def _turn(workspace: Workspace) -> Iterator[Callable[[], None]]:
+    """Hold the lock; yields what its holder calls when it makes progress."""
+    workspace.create()
+    try:
+        lock = locks.opened(workspace.cache / LOCK)
+    except OSError:  # no room for a file: each process makes a description of its own
+        yield lambda: None
+        return
+    try:
+        _wait_for(lock, workspace)
+        _stamp(lock)
+        os.pwrite(lock, f"{os.getpid():<10}".encode(), 0)
+        yield partial(_stamp, lock)
+    finally:
+        os.close(lock)
+
+
+def _stamp(lock: int) -> None:
+    now = time.monotonic_ns()
+    os.utime(lock, ns=(now, now))
+
+
+def _wait_for(lock: int, workspace: Workspace) -> None:
+    began = said = time.monotonic()
+    while not locks.acquired(lock, LOOK_S):
+        now, holder = time.monotonic(), os.pread(lock, 10, 0).decode("ascii", "replace").strip()
+        still_s = now - max(began, os.fstat(lock).st_mtime)
+        if still_s > DEADLINE_S + SAY_EVERY_S:  # its holder itself gives up before that, unless it is suspended
+            stands = f"waits for process {holder}, which has made no progress for {still_s:.0f} s"
+            raise ConfigError("describe", stands, f"End it with `kill {holder}`, then try again.")
+        if now - said > SAY_EVERY_S:
+            said = now
+            what = f"another command (process {holder}) reads the models and strategies of {workspace.root}"
+            print(f"scalebook: {what}; waiting for it for {now - began:.0f} s", file=sys.stderr, flush=True)
+
+
+def _made(workspace: Workspace, path: Path, note_progress: Callable[[], None]) -> Description:
     command = python("-m", "scalebook", "describe", "--workspace", str(workspace.root.resolve()))
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=DEADLINE_S, check=True, cwd=HOME, env=environment()
-        )
+        printed = _run(command, note_progress)
     except subprocess.TimeoutExpired as error:
-        took = f"took more than {DEADLINE_S:g} s"
+        took = f"took more than {DEADLINE_S:g} s of computing, or made no progress for so long"
         if not workspace.settings.modules:
             raise ConfigError("describe", took, "Other programs keep this machine busy: try again later.") from error
         remedy = "Move slow work out of their top level, or try again when the machine is less busy."
@@ -54,13 +111,50 @@ def describe(workspace: Workspace) -> Description:
     except subprocess.CalledProcessError as error:
         last = (error.stderr.strip() or "no message").splitlines()[-1]
         raise ConfigError("describe", f"failed: {last}", "Run `scalebook describe` to see the full message.") from error
-    description = records.parse(path, done.stdout.encode(), Description)
-    workspace.create()
+    description = records.parse(path, printed.encode(), Description)
     for old in workspace.cache.glob("describe-*.json"):
         old.unlink(missing_ok=True)
     with suppress(OSError):  # no room to keep it: the next one takes 6 s again
         records.save(path, description)
-    return _of(workspace, description)
+    return description
+
+
+def _run(command: Sequence[str], note_progress: Callable[[], None]) -> str:
+    """What the command prints. Raises TimeoutExpired and CalledProcessError, as `subprocess.run` does."""
+    began = moved = said = time.monotonic()
+    mark = 0.0, 0
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=HOME, env=environment()
+    ) as process:
+        try:
+            while True:
+                with suppress(subprocess.TimeoutExpired):
+                    printed, errors = process.communicate(timeout=LOOK_S)
+                    break
+                now, (cpu_s, read) = time.monotonic(), _activity(process.pid)
+                if cpu_s - mark[0] > CPU_S or read - mark[1] > READ_BYTES:
+                    mark, moved = (cpu_s, read), now
+                    note_progress()
+                if cpu_s > DEADLINE_S or now - moved > DEADLINE_S or now - began > LONGEST_S:
+                    raise subprocess.TimeoutExpired(command, DEADLINE_S)
+                if now - said > SAY_EVERY_S:
+                    said, took = now, f"{now - began:.0f} s so far, {cpu_s:.0f} s of computing"
+                    print(f"scalebook: reading the models and strategies ({took})", file=sys.stderr, flush=True)
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command, printed, errors)
+    return printed
+
+
+def _activity(pid: int) -> tuple[float, int]:
+    """What a process has computed, s, and read, bytes."""
+    try:
+        process = psutil.Process(pid)
+        return sum(process.cpu_times()[:4]), process.io_counters().read_chars
+    except psutil.Error:  # it has just ended
+        return 0.0, 0
 
 
 def is_kept(workspace: Workspace) -> bool:
@@ -74,7 +168,7 @@ def _kept(workspace: Workspace) -> Path:
 
 def _of(workspace: Workspace, description: Description) -> Description:
     """`description` with the folder and whether it is trusted, which no cache within the folder may say."""
-    clustered = bool(workspace.settings.cluster)
+    clustered = workspace.settings.clustered
     return replace(description, folder=str(workspace.root.resolve()), trusted=trusted(workspace), clustered=clustered)
 
 

@@ -246,16 +246,17 @@ def executor_of(handle: Handle) -> Executor[Any]:
 
 
 def configured_executor(workspace: Workspace) -> Executor[Any]:
-    """The executor for jobs that start now. ConfigError if it cannot be used."""
+    """The executor for jobs that start now. ConfigError if it cannot be used: first because of the folder's owner,
+    since until the folder is trusted it does not matter whether its cluster can be reached."""
     try:
-        clustered = bool(workspace.settings.cluster)
+        settings = workspace.settings
     except ConfigError:  # whoever uses the settings says what is wrong with them
-        clustered = False
-    if not clustered:
         return LOCAL
     key = f"{SETTINGS}: cluster.address"
-    executor: Executor[RayHandle] = import_module(RAY).of_workspace(workspace, key)
-    if not trusted(workspace):
+    if settings.clustered and not trusted(workspace):
         remedy = f"Add {OPTION} to the command, once, if it is yours."
         raise ConfigError(key, "sends jobs to other nodes, from a folder that you do not trust", remedy)
+    if not settings.cluster:
+        return LOCAL
+    executor: Executor[RayHandle] = import_module(RAY).of_workspace(workspace, key)
     return executor

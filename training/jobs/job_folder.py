@@ -2,10 +2,11 @@
 
 Who writes what: the submitter `config.yaml` and `job.json`, once; whoever moves the job in the queue `turn.json`; the
 job's own process `process.json` (its first creator owns the job), `log.txt`, `progress.json` and `result.json`; whoever
-stops the job the file `stop`; the supervisor `joined.json`, if nodes join while it runs. For a process that died
-without a result the supervisor writes `result.json`, and the empty file `unrecorded`, which stays until MLflow knows.
-All JSON is replaced atomically, a folder appears whole, and the state is derived. A record that cannot be read fails
-its job, and nothing else; without `turn.json` a job keeps its original place in the queue.
+stops the job the file `stop`; the supervisor `joined.json`, if nodes join while it runs, and `standstill.json`, while
+something of it stands still. For a process that died without a result the supervisor writes `result.json`, and the
+empty file `unrecorded`, which stays until MLflow knows. All JSON is replaced atomically, a folder appears whole, and
+the state is derived. A record that cannot be read fails its job, and nothing else; without `turn.json` a job keeps its
+original place in the queue.
 """
 
 import os
@@ -14,9 +15,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
+from zipfile import is_zipfile
 
-from scalebook.training.base.failures import ADVICE, FailureClass
+from scalebook.training.base.failures import ADVICE, OR_RESUME, RESUMABLE, FailureClass
 from scalebook.training.base.files import records
+from scalebook.training.base.files.machine_errors import disk_problem
 from scalebook.training.base.files.record_folder import RecordFolder, load_once
 from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.files.safe_reading import read_end
@@ -29,6 +32,7 @@ from scalebook.training.jobs.process import ProcessId
 State = Literal["waiting", "running", "stopping", "finished", "failed", "stopped"]
 ENDED: tuple[State, ...] = ("finished", "failed", "stopped")
 STOPPED = "stopped on request"
+"""How the cause of a run begins that a person has stopped, or a signal."""
 UNWATCHED = "died while nobody watched it"
 """How a cause ends that says nothing about the run: the machine, or all of Scalebook, ended with it."""
 
@@ -199,6 +203,32 @@ class Result:
         return f"{self.failure}: {self.cause}" if self.failure else self.cause
 
 
+@dataclass(frozen=True)
+class Standstill:
+    """`standstill.json`: what of a running job stands still, since when (unix time, s). The supervisor writes it, and
+    removes it when the job goes on."""
+
+    words: str
+    since: float
+
+
+@dataclass(frozen=True)
+class StopRequest:
+    """`stop`: who has asked the job to end, why, and when. The first request stays: what came later has not ended it.
+
+    `why` becomes the recorded cause.
+    """
+
+    by: Literal["user", "search", "signal", "supervisor"]
+    why: str
+    when: float
+    """Unix time, s."""
+    failure: str | None = None
+    """The class of failure with which the supervisor ends the job; None for a job that has not failed."""
+    sent: list[str] = field(default_factory=list)
+    """The signals that the supervisor has sent because the job did not end by itself, in order."""
+
+
 class JobFolder(RecordFolder):
     """One job's files."""
 
@@ -210,6 +240,7 @@ class JobFolder(RecordFolder):
             Progress: "progress.json",
             Result: "result.json",
             JoinedParts: JOINED,
+            Standstill: "standstill.json",
         }
     )
     DURABLE = (JobRequest, JobStart, Result)
@@ -223,17 +254,33 @@ class JobFolder(RecordFolder):
         """The file that a worker leaves if a stop ended it before its last sample."""
         return self.path / "cut"
 
-    def ask_to_stop(self, why: str) -> None:
-        """Write the file `stop`; its text becomes the recorded cause. A signal writes an empty one."""
-        records.put(self.stop_file, why.encode())
+    def ask_to_stop(
+        self,
+        why: str,
+        by: Literal["user", "search", "signal", "supervisor"] = "user",
+        failure: FailureClass | None = None,
+    ) -> None:
+        """Write the file `stop`, unless the job has been asked to stop before. OSError if it cannot be written."""
+        if not records.peek(self.stop_file, StopRequest):
+            records.save(self.stop_file, StopRequest(by, why, time.time(), failure.value if failure else None))
 
-    def why_stopped(self) -> str:
-        """The reason given to `ask_to_stop`; `stopped on request` if there was none."""
-        return self.told_to_stop() or STOPPED
+    def note_sent(self, signal_name: str) -> None:
+        """Add a signal to the request: a supervisor that comes later has not sent it, and must know of it."""
+        if (request := self.stop_request()) is not None:
+            records.save(self.stop_file, replace(request, sent=[*request.sent, signal_name]))
 
-    def told_to_stop(self) -> str:
-        """The text of the stop file; "" if there is no file, or a signal wrote it."""
-        return read_end(self.stop_file, 10_000).decode("utf-8", "replace").strip()
+    def stop_request(self) -> StopRequest | None:
+        """The content of the file `stop`; None if there is none. Earlier versions wrote the cause as plain text, or an
+        empty file for a signal."""
+        if (request := records.peek(self.stop_file, StopRequest)) is not None:
+            return request
+        try:
+            when = self.stop_file.lstat().st_mtime
+        except FileNotFoundError:
+            return None
+        text = read_end(self.stop_file, 10_000).decode("utf-8", "replace").strip()
+        by: Literal["user", "search", "signal"] = "user" if text == STOPPED else "search" if text else "signal"
+        return StopRequest(by, text or STOPPED, when)
 
     @property
     def curve(self) -> Path:
@@ -306,6 +353,25 @@ class JobFolder(RecordFolder):
         records.sync_folder(self.path)
         return True
 
+    def outcome(self) -> Result | None:
+        """`result`; for a job whose process has died, and whose end the supervisor has yet to record, what is known so
+        far. None for a job that has not ended."""
+        if (result := self.result()) is not None or self.state() != "failed":
+            return result or self.result()
+        full = disk_problem(self.path)
+        failure = FailureClass.DISK_FULL if full else FailureClass.KILLED
+        cause = f"its process has died; {full or 'why is not recorded yet'}"
+        return Result("failed", time.time(), failure.value, cause, self.advice(failure))
+
+    def newest_checkpoint(self) -> Path | None:
+        """The newest complete checkpoint of the job; None if it left none."""
+        return max(filter(is_zipfile, self.path.rglob("*.ckpt")), key=lambda path: path.stat().st_mtime, default=None)
+
+    def advice(self, failure: FailureClass, words: str = "") -> str:
+        """The remedy (`words`, or that of the class), and whether the job can be resumed after this failure."""
+        resumable = failure in RESUMABLE and self.newest_checkpoint() is not None
+        return f"{words or ADVICE[failure]} {OR_RESUME if resumable else ''}".strip()
+
     def _has_ended(self) -> bool:
         return (self.path / "result.json").exists()
 
@@ -320,6 +386,17 @@ class JobFolder(RecordFolder):
         if not started.alive():
             return result.status if (result := self.result()) else "failed"
         return "stopping" if self.stop_file.exists() else "running"
+
+    def stands_still(self) -> str:
+        """What of a running job stands still and since when, for people; "" if it goes on."""
+        standstill = records.peek(self.standstill_file, Standstill)
+        if standstill is None or self.state() not in ("running", "stopping"):
+            return ""
+        return f"since {time.strftime('%H:%M:%S', time.localtime(standstill.since))} {standstill.words}"
+
+    @property
+    def standstill_file(self) -> Path:
+        return self.path / self.FILES[Standstill]
 
     def is_ending(self) -> bool:
         """Whether it was asked to stop, or reports that it is ending."""

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
-from zipfile import is_zipfile
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import records, yaml
@@ -192,12 +191,12 @@ def find(workspace: Workspace, id_prefix: str) -> JobFolder:
     raise ConfigError(id_prefix, f"is not a job of {workspace.root}", "`scalebook jobs list` shows them all.")
 
 
-def stop(job: JobFolder) -> None:
+def stop(job: JobFolder, how: str = "") -> None:
     """Stop a job: a waiting one before its start, a running one at its next update, or by force if it does not react.
-    An ended job stays as it is."""
+    An ended job stays as it is. `how` a person has asked, such as "by Ctrl+C", becomes part of the recorded cause."""
     if job.state() in ENDED:
         return
-    job.ask_to_stop(STOPPED)
+    job.ask_to_stop(f"{STOPPED} {how}".strip())
     ensure(Workspace(job.path.parent.parent.parent))
 
 
@@ -205,16 +204,11 @@ def resume(workspace: Workspace, job: JobFolder, description: Description) -> Jo
     """Submit a new job that resumes from the newest checkpoint of an ended one; ConfigError if that is not possible."""
     if job.state() not in ENDED:
         raise ConfigError(job.id[:12], f"is {job.state()}", "Only a job that has ended can be resumed.")
-    checkpoint = newest_checkpoint(job)
+    checkpoint = job.newest_checkpoint()
     if checkpoint is None:
         raise ConfigError(job.id[:12], "left no checkpoint", "Run its experiment again instead.")
     config = {**job.content(), "ckpt_path": str(checkpoint)}
     return _once_more(workspace, job, config, description, resumed_from=job)
-
-
-def newest_checkpoint(job: JobFolder) -> Path | None:
-    """The newest complete checkpoint of the job; None if it left none."""
-    return max(filter(is_zipfile, job.path.rglob("*.ckpt")), key=lambda path: path.stat().st_mtime, default=None)
 
 
 def again(workspace: Workspace, job: JobFolder, description: Description) -> JobFolder:

@@ -2,10 +2,15 @@
 
 import math
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from scalebook.training.jobs.job_folder import JobFolder, JobStart
+import psutil
+
+from scalebook.training.base.failures import FailureClass
+from scalebook.training.jobs.job_folder import JobFolder, JobStart, Progress, Standstill
 from scalebook.training.jobs.job_nodes import is_short
 from scalebook.training.jobs.usage import UsageMeter
 
@@ -27,6 +32,87 @@ class JobLimits:
     """Between attempts to start a fork server that dies, or to reach an MLflow store that does not answer."""
 
 
+LOOK_S: Final = 2.0
+STILL_S: Final = 60.0
+"""After so long without computing a process counts as still, s. One that is suspended counts at once."""
+CPU_S: Final = 0.2
+"""So much computing is a sign of life."""
+
+
+class StandstillWatch:
+    """Records which processes of a running job are suspended, or have computed nothing for STILL_S, since when. The
+    executor must know the processes, so they are on this machine."""
+
+    def __init__(self, job: JobFolder, started: JobStart) -> None:
+        self._job, self._started = job, started
+        self._looked = -math.inf
+        self._written: str | None = None
+        self._computed: dict[int, tuple[float, float]] = {}
+        """By pid: CPU time, s, and when it was last seen to have grown."""
+        self._suspended: dict[int, float] = {}
+        """By pid: since when."""
+        self._progress: tuple[Progress | None, float] = None, -math.inf
+
+    def look(self, now: float) -> None:
+        """`now` is time.monotonic(), s."""
+        if now - self._looked < LOOK_S:
+            return
+        self._looked = now
+        words, since = self._found(now)
+        if words == self._written:
+            return
+        with suppress(OSError):  # a full disk; tried again at the next look
+            if words:
+                self._job.write(Standstill(words, time.time() - (now - since)))
+            else:
+                self._job.standstill_file.unlink(missing_ok=True)
+            self._written = words
+
+    def _found(self, now: float) -> tuple[str, float]:
+        """What stands still, and since when; "" if nothing does."""
+        names, workers, suspended = self._processes(now)
+        if suspended:
+            each = (f"{names[pid]} (process {pid}) is suspended; `kill -CONT {pid}` resumes it" for pid in suspended)
+            return "; ".join(each), min(self._suspended[pid] for pid in suspended)
+        progress = self._job.progress()
+        if progress != self._progress[0] or self._progress[1] == -math.inf:
+            self._progress = progress, now
+        if progress is None or progress.phase != "training":
+            return "", now
+        still = [pid for pid in workers if now - self._computed[pid][1] >= STILL_S]
+        since = min((self._computed[pid][1] for pid in still), default=now)
+        if still and len(still) < len(workers):
+            return " and ".join(f"{names[pid]} (process {pid})" for pid in still) + " has computed nothing", since
+        if still and now - self._progress[1] >= STILL_S:
+            return "there has been no update, and no process of the run has computed anything", since
+        return "", now
+
+    def _processes(self, now: float) -> tuple[dict[int, str], list[int], list[int]]:
+        """The names of all processes, those that train, and those that are suspended."""
+        names, workers, suspended = dict[int, str](), list[int](), list[int]()
+        pids = self._started.executor.processes(self._started.handle)
+        for pid in pids:
+            try:
+                process = psutil.Process(pid)
+                with process.oneshot():
+                    name, parent, status = process.name(), process.ppid(), process.status()
+                    cpu_s = sum(process.cpu_times()[:2])
+            except psutil.Error:  # it has just ended
+                continue
+            names[pid] = "its main process" if pid == pids[0] else name
+            if parent == pids[0] and name.startswith("worker"):
+                workers.append(pid)
+            before = self._computed.get(pid)
+            if before is None or cpu_s - before[0] > CPU_S:
+                self._computed[pid] = cpu_s, now
+            if status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP):
+                suspended.append(pid)
+                self._suspended.setdefault(pid, now)
+            else:
+                self._suspended.pop(pid, None)
+        return names, workers or [pid for pid in pids[:1] if pid in names], suspended
+
+
 class JobWatch:
     """The watch over a started job. Call `poll` at every turn; when `over` is true, nothing of the job is left.
 
@@ -38,19 +124,20 @@ class JobWatch:
         self.started = started
         self.limits = limits
         self.meter = UsageMeter(job, started)
+        self._standstill = StandstillWatch(job, started)
         self.timed_out = ""
         """Why the watchdog ended it, if it did."""
         self.doomed = ""
         """Why it was ended before it began to train, on several nodes."""
-        self.signals: list[str] = []
-        """What it was sent, in order."""
+        request = job.stop_request()
+        self.signals: list[str] = [] if request is None else [*request.sent]
+        """What it was sent, in order, by a supervisor before this one too."""
         self.died: float | None = None
         """When its main process was first seen dead."""
         self.ended = 0.0
         """The same in unix time, s, for the record."""
         self.over = False
-        self._signalled = 0.0
-        self._checked = self._moved = time.monotonic()
+        self._checked = self._moved = self._signalled = time.monotonic()
         self._signs: object = None
         self._asked: dict[str, float] = {}
 
@@ -60,7 +147,9 @@ class JobWatch:
             if self.died is None:
                 self.died, self.ended = now, time.time()
             self._sweep(now)
-        elif self.doomed or self.timed_out or self._stuck(now):
+            return
+        self._standstill.look(now)
+        if self.doomed or self.timed_out or self._stuck(now):
             self._press(now, since=-math.inf)
         elif (since := self._since("result.json", now) or self._since("stop", now)) is not None:
             self._press(now, since=since)  # it was asked to end, or has said that it has ended and does not
@@ -76,8 +165,15 @@ class JobWatch:
             self.started.executor.stop(self.started.handle, "kill")
 
     def _signal(self, now: float, name: str) -> None:
+        """Record the signal before it is sent: the run's own process, and the next supervisor, ask the record who
+        ended the run."""
         self._signalled = now
         self.signals.append(name)
+        failure = FailureClass.WORKER_LOST if self.doomed else FailureClass.TIMED_OUT if self.timed_out else None
+        with suppress(OSError):  # a full disk; the signal must be sent all the same
+            if failure is not None:
+                self.job.ask_to_stop(self.doomed or self.timed_out, "supervisor", failure)
+            self.job.note_sent(name)
 
     def _stuck(self, now: float) -> bool:
         if now - self._checked < min(1.0, self.limits.stall_s / 4):

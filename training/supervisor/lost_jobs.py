@@ -14,11 +14,11 @@ from pathlib import Path
 from signal import SIGKILL
 
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.failures import ADVICE, FailureClass
+from scalebook.training.base.failures import FailureClass
 from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM, disk_problem, says_full
 from scalebook.training.base.safe_path import importing
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.jobs.job_folder import MLFLOW_STATUS, UNWATCHED, JobFolder, Result
+from scalebook.training.jobs.job_folder import MLFLOW_STATUS, UNWATCHED, JobFolder, Result, StopRequest
 from scalebook.training.jobs.process import Children, ProcessId, send, start
 from scalebook.training.supervisor.job_watch import JobWatch
 from scalebook.training.tracking import names, run_start
@@ -34,22 +34,39 @@ def explain(watch: JobWatch, code: int | None, memory_kills: int) -> Result:
     ended, description = watch.ended or time.time(), watch.started.executor.describe(watch.started.handle)
     how = f"its main process ({description}) {_how(code)}"
     if watch.doomed:
-        return _failed(ended, FailureClass.WORKER_LOST, watch.doomed)
+        return _failed(watch.job, ended, FailureClass.WORKER_LOST, watch.doomed)
+    request, sent = watch.job.stop_request(), " and ".join(watch.signals)
     if watch.timed_out:
-        return _failed(ended, FailureClass.TIMED_OUT, f"{watch.timed_out}; ended by {' and '.join(watch.signals)}")
-    if watch.job.stop_file.exists():
-        forced = f"; it did not stop by itself and got {' and '.join(watch.signals)}" if watch.signals else ""
-        return Result("stopped", ended, cause=f"{watch.job.why_stopped()}{forced}")
+        return _failed(watch.job, ended, FailureClass.TIMED_OUT, f"{watch.timed_out}; ended by {sent}")
+    if request is not None and request.failure:  # by a supervisor that has died since
+        return _failed(
+            watch.job, ended, FailureClass(request.failure), request.why + (f"; ended by {sent}" if sent else "")
+        )
     if full := _full(watch.job, code):
-        return _failed(ended, FailureClass.DISK_FULL, f"{how}; {full}")
+        return _failed(watch.job, ended, FailureClass.DISK_FULL, f"{how}; {full}")
+    if request is not None:
+        if _ended_by(request, watch, code):
+            forced = f"; it did not stop by itself and got {sent}" if sent else ""
+            return Result("stopped", ended, cause=f"{request.why}{forced}")
+        how = f"its main process ({description}), which had been asked to stop, {_how(code)}"
     if code is None or code < 0:
         if code == -signal.SIGKILL and memory_kills:
-            return _failed(ended, FailureClass.OUT_OF_MEMORY, f"{how}; the machine ran out of memory")
-        return _failed(ended, FailureClass.KILLED, how)
+            return _failed(watch.job, ended, FailureClass.OUT_OF_MEMORY, f"{how}; the machine ran out of memory")
+        return _failed(watch.job, ended, FailureClass.KILLED, how)
     last = watch.job.tail(1).strip()
-    return _failed(
-        ended, FailureClass.UNKNOWN, f"{how} without a result" + (f"; its last line: {last}" if last else "")
-    )
+    words = f"{how} without a result" + (f"; its last line: {last}" if last else "")
+    return _failed(watch.job, ended, FailureClass.UNKNOWN, words)
+
+
+def _ended_by(request: StopRequest, watch: JobWatch, code: int | None) -> bool:
+    """Whether a process without a result has ended because of the request: by a signal that the supervisor has sent for
+    it, or by a SIGTERM that came before or after the time in which that is handled. Any other end is a failure: a job
+    that stops by itself writes a result."""
+    if code is None:  # nobody saw how
+        return bool(watch.signals)
+    if code == -signal.SIGTERM:
+        return bool(watch.signals) or request.when <= watch.ended
+    return code == -signal.SIGKILL and signal.SIGKILL.name in watch.signals
 
 
 def _full(job: JobFolder, code: int | None) -> str:
@@ -68,8 +85,8 @@ def _how(code: int | None) -> str:
     return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
-def _failed(ended: float, failure: FailureClass, cause: str) -> Result:
-    return Result("failed", ended, failure.value, cause, ADVICE[failure])
+def _failed(job: JobFolder, ended: float, failure: FailureClass, cause: str) -> Result:
+    return Result("failed", ended, failure.value, cause, job.advice(failure))
 
 
 def close(job: JobFolder, result: Result) -> None:

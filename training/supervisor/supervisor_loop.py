@@ -315,8 +315,8 @@ class SupervisorLoop:
         elif (job.path / "process.json").exists():
             if (result := job.result()) is not None:
                 self._broken(job, result)
-        elif job.id not in self.starter.ordered and job.stop_file.exists():
-            self._close(job, Result("stopped", time.time(), cause=f"{job.why_stopped()}, before it started"))
+        elif job.id not in self.starter.ordered and (request := job.stop_request()) is not None:
+            self._close(job, Result("stopped", time.time(), cause=f"{request.why}, before it started"))
 
     def _broken(self, job: JobFolder, result: Result) -> None:
         """End a job whose `process.json` cannot be read, unless a newer Scalebook wrote it."""

@@ -1,12 +1,15 @@
 import os
+import signal
 import socket
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from scalebook.app.serving.child import LOOPBACK, Child, ServerDied, answers, end_leftover, free_port
-from scalebook.training.jobs.process import alive
+from scalebook.training.jobs.process import ProcessId, alive, send
+from tests.training.benches import wait_for
 
 
 def test_a_taken_port_is_passed_over() -> None:
@@ -52,6 +55,34 @@ def test_a_server_starts_answers_and_ends_with_its_session(tmp_path: Path) -> No
     assert not alive(process)
     assert child.id is None
     child.terminate()  # twice does no harm
+
+
+def test_a_server_ends_with_an_owner_that_is_killed_and_what_it_has_started_goes_on(tmp_path: Path) -> None:
+    code = (
+        "import subprocess, sys, time\nfrom scalebook.app.serving.child import end_with_owner\nend_with_owner()\n"
+        "print(subprocess.Popen(['sleep', '60']).pid, flush=True)\ntime.sleep(60)"
+    )
+    child = server(tmp_path, "-c", code)
+    receiving, sending = os.pipe()
+    owner = os.fork()
+    if owner == 0:
+        child.start()
+        assert child.process is not None
+        os.write(sending, str(child.process.pid).encode())
+        time.sleep(60)
+        os._exit(0)
+    try:
+        served = ProcessId.of(int(os.read(receiving, 20)))
+        survivor = ProcessId.of(int(wait_for(lambda: child.log.read_text() if child.log.exists() else "", "its start")))
+        assert alive(served)
+    finally:
+        os.kill(owner, signal.SIGKILL)
+        os.waitpid(owner, 0)
+        os.close(receiving)
+        os.close(sending)
+    wait_for(lambda: not alive(served), "the server to end")
+    assert alive(survivor)
+    send(survivor, signal.SIGKILL)
 
 
 def test_the_next_port_is_taken_when_another_program_was_faster(tmp_path: Path) -> None:

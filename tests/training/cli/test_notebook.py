@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
@@ -14,7 +15,9 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
+from scalebook.training.base.files import machine_errors
 from scalebook.training.base.workspace import Workspace
+from scalebook.training.cli import notebook_run
 from scalebook.training.cli.main import main as scalebook
 from scalebook.training.cli.notebook import main
 from scalebook.training.cli.notebook_run import wait_for_record
@@ -124,6 +127,34 @@ def test_problems_are_lines_with_places(notebook_file: Path, capsys: pytest.Capt
     assert lines[2:] == lines[:2]
     assert ids(notebook_file) == before  # nothing is started
     wrong.unlink()
+
+
+@pytest.mark.parametrize("address", ["'ray-head:6379'", "7"])
+def test_a_notebook_is_checked_whatever_its_folder_says_of_a_cluster(
+    tmp_path: Path, prepared: Prepared, address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "scalebook.toml").write_text(f"[cluster]\naddress = {address}\n", encoding="utf-8")
+    (tmp_path / "page.md").write_text(PAGE, encoding="utf-8")
+    prepared.into(Workspace(tmp_path))
+    assert scalebook(["notebook", "check", str(tmp_path / "page.md")]) == 0
+    assert "nothing wrong" in capsys.readouterr().out
+    assert scalebook(["notebook", "run", str(tmp_path / "page.md")]) == 2
+    assert "from a folder that you do not trust" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_said_in_one_line_and_at_once(
+    notebook_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (machine_errors, notebook_run):
+        monkeypatch.setattr(module, "disk_problem", lambda folder: "the disk of /data is full (0.0 MB left)")
+    assert scalebook(["notebook", "run", str(notebook_file)]) == 2
+    errors = capsys.readouterr().err
+    (line,) = errors.splitlines()
+    assert line.startswith(f"scalebook: error: {notebook_file.parent.resolve() / '.scalebook'}: cannot be written to")
+    assert line.endswith("(the disk of /data is full (0.0 MB left)). Free disk space, then try again.")
+    began = time.monotonic()
+    assert wait_for_record(Workspace(notebook_file.parent), ["unknown"]) == 0
+    assert time.monotonic() - began < notebook_run.RECORD_DEADLINE_S / 2
 
 
 def test_an_unknown_cell_or_file_is_said_in_one_line(notebook_file: Path) -> None:

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from scalebook.training.base.errors import ConfigError
@@ -22,9 +23,11 @@ from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.gpus import GpuReading
 from scalebook.training.jobs.job_folder import JobFolder, JobStart
 from scalebook.training.jobs.usage import ALL, SystemMetrics, Usage
+from scalebook.training.lightning.processes import process_watch
 from scalebook.training.tracking import directions, names
 from scalebook.training.tracking.spool import LINES, Spool
 from scalebook.training.tracking.worker_figures import parsed
+from tests.interrupting import hearing
 from tests.training.runs import ASYNC, artifacts, config, reader, run, submitted
 
 pytestmark = [pytest.mark.long, pytest.mark.alike]
@@ -32,6 +35,8 @@ pytestmark = [pytest.mark.long, pytest.mark.alike]
 SPLIT: Any = {"class_path": "ModelParallel", "init_args": {"tensor": 2}}
 STRATEGIES = pytest.mark.parametrize("strategy", ["auto", "ddp", ASYNC, SPLIT], ids=["single", "ddp", "async", "split"])
 WEIGHTS = 64 * 16 + 16 + 16 * 16 + 16 + 16 * 10 + 10 + 2 * (16 + 16)  # float32; three layers, two normalisations
+PEERS: Any = {"class_path": "Peers", "init_args": {"workers": 2}}
+WORKERS = pytest.mark.parametrize("strategy", ["ddp", ASYNC, PEERS, SPLIT], ids=["ddp", "async", "peers", "split"])
 LONG = {"max_epochs": 100_000}
 
 
@@ -222,6 +227,61 @@ def test_sigterm_is_a_request_to_stop(strategy: Any, workspace: Workspace) -> No
     result = job.result()
     assert result is not None
     assert (code, result.status, reader(workspace).run(job.id).status) == (0, "stopped", "KILLED")
+    assert result.cause == "stopped on request by SIGTERM to the run"
+
+
+@WORKERS
+def test_a_run_that_dies_has_not_been_asked_to_stop(
+    strategy: Any, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although its monitor ends the other workers by SIGTERM, which they hear at a batch."""
+    job, seen = submitted(workspace, config(strategy, **LONG)), list[bool]()
+    end = process_watch.ProcessWatch.terminate_all
+
+    def noting(watch: process_watch.ProcessWatch) -> None:
+        end(watch)
+        seen.append(job.stop_file.exists())
+
+    monkeypatch.setattr(process_watch.ProcessWatch, "terminate_all", noting)
+    run_while(job, lambda: os.kill(worker(0), signal.SIGKILL))
+    result, record = job.result(), reader(workspace).run(job.id)
+    assert result is not None
+    assert (result.status, result.failure, record.status) == ("failed", "worker lost", "FAILED")
+    assert record.tags[names.TAG_CAUSE] == result.cause
+    assert (seen, job.stop_request()) == ([False], None)
+
+
+@WORKERS
+def test_sigterm_to_a_worker_is_recorded_as_its(strategy: Any, workspace: Workspace) -> None:
+    job, pids = submitted(workspace, config(strategy, **LONG)), list[int]()
+
+    def ask() -> None:
+        pids.append(worker(1))
+        os.kill(pids[0], signal.SIGTERM)
+
+    assert run_while(job, ask) == 0
+    result, request = job.result(), job.stop_request()
+    assert result is not None
+    assert request is not None
+    cause = f"stopped on request by SIGTERM to worker 1 (process {pids[0]})"
+    assert (request.by, request.why, result.status, result.cause) == ("signal", cause, "stopped", cause)
+
+
+def worker(number: int) -> int:
+    """The pid of a worker of the run in this process."""
+    return next(child.pid for child in psutil.Process().children() if child.name() == f"worker {number}")
+
+
+@pytest.mark.parametrize("strategy", ["auto", ASYNC], ids=["single", "async"])
+def test_ctrl_c_is_a_request_to_stop(strategy: Any, workspace: Workspace) -> None:
+    job, main = submitted(workspace, config(strategy, **LONG)), threading.main_thread().ident
+    assert main is not None
+    with hearing():
+        code = run_while(job, lambda: signal.pthread_kill(main, signal.SIGINT))
+    result, record = job.result(), reader(workspace).run(job.id)
+    assert result is not None
+    assert (code, result.status, result.cause) == (0, "stopped", "stopped on request by Ctrl+C")
+    assert (record.status, record.tags[names.TAG_CAUSE]) == ("KILLED", result.cause)
 
 
 def run_while(job: JobFolder, act: Callable[[], None]) -> int:

@@ -1,7 +1,11 @@
 import os
+import signal
 import subprocess
 import sys
 import textwrap
+import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,8 @@ from scalebook.training.base.trust import trust
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import catalogue
 from scalebook.training.experiments.description import Description
+from tests.prepared import Prepared
+from tests.training.benches import wait_for
 
 OWN = """
     from lightning.pytorch import LightningModule
@@ -46,7 +52,7 @@ def test_made_once_by_a_process_of_its_own_and_kept(tmp_path: Path, monkeypatch:
     assert [(one.name, one.type, one.default, one.help) for one in mine.fields] == [("width", "int", 3, "How wide.")]
     assert found.problems == ["broken: RuntimeError: not today"]
 
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("made a second time"))
+    monkeypatch.setattr(catalogue, "_run", lambda *_, **__: pytest.fail("made a second time"))
     assert catalogue.describe(workspace) == found
 
 
@@ -66,7 +72,7 @@ def test_a_process_that_fails_is_an_error_in_the_settings(tmp_path: Path, monkey
     def fail(*_: object, **__: object) -> None:
         raise subprocess.CalledProcessError(1, "describe", stderr="Traceback\nImportError: no torch")
 
-    monkeypatch.setattr(subprocess, "run", fail)
+    monkeypatch.setattr(catalogue, "_run", fail)
     with pytest.raises(ConfigError, match="ImportError: no torch"):
         catalogue.describe(Workspace(tmp_path))
 
@@ -80,10 +86,86 @@ def test_a_process_that_takes_too_long_blames_only_modules_that_are_named(
 
     (tmp_path / "scalebook.toml").write_text(settings, encoding="utf-8")
     trust(Workspace(tmp_path))
-    monkeypatch.setattr(subprocess, "run", late)
+    monkeypatch.setattr(catalogue, "_run", late)
     with pytest.raises(ConfigError, match="took more than 120 s") as refused:
         catalogue.describe(Workspace(tmp_path))
     assert refused.value.problem.key == key
+
+
+def test_of_several_that_need_it_one_makes_it_and_another_takes_over_when_that_one_dies(
+    tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four processes; the first that makes it is killed while it does."""
+    workspace, ledger = Workspace(tmp_path).create(), tmp_path / "ledger"
+    content, me = prepared.description.read_text(encoding="utf-8"), os.getpid()
+
+    def make(*_: object) -> str:
+        with ledger.open("a", encoding="utf-8") as file:
+            file.write(f"{os.getpid()}\n")
+        if len(ledger.read_text(encoding="utf-8").splitlines()) == 1:
+            time.sleep(60)
+        return content
+
+    monkeypatch.setattr(catalogue, "_run", make)
+    pids = []
+    for _ in range(4):
+        if (pid := os.fork()) == 0:
+            os._exit(0 if catalogue.describe(workspace).find("models", "PixelCNN") is not None else 1)
+        pids.append(pid)
+    try:
+        first = int(wait_for(lambda: ledger.read_text("utf-8") if ledger.exists() else "", "the first to begin"))
+        assert first in pids
+        time.sleep(2 * catalogue.LOOK_S)  # the others wait meanwhile
+        assert ledger.read_text(encoding="utf-8") == f"{first}\n"
+        os.kill(first, signal.SIGKILL)
+        ends = {pid: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids}
+    finally:
+        assert os.getpid() == me
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    assert sorted(ends.values()) == [-signal.SIGKILL, 0, 0, 0]
+    assert ends[first] == -signal.SIGKILL
+    assert len(ledger.read_text(encoding="utf-8").splitlines()) == 2
+
+
+def test_whoever_waits_is_told_and_gives_up_only_when_nothing_moves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, seconds in {"DEADLINE_S": 0.5, "SAY_EVERY_S": 0.2, "LOOK_S": 0.05}.items():
+        monkeypatch.setattr(catalogue, name, seconds)
+    workspace, ended = Workspace(tmp_path), threading.Event()
+    failed: list[ConfigError] = []
+
+    def wait() -> None:
+        try:
+            catalogue.describe(workspace)
+        except ConfigError as error:
+            failed.append(error)
+        ended.set()
+
+    with catalogue._turn(workspace) as note_progress:
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        for _ in range(30):
+            note_progress()
+            assert not ended.wait(0.05), "the holder moves"
+        assert ended.wait(60)
+        waiter.join()
+    (error,) = failed
+    assert f"waits for process {os.getpid()}, which has made no progress for" in str(error)
+    assert f"another command (process {os.getpid()}) reads the models" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("code", "deadline_s"), [("import time; time.sleep(60)", 1.0), ("while True: pass", 3.0)])
+def test_a_description_is_given_up_when_it_stands_still_or_computes_for_ever(
+    code: str, deadline_s: float, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, seconds in {"DEADLINE_S": deadline_s, "CPU_S": 0.02, "SAY_EVERY_S": 0.3, "LOOK_S": 0.1}.items():
+        monkeypatch.setattr(catalogue, name, seconds)
+    with pytest.raises(subprocess.TimeoutExpired):
+        catalogue._run([sys.executable, "-c", code], lambda: None)
+    assert "reading the models and strategies (" in capsys.readouterr().err
 
 
 def test_validation_needs_neither_torch_nor_mlflow(description: Description) -> None:

@@ -191,7 +191,7 @@ def test_a_full_disk_is_the_cause_whatever_came_of_it() -> None:
         found = classify(error)
     assert found.failure_class is FailureClass.DISK_FULL
     assert found.cause == "OSError: [Errno 28] No space left on device"
-    assert found.advice == "Free disk space, then run again or resume from the last checkpoint."
+    assert found.advice == "Free disk space, then run again."
     told = classify(RuntimeError("(sqlite3.OperationalError) database or disk is full"))
     assert told.failure_class is FailureClass.DISK_FULL
 
@@ -269,6 +269,11 @@ def test_a_disk_is_full_by_bytes_or_by_files(tmp_path: Path, monkeypatch: pytest
         facts = type("Facts", (), {**fields, "f_files": 1, **change})
         monkeypatch.setattr(os, "statvfs", lambda folder, facts=facts: facts)
         assert words in machine_errors.disk_problem(tmp_path)
+
+
+def test_a_write_without_a_file_name_is_a_refusal_too() -> None:
+    error = machine_errors.refusal(OSError(errno.ENOSPC, "No space left on device"))
+    assert str(error) == "the disk: is full (No space left on device). Free disk space, then try again."
 
 
 def test_want_of_room_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

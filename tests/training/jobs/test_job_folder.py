@@ -1,9 +1,24 @@
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from zipfile import ZipFile
 
+import pytest
+
+from scalebook.training.base.failures import ADVICE, OR_RESUME, FailureClass
+from scalebook.training.jobs import job_folder
 from scalebook.training.jobs.executor import LocalHandle
-from scalebook.training.jobs.job_folder import STOPPED, JobFolder, JobRequest, JobStart, Progress, Result, TrialOf
+from scalebook.training.jobs.job_folder import (
+    STOPPED,
+    JobFolder,
+    JobRequest,
+    JobStart,
+    Progress,
+    Result,
+    StopRequest,
+    TrialOf,
+)
 from scalebook.training.jobs.process import ProcessId
 
 
@@ -40,13 +55,57 @@ def test_a_request_keeps_the_trial_it_is_for(tmp_path: Path) -> None:
     assert job.request() == request
 
 
-def test_a_stop_says_why_it_was_asked_for(tmp_path: Path) -> None:
+def test_a_stop_request_has_who_asked_first_why_and_when(tmp_path: Path) -> None:
+    job, before = folder(tmp_path), time.time()
+    assert job.stop_request() is None
+    job.ask_to_stop("pruned at 2,000 samples", "search")
+    job.ask_to_stop(STOPPED, "user")
+    job.note_sent("SIGTERM")
+    request = job.stop_request()
+    assert request is not None
+    assert (request.by, request.why, request.failure) == ("search", "pruned at 2,000 samples", None)
+    assert request.sent == ["SIGTERM"]
+    assert before <= request.when <= time.time()
+
+
+@pytest.mark.parametrize(
+    ("content", "by", "why"), [("", "signal", STOPPED), (STOPPED, "user", STOPPED), ("pruned", "search", "pruned")]
+)
+def test_the_stop_file_of_an_earlier_version_is_read(tmp_path: Path, content: str, by: str, why: str) -> None:
     job = folder(tmp_path)
-    assert (job.told_to_stop(), job.why_stopped()) == ("", STOPPED)
-    job.stop_file.touch()  # as a signal does
-    assert (job.told_to_stop(), job.why_stopped()) == ("", STOPPED)
-    job.ask_to_stop("pruned at 2,000 samples")
-    assert job.why_stopped() == "pruned at 2,000 samples"
+    job.stop_file.write_text(content, encoding="utf-8")
+    os.utime(job.stop_file, (7.0, 7.0))
+    assert job.stop_request() == StopRequest(by, why, 7.0)  # type: ignore[arg-type]
+
+
+def test_a_job_whose_process_died_is_told_as_long_as_its_end_is_not_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = folder(tmp_path)
+    assert job.outcome() is None
+    job.write(JobStart(LocalHandle(replace(ProcessId.of(), start=1)), time.time()))
+    outcome = job.outcome()
+    assert outcome is not None
+    assert (outcome.failure, outcome.cause) == ("killed", "its process has died; why is not recorded yet")
+    monkeypatch.setattr(job_folder, "disk_problem", lambda folder: "the disk of /data is full (0.0 MB left)")
+    outcome = job.outcome()
+    assert outcome is not None
+    assert outcome.why == "disk full: its process has died; the disk of /data is full (0.0 MB left)"
+    job.write(Result("finished", 4.0))
+    assert job.outcome() == Result("finished", 4.0)
+
+
+def test_to_resume_is_advised_only_where_there_is_a_checkpoint(tmp_path: Path) -> None:
+    job = folder(tmp_path)
+    assert job.advice(FailureClass.DISK_FULL) == "Free disk space, then run again."
+    checkpoint = job.path / "checkpoints" / "last.ckpt"
+    checkpoint.parent.mkdir()
+    checkpoint.write_bytes(b"torn")
+    assert job.advice(FailureClass.DISK_FULL) == "Free disk space, then run again."
+    with ZipFile(checkpoint, "w") as file:
+        file.writestr("data.pkl", b"")
+    assert job.advice(FailureClass.DISK_FULL) == f"Free disk space, then run again. {OR_RESUME}"
+    assert job.advice(FailureClass.MODEL_CODE) == ADVICE[FailureClass.MODEL_CODE]
 
 
 def test_the_state_follows_from_the_files_and_the_process_table(tmp_path: Path) -> None:

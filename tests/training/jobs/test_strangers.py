@@ -129,7 +129,7 @@ def test_whatever_lies_in_a_job_s_folder_nobody_waits_for_it_nor_reads_all_of_it
     assert main(["jobs", "list"]) == 0
     assert all(job.id[:8] in capsys.readouterr().out for job in list(jobs.values())[:1])
     for job in jobs.values():
-        job.state(), job.tail(), job.why_stopped(), usage.read(job)
+        job.state(), job.tail(), job.stop_request(), usage.read(job)
         if job is not jobs["log.txt"]:
             assert main(["jobs", "log", job.id]) == 0
     if what != "100 GB":

@@ -53,8 +53,8 @@ def _trained(job: JobFolder, batch: int, rate: float, seed: int, pause: float) -
     values: list[float] = []
     for validation in range(1, VALIDATIONS + 1):
         time.sleep(pause)
-        if job.stop_file.exists():
-            return Result("stopped", time.time(), cause=job.why_stopped())
+        if (request := job.stop_request()) is not None:
+            return Result("stopped", time.time(), cause=request.why)
         values.append(loss(batch, rate, seed, validation))
         samples = validation * SAMPLES
         point: dict[str, Any] = {"updates": samples // batch, "samples": samples, "seconds": pause * validation}

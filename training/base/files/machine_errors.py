@@ -63,6 +63,12 @@ def disk_problem(folder: Path) -> str:
     return ""
 
 
+def require_room(folder: Path) -> None:
+    """Raise NoRoom if the disk of `folder` is full."""
+    if full := disk_problem(folder):
+        raise NoRoom(str(folder), f"cannot be written to ({full})", "Free disk space, then try again.")
+
+
 REMEDIES: Final = {
     errno.EACCES: "Grant access, or choose another folder.",
     errno.EPERM: "Grant access, or choose another folder.",
@@ -99,6 +105,8 @@ def refusal(error: BaseException | None) -> ConfigError | None:
     while error is not None:
         if isinstance(error, OSError) and error.errno in REMEDIES and error.filename is not None:
             return ConfigError(str(error.filename), f"cannot be used ({error.strerror})", REMEDIES[error.errno])
+        if isinstance(error, OSError) and error.errno in ERRORS:
+            return ConfigError("the disk", f"is full ({error.strerror})", REMEDIES[error.errno])
         for words, (problem, remedy) in DATABASE.items():
             if words in str(error):
                 return ConfigError("the database of runs", problem, remedy)

@@ -4,11 +4,12 @@ samples and of where the parts of a split model lie.
 
 import json
 import math
+import os
 import signal
 import threading
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,11 +21,12 @@ from torch import Tensor
 from typing_extensions import override
 
 from scalebook.training.base.files import records
-from scalebook.training.jobs.job_folder import JobFolder
+from scalebook.training.jobs.job_folder import STOPPED, JobFolder
 from scalebook.training.lightning import ModelParallel
 from scalebook.training.lightning.callbacks.computed_figures import MB
 from scalebook.training.lightning.callbacks.heartbeat import fraction
 from scalebook.training.lightning.callbacks.measure import Measure
+from scalebook.training.lightning.processes.forked import Terminated, why_terminated
 from scalebook.training.lightning.run_figures import figures_of
 from scalebook.training.pricing.part_record import PartRecord
 from scalebook.training.tracking import names
@@ -80,19 +82,35 @@ LOOK_EVERY_S: Final = 0.3
 class StopFile(Callback):
     """Ends training after the batch in which the file appears, like a used-up budget.
 
-    SIGTERM creates the file. Under DDP all workers stop after the same batch; with an asynchronous strategy the first
-    that sees it tells the others through the strategy. `min_epochs` and `min_steps` do not delay a stop. A worker that
-    ends before the budget is used up leaves the file `cut`: without it the run counts as finished.
+    A SIGTERM that asks for a stop creates the file. The SIGTERM with which a monitor ends what is left of a run that
+    has died does not: it ends only the process. Under DDP all workers stop after the same batch; with an asynchronous
+    strategy the first that sees the file tells the others through the strategy. `min_epochs` and `min_steps` do not
+    delay a stop. A worker that ends before the budget is used up leaves the file `cut`: without it the run counts as
+    finished.
     """
 
     def __init__(self, job: JobFolder, measure: Measure) -> None:
         self.job, self.measure = job, measure
-        self._asked = AgreedDecision(job.stop_file.exists, LOOK_EVERY_S)
+        self._asked = AgreedDecision(self._is_asked, LOOK_EVERY_S)
+        self._terminated = False
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, lambda *_: self.job.stop_file.touch())
+            rank = trainer.global_rank if trainer.world_size > 1 else None
+            signal.signal(signal.SIGTERM, lambda *_: self._terminate(rank))
+
+    def _terminate(self, rank: int | None) -> None:
+        self._terminated = True
+        if (why := why_terminated()) is Terminated.BY_MONITOR:
+            return
+        passed_on = rank is None or why is Terminated.PASSED_ON
+        who = "the run" if passed_on else f"worker {rank} (process {os.getpid()})"
+        with suppress(OSError):  # a full disk; training ends all the same
+            self.job.ask_to_stop(f"{STOPPED} by SIGTERM to {who}", "signal")
+
+    def _is_asked(self) -> bool:
+        return self._terminated or self.job.stop_file.exists()
 
     @override
     def on_train_batch_end(self, trainer: Trainer, *args: Any) -> None:

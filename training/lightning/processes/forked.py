@@ -2,6 +2,7 @@
 
 import ctypes
 import faulthandler
+import mmap
 import multiprocessing
 import os
 import pickle
@@ -10,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from enum import IntEnum
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkContext
 from multiprocessing.process import BaseProcess
@@ -59,6 +61,25 @@ def stack_of(pid: int, file: int) -> str:
     lines = os.pread(file, size, 0).decode(errors="replace").splitlines()
     more = [f"  ... {len(lines) - MOST_LINES} lines more"] if len(lines) > MOST_LINES else []
     return "\n".join(lines[:MOST_LINES] + more) or "  (it does not answer: it is suspended, or in the kernel)"
+
+
+class Terminated(IntEnum):
+    """Why a process of a run gets a SIGTERM, as far as its monitor knows; the monitor sets it before it sends one."""
+
+    FROM_OUTSIDE = 0
+    PASSED_ON = 1
+    """The monitor has got one, and asks the run to stop."""
+    BY_MONITOR = 2
+    """The run has ended, and the monitor ends what is left of it: nobody has asked it to stop."""
+
+
+_terminated: mmap.mmap | None = None
+"""One byte that the monitor and the processes that it forks have in common; None in any other process."""
+
+
+def why_terminated() -> Terminated:
+    """Asked in a process of a run that has got a SIGTERM."""
+    return Terminated.FROM_OUTSIDE if _terminated is None else Terminated(_terminated[0])
 
 
 Role = Literal["worker", "server"]
@@ -164,13 +185,19 @@ def holding_back_sigterm() -> Iterator[set[int | signal.Signals]]:
 
 
 def fork(
-    role: Role, number: int, body: Body, threads: int, others: Sequence[Forked], mask: set[int | signal.Signals]
+    role: Role,
+    number: int,
+    body: Body,
+    threads: int,
+    others: Sequence[Forked],
+    mask: set[int | signal.Signals],
+    terminated: mmap.mmap | None = None,
 ) -> Forked:
     """Fork a process that runs `body(number)` with so many torch threads; in it, the monitor's connections to `others`
     are closed.
 
     Call it inside `holding_back_sigterm`; the new process restores its `mask` when SIGTERM has its default handler
-    there.
+    there. `terminated`: the byte for `why_terminated` there.
     """
     context: ForkContext = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
@@ -182,7 +209,7 @@ def fork(
         _call_itself(f"{role} {number}")
         _main(role, number, body, sending)
 
-    arguments = (main, os.getpid(), threads, mask)
+    arguments = (main, os.getpid(), threads, mask, terminated)
     process = context.Process(target=_prepared, args=arguments, name=f"{role}-{number}")
     stacks = stack_file()
     end_pools()
@@ -210,8 +237,12 @@ def _pidfd(pid: int) -> int:
     return descriptor
 
 
-def _prepared(main: Callable[[], None], monitor: int, threads: int, mask: set[int | signal.Signals]) -> None:
+def _prepared(
+    main: Callable[[], None], monitor: int, threads: int, mask: set[int | signal.Signals], terminated: mmap.mmap | None
+) -> None:
+    global _terminated  # noqa: PLW0603  # once in this process's life
     _die_with(monitor)
+    _terminated = terminated
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     torch.set_num_threads(threads)

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import mmap
 import os
 import signal
 import threading
@@ -10,7 +11,7 @@ from contextlib import suppress
 from enum import Enum, auto
 from multiprocessing.connection import wait
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic, sleep, strftime
 from typing import Any, Final, NamedTuple
 
 from scalebook.training.base.failures import ProcessLost, ServerLost, TimedOut, WorkerLost
@@ -19,6 +20,7 @@ from scalebook.training.lightning.processes.forked import (
     Body,
     Forked,
     Role,
+    Terminated,
     WorkerTraceback,
     fork,
     holding_back_sigterm,
@@ -137,6 +139,7 @@ def _all_done(pid: int) -> ProcessActivity:
     )
 
 
+_SUSPENDED_S: Final = 2.0  # between two looks at which processes are suspended
 STOP_S: Final = 20.0  # between a SIGTERM passed on to a worker and the end of all, whatever it does
 ECHO_S: Final = 0.3  # how long after an exception a death that caused it may show
 DIES_S: Final = 0.1  # from the end of a process's pipe to its own
@@ -189,6 +192,8 @@ class ProcessWatch:
         self._stillness = StallDetector()
         self._said: Mapping[int, str] = {}  # what they wait for
         self._said_still = False
+        self._suspended: set[tuple[Role, int]] = set()
+        self._looked = monotonic()
         self._strangers = set(descendants(os.getpid()))
         self._forked: dict[tuple[Role, int], Forked] = {}  # everybody whose process is not known to be gone
         self._running: dict[tuple[Role, int], Forked] = {}  # of these, whoever has not said a last word
@@ -196,17 +201,22 @@ class ProcessWatch:
         self._numbers: Sequence[int] = ()  # of the workers
         self.stopping = threading.Event()  # a SIGTERM has come
         self._until = math.inf
+        self._terminated = mmap.mmap(-1, 1)  # for `why_terminated` in the processes
 
     def start(self, role: Role, number: int) -> None:
         """Fork one process."""
         with holding_back_sigterm() as mask:  # until it is known here, so that a SIGTERM can reach it
-            process = fork(role, number, self._bodies[role], self._threads, list(self._forked.values()), mask)
+            others = list(self._forked.values())
+            process = fork(role, number, self._bodies[role], self._threads, others, mask, self._terminated)
             self._forked[role, number] = self._running[role, number] = process
 
-    def first_worker(self) -> int | None:
-        """The pid of the first running worker: worker 0 unless it was lost."""
+    def pass_on(self, number: int) -> None:
+        """Let a SIGTERM reach the first running worker: worker 0 unless it was lost."""
+        self.stopping.set()
         workers = [worker for (role, _), worker in sorted(self._running.items()) if role == "worker"]
-        return workers[0].process.pid if workers else None
+        if workers and (pid := workers[0].process.pid) is not None:
+            self._terminated[0] = max(self._terminated[0], Terminated.PASSED_ON)
+            os.kill(pid, number)
 
     def results(self, numbers: Sequence[int]) -> list[Any]:
         """Wait for all workers and return what each of `numbers` returned, None for a lost one. `WorkerLost` if all
@@ -218,6 +228,7 @@ class ProcessWatch:
                 last = self._take(process) or last
             self._check_stop()
             self._check_still()
+            self._check_suspended()
             self._others.check(self.stopping.is_set())
             for number in () if self.stopping.is_set() else self._others.joining():
                 self.start("worker", number)
@@ -233,6 +244,7 @@ class ProcessWatch:
     def terminate_all(self) -> None:
         """End all processes (SIGTERM, then SIGKILL after a grace period) and those that they have started. Waits for
         each."""
+        self._terminated[0] = Terminated.BY_MONITOR
         for process in self._forked.values():
             if process.process.is_alive():
                 process.process.terminate()
@@ -343,6 +355,22 @@ class ProcessWatch:
                 f"\n\nworker {n} (process {p.process.pid}) stands in:\n{self._stack(p)}" for n, p in missing.items()
             )
         )
+
+    def _check_suspended(self) -> None:
+        """Warn once of each process that is suspended, by SIGSTOP or a debugger, and once when it goes on."""
+        if monotonic() - self._looked < _SUSPENDED_S:
+            return
+        self._looked = monotonic()
+        living = {key: process.process.pid for key, process in self._running.items() if process.process.pid is not None}
+        suspended = {key for key, pid in living.items() if _stat(pid)[:1] in ([b"T"], [b"t"])}
+        for role, number in sorted(suspended - self._suspended):
+            pid, now = living[role, number], strftime("%H:%M:%S")
+            log.warning(
+                "%s %d (process %d) is suspended since %s; `kill -CONT %d` resumes it.", role, number, pid, now, pid
+            )
+        for role, number in sorted((self._suspended - suspended) & living.keys()):
+            log.warning("%s %d (process %d) is no longer suspended.", role, number, living[role, number])
+        self._suspended = suspended
 
     def _say_waits(self, is_still: bool) -> None:
         """Warn once of each wait in which nothing happens, and once when the whole run is still."""

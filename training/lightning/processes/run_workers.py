@@ -5,12 +5,10 @@ a fork.
 """
 
 import ctypes
-import os
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import Any, Final
 
 from scalebook.training.lightning.processes.forked import Body, Role
@@ -108,12 +106,7 @@ def _passing_on_sigterm(watch: ProcessWatch) -> Iterator[None]:
         yield
         return
 
-    def pass_on(number: int, _frame: FrameType | None) -> None:
-        watch.stopping.set()
-        if (pid := watch.first_worker()) is not None:
-            os.kill(pid, number)
-
-    before = signal.signal(signal.SIGTERM, pass_on)
+    before = signal.signal(signal.SIGTERM, lambda number, _frame: watch.pass_on(number))
     try:
         yield
     finally:

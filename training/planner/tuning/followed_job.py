@@ -32,12 +32,10 @@ def follow(workspace: Workspace, job: JobFolder, show: Show) -> Result:
     except BaseException:
         _stop(job)
         raise
-    result = job.result()
+    result = job.outcome()
     if result is not None:
         return result
-    died = job.state() == "failed"
-    cause = "its process has died" if died else f"nothing happened for {SILENCE_S:g} s"
-    failure = FailureClass.KILLED if died else FailureClass.TIMED_OUT
+    failure, cause = FailureClass.TIMED_OUT, f"nothing happened for {SILENCE_S:g} s"
     return Result("failed", time.time(), failure.value, cause, ADVICE[failure])
 
 
@@ -58,13 +56,13 @@ def _watch(workspace: Workspace, job: JobFolder, show: Show) -> None:
         if news != seen:
             seen, moved = news, now
         if now - moved > SILENCE_S:
-            job_requests.stop(job)
+            job_requests.stop(job, f"after nothing had happened for {SILENCE_S:g} s")
             return
         time.sleep(LOOK_EVERY_S)
 
 
 def _stop(job: JobFolder) -> None:
-    job_requests.stop(job)
+    job_requests.stop(job, "by the command that had submitted it")
     deadline = time.monotonic() + STOP_DEADLINE_S
     while time.monotonic() < deadline and job.state() not in ENDED:
         time.sleep(LOOK_EVERY_S)

@@ -165,7 +165,7 @@ class Driver:
         if points and self.spec.pruner != "wilcoxon" and not trial.pruned and self.study.should_prune(trial.number):
             trial.pruned = f"{PRUNED} at {points[-1][0]:,} samples: other trials were better there"
             for job in trial.open_jobs():
-                job.ask_to_stop(trial.pruned)
+                job.ask_to_stop(trial.pruned, "search")
 
     def _compare_seeds(self, trial: Trial) -> None:
         """After each seed: is the trial surely worse than the best one on the same seeds?"""
@@ -225,7 +225,7 @@ class Driver:
         """End the runs that go on; their trials stay open in the study and are run again when it is resumed."""
         jobs = [job for trial in self.running.values() for job in trial.open_jobs()]
         for job in jobs:
-            job.ask_to_stop(STOPPED)
+            job.ask_to_stop(STOPPED, "search")
         deadline = time.monotonic() + STOP_DEADLINE_S
         while time.monotonic() < deadline and any(job.state() not in ENDED for job in jobs):
             time.sleep(POLL_S)

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 from scalebook.training.base.estimate import estimate
 from scalebook.training.base.failures import FailureClass
 from scalebook.training.experiments.search.definition import Objective, SearchSpec
-from scalebook.training.jobs.job_folder import STOPPED, UNWATCHED, JobFolder
+from scalebook.training.jobs.job_folder import UNWATCHED, JobFolder
 from scalebook.training.search.driver.trial_jobs import CurveTail, Trial
 from scalebook.training.search.study.own_values import quality
 from scalebook.training.tracking import names
@@ -52,13 +52,15 @@ def judge(job: JobFolder) -> Literal["going", "again", "finished", "pruned", "in
         return "going"
     if result.status == "finished":
         return "finished"
+    request = job.stop_request()
+    by_hand = request is not None and request.by == "user"
     if result.status == "stopped":
-        return "pruned" if result.cause.startswith(PRUNED) else "failed" if job.told_to_stop() == STOPPED else "again"
+        return "pruned" if result.cause.startswith(PRUNED) else "failed" if by_hand else "again"
     if result.failure in IMPOSSIBLE:
         return "infeasible"
     if result.failure in NO_FAULT_OF_THE_RUN or not job.claimed():  # or no process of it ever began
         return "again"
-    return "again" if result.cause.endswith(UNWATCHED) else "failed"
+    return "again" if result.cause.endswith(UNWATCHED) and not by_hand else "failed"
 
 
 def trial_end(trial: Trial, spec: SearchSpec, seeds: Sequence[int]) -> TrialEnd | None:

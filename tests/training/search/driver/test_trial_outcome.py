@@ -110,7 +110,7 @@ def test_a_run_that_ended_with_everything_else_is_run_again(jobs: Jobs, descript
     unwatched = jobs.job(failed("killed", f"its main process (pid 7) {UNWATCHED}"))
     assert trial_outcome.judge(unwatched) == "again"
     with_the_search = jobs.job(Result("stopped", 103.0, cause="the search was stopped"))
-    with_the_search.ask_to_stop("the search was stopped")
+    with_the_search.ask_to_stop("the search was stopped", "search")
     assert trial_outcome.judge(with_the_search) == "again"
     by_a_signal = jobs.job(Result("stopped", 103.0, cause=STOPPED))
     by_a_signal.stop_file.touch()
