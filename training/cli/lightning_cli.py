@@ -351,11 +351,10 @@ class TrainingCLI(LightningCLI):
         self, job: JobFolder, trainer_config: Mapping[str, Any], threads: int
     ) -> tuple[dict[str, Any], list[Callback]]:
         """Arguments for the Trainer of a recorded run, and its callbacks."""
-        request = job.request()
         clock = DataClock(_profiler(trainer_config["profiler"], job))
         files = [job.config, *sorted(path for path in (job.path / names.MODULES).rglob("*.py"))]
         tags = {names.TAG_MODULES: self.modules} if self.modules else {}
-        ours = RunLogger(request.tracking_uri, job.id, job.path, files, tags)
+        ours = RunLogger(job.tracking_uri(), job.id, job.path, files, tags)
         more: dict[str, Any] = {
             "logger": [ours, *_loggers(trainer_config["logger"])],
             "default_root_dir": str(job.path),

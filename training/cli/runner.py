@@ -86,7 +86,7 @@ def prepare(folder: Path | None) -> None:
     """
     TrainingCLI.prepare()
     if folder is not None:
-        make_store(JobFolder(folder).request().tracking_uri)
+        make_store(JobFolder(folder).tracking_uri())
 
 
 def take_part(workspace: Workspace, config: Mapping[str, Any], workers: int) -> int:
@@ -148,7 +148,7 @@ def _readable(job: JobFolder) -> dict[str, Any]:
 def _train(job: JobFolder) -> None:
     quieten()
     if SPOOL not in os.environ:
-        require_known(job.request().tracking_uri)
+        require_known(job.tracking_uri())
     workspace = Workspace(job.path.parent.parent.parent)
     _, problems = import_modules(workspace)
     for problem in problems:
@@ -235,7 +235,7 @@ def _tell_mlflow(job: JobFolder, result: Result) -> bool:
             return True  # the first machine's says it
         from mlflow.entities import RunTag
 
-        client = client_after_fork(job.request().tracking_uri)
+        client = client_after_fork(job.tracking_uri())
         upload_artifacts(client, job)
         tags = {
             names.TAG_STATUS: result.status,

@@ -142,7 +142,7 @@ class MlflowRelay:
     def _tell(self, job: JobFolder) -> None:
         folder = job.path / names.SPOOL
         while told_so_far(folder) < size_of(folder / LINES) and not self._leaving.is_set():
-            uri = job.request().tracking_uri
+            uri = job.tracking_uri()
             if uri not in self._clients:
                 self._clients[uri] = client_after_fork(uri)
             before = told_so_far(folder)

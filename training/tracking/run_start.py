@@ -36,6 +36,7 @@ from scalebook.training.base.files import locks
 from scalebook.training.base.safe_path import importing
 from scalebook.training.base.workspace import Workspace, sqlite_address
 from scalebook.training.tracking import names, notes
+from scalebook.training.tracking.moved_workspace import adopt_artifacts
 from scalebook.training.tracking.schema import require_known
 from scalebook.training.tracking.spool import SPOOL, Spool
 
@@ -90,6 +91,7 @@ def _client(uri: str, workspace: Workspace) -> "MlflowClient":
             _make(workspace)
         client = MlflowClient(uri)
         client.search_experiments(max_results=1)  # the store is opened, and migrated, by the first question
+        adopt_artifacts(uri)
     return client
 
 
@@ -389,6 +391,7 @@ def client_after_fork(tracking_uri: str) -> "MlflowClient":
         spool: Any = Spool(Path(folder))
         return cast("MlflowClient", spool)
     require_known(tracking_uri)
+    adopt_artifacts(tracking_uri)
     from mlflow import MlflowClient
 
     client = MlflowClient(tracking_uri)
