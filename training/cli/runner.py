@@ -37,6 +37,7 @@ from scalebook.training.jobs.job_folder import MLFLOW_STATUS, JobFolder, JobRequ
 from scalebook.training.jobs.job_nodes import parts_of
 from scalebook.training.jobs.usage import SystemMetrics
 from scalebook.training.tracking import names
+from scalebook.training.tracking.active_run import logging_to
 from scalebook.training.tracking.run_start import client_after_fork, make_store
 from scalebook.training.tracking.schema import require_known
 from scalebook.training.tracking.spool import SPOOL
@@ -158,7 +159,9 @@ def _train(job: JobFolder) -> None:
         confine(config, workspace.root, typed=_inline(job))
     os.environ["OMP_NUM_THREADS"] = str(config.get("threads", 1))  # else Lightning sets threads by the cores it sees
     modules = _kept_modules(job, workspace, config)
-    with memory_limit(_memory_mb(job)):
+    request = job.request()
+    recorded_here = not request.part and bool(request.tracking_uri)
+    with memory_limit(_memory_mb(job)), logging_to(job.tracking_uri(), job.id, here=recorded_here):
         TrainingCLI("fit", config, job, modules=modules)
 
 

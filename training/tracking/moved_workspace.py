@@ -90,4 +90,3 @@ def _changes(connection: sqlite3.Connection, table: str, column: str, own: Path)
         if known[former] or (inside and (former / inside).exists() and not (own / inside).exists()):
             continue
         yield f"UPDATE {table} SET {column} = ? WHERE {column} = ?", f"{here}{rest}", address
-

@@ -158,6 +158,28 @@ def create_run(
     return run_id
 
 
+LOGGED: Final = "logged."
+"""Begins the name of a parameter that a model has logged, where the config has another value under that name."""
+
+
+def log_params(client: "MlflowClient | Spool", run_id: str, values: Mapping[str, str]) -> None:
+    """Add parameters that a model has logged to those of the config, whose values stay."""
+    from mlflow.entities import Param
+
+    if isinstance(client, Spool):
+        client.log_params(run_id, values)
+        return
+    known = client.get_run(run_id).data.params
+    news = {}
+    for name, value in values.items():
+        short = value[:LONGEST_PARAM]
+        if known.get(name) != short:
+            news[f"{LOGGED}{name}" if name in known else name] = short
+    for first in range(0, len(news), PARAMS_A_CALL):
+        params = [Param(*pair) for pair in [*news.items()][first : first + PARAMS_A_CALL]]
+        client.log_batch(run_id, params=params, synchronous=True)
+
+
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Nested mappings as dotted keys; lists as JSON; `model.init_args.width` becomes `model.width`."""
     by_key: dict[str, str] = {}
@@ -395,11 +417,22 @@ def client_after_fork(tracking_uri: str) -> "MlflowClient":
     from mlflow import MlflowClient
 
     client = MlflowClient(tracking_uri)
-    engine = _engine(client)
-    if engine is not None and _OWNERS.get(id(engine)) != os.getpid():
+    if (engine := _engine(client)) is not None:
+        _own(engine)
+    return client
+
+
+def own_connections() -> None:
+    """In a forked process: let MLflow open connections of its own, instead of using those of the parent."""
+    stores = sys.modules.get("mlflow.store.tracking.sqlalchemy_store")
+    for engine in list(stores.SqlAlchemyStore._engine_map.values()) if stores is not None else ():
+        _own(engine)
+
+
+def _own(engine: Any) -> None:
+    if _OWNERS.get(id(engine)) != os.getpid():
         engine.dispose(close=False)
         _OWNERS[id(engine)] = os.getpid()
-    return client
 
 
 def make_store(tracking_uri: str) -> None:

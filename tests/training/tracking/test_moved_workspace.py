@@ -71,7 +71,8 @@ def test_a_run_in_a_copy_leaves_the_original_as_it_was(first: tuple[Workspace, s
     new = create_run(client, experiment_id(client, copy, "lab"), "two", {}, {})
     upload(client, new, tmp_path / "new.txt")
     upload(client, run, tmp_path / "more.txt")  # of the run that both have
-    assert files(original) == before and addresses(original) == rows
+    assert files(original) == before
+    assert addresses(original) == rows
     expected = [f"artifacts/{run}/artifacts/more.txt", f"artifacts/{run}/artifacts/text.txt"]
     assert files(copy) == sorted([*expected, f"artifacts/{new}/artifacts/new.txt"])
 
@@ -133,7 +134,7 @@ def test_other_addresses_and_other_stores_are_left(first: tuple[Workspace, str],
 def test_a_read_only_store_can_be_read(
     first: tuple[Workspace, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original, run = first
+    original, _run = first
     copy = copied(original, tmp_path / "copy")
     rows, connect = addresses(copy), sqlite3.connect
     monkeypatch.setattr(sqlite3, "connect", lambda path, **_: connect(f"file:{path}?mode=ro", uri=True))

@@ -50,6 +50,7 @@ from scalebook.training.lightning.processes.peer_monitor import NONE, PeerMonito
 from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
 from scalebook.training.lightning.processes.run_workers import run_workers
 from scalebook.training.lightning.processes.threads import check_fork
+from scalebook.training.tracking.active_run import active_in_fork, active_run
 
 
 class StartedEnvironment(LightningEnvironment):
@@ -312,7 +313,8 @@ class ForkLauncher(_Launcher):
                 return None
             self._around.after_fork(worker, trainer)
             try:
-                result = function(*args, **kwargs)
+                with active_in_fork(run_id):
+                    result = function(*args, **kwargs)
             except BaseException as error:
                 _interrupt(trainer, error)
                 trainer._teardown()
@@ -329,6 +331,7 @@ class ForkLauncher(_Launcher):
                 function(*args, **kwargs)
 
         before = list(trainer.callbacks)  # type: ignore[attr-defined]  # made by Lightning's callback connector
+        run_id = active_run()
         processes = self._around.before_fork(trainer)
         options: dict[str, Any] = {"threads": processes.threads, "arrivals": self._around.arrivals}
         options["waits"] = self._around.waits
