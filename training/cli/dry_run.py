@@ -7,11 +7,11 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from typing_extensions import override
 
+from scalebook.training.base.active_run import logging_nothing
 from scalebook.training.base.failures import classify
 from scalebook.training.cli.lightning_cli import TrainingCLI, quieten
 from scalebook.training.experiments.logged_metrics import BATCHES, LoggedMetrics
 from scalebook.training.lightning.callbacks.metric_summary import logged
-from scalebook.training.tracking.active_run import logging_nothing
 
 
 class LoggedNames(Callback):

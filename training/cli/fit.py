@@ -149,8 +149,8 @@ def _evaluate(command: str, config: dict[str, Any]) -> int:
     config["ckpt_path"] = checkpoint_file(config["ckpt_path"], Path.cwd())
     from lightning.fabric.utilities.exceptions import MisconfigurationException
 
+    from scalebook.training.base.active_run import ADDRESS, logging_nothing
     from scalebook.training.cli.lightning_cli import TrainingCLI, quieten
-    from scalebook.training.tracking.active_run import ADDRESS, logging_nothing
 
     config["trainer"] = {**config["trainer"], "strategy": "auto", "devices": 1, "num_nodes": 1}
     quieten()

@@ -51,6 +51,7 @@ from scalebook.training.lightning.callbacks.noise_scale import NoiseScale
 from scalebook.training.lightning.callbacks.push_recorder import PushRecorder
 from scalebook.training.lightning.callbacks.rate_scaling import scaled_rates
 from scalebook.training.lightning.callbacks.resource_limits import GpuShare, Threads
+from scalebook.training.lightning.callbacks.resumed_settings import ResumedSettings
 from scalebook.training.lightning.callbacks.step_clocks import DataClock
 from scalebook.training.lightning.process_group.forked_group import ForkedGroup
 from scalebook.training.lightning.processes.cuda_fork import count_gpus_apart
@@ -188,6 +189,7 @@ def default_callbacks(
         Threads(threads),
         measure,
         *([NoiseScale(measure)] if noise else []),
+        ResumedSettings(),
         DivergenceGuard(measure),
         Heartbeat(job, measure, lines=lines),
         StopFile(job, measure),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
+from scalebook.training.base.active_run import logging_to
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.failures import FailureClass, classify
 from scalebook.training.base.files import records, yaml
@@ -37,7 +38,6 @@ from scalebook.training.jobs.job_folder import MLFLOW_STATUS, JobFolder, JobRequ
 from scalebook.training.jobs.job_nodes import parts_of
 from scalebook.training.jobs.usage import SystemMetrics
 from scalebook.training.tracking import names
-from scalebook.training.tracking.active_run import logging_to
 from scalebook.training.tracking.run_start import client_after_fork, make_store
 from scalebook.training.tracking.schema import require_known
 from scalebook.training.tracking.spool import SPOOL
@@ -160,7 +160,7 @@ def _train(job: JobFolder) -> None:
     os.environ["OMP_NUM_THREADS"] = str(config.get("threads", 1))  # else Lightning sets threads by the cores it sees
     modules = _kept_modules(job, workspace, config)
     request = job.request()
-    recorded_here = not request.part and bool(request.tracking_uri)
+    recorded_here = bool(request.tracking_uri) and not request.part and SPOOL not in os.environ
     with memory_limit(_memory_mb(job)), logging_to(job.tracking_uri(), job.id, here=recorded_here):
         TrainingCLI("fit", config, job, modules=modules)
 

@@ -31,6 +31,7 @@ from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from scalebook.training.base.active_run import own
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import locks
 from scalebook.training.base.safe_path import importing
@@ -63,8 +64,6 @@ BEGIN: Final = (
     "UPDATE runs SET start_time = CASE status WHEN 'SCHEDULED' THEN :at ELSE start_time END, status = 'RUNNING' "
     "WHERE run_uuid = :run AND lifecycle_stage = 'active'"
 )
-_OWNERS: Final[dict[int, int]] = {}
-"""Which process opened the connections of each of mlflow's cached engines (by id), as far as this module knows."""
 
 
 def open_store(workspace: Workspace) -> "MlflowClient":
@@ -418,21 +417,8 @@ def client_after_fork(tracking_uri: str) -> "MlflowClient":
 
     client = MlflowClient(tracking_uri)
     if (engine := _engine(client)) is not None:
-        _own(engine)
+        own(engine)
     return client
-
-
-def own_connections() -> None:
-    """In a forked process: let MLflow open connections of its own, instead of using those of the parent."""
-    stores = sys.modules.get("mlflow.store.tracking.sqlalchemy_store")
-    for engine in list(stores.SqlAlchemyStore._engine_map.values()) if stores is not None else ():
-        _own(engine)
-
-
-def _own(engine: Any) -> None:
-    if _OWNERS.get(id(engine)) != os.getpid():
-        engine.dispose(close=False)
-        _OWNERS[id(engine)] = os.getpid()
 
 
 def make_store(tracking_uri: str) -> None:

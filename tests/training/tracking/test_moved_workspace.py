@@ -112,7 +112,7 @@ def test_files_that_an_earlier_version_has_written_into_the_original_stay_known(
     (copy.artifacts / run / "artifacts").rmdir()
     client = open_store(copy)
     assert [each.path for each in client.list_artifacts(run)] == ["text.txt"]
-    assert client.get_experiment_by_name("lab").artifact_location == copy.artifacts.as_uri()
+    assert copy.artifacts.as_uri() in addresses(copy)
 
 
 def test_other_addresses_and_other_stores_are_left(first: tuple[Workspace, str], tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 from typing_extensions import override
 
+from scalebook.training.base.active_run import active_in_fork, active_run
 from scalebook.training.base.failures import ProcessLost
 from scalebook.training.engine.launch import anonymous_file
 from scalebook.training.lightning.package import (
@@ -50,7 +51,6 @@ from scalebook.training.lightning.processes.peer_monitor import NONE, PeerMonito
 from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
 from scalebook.training.lightning.processes.run_workers import run_workers
 from scalebook.training.lightning.processes.threads import check_fork
-from scalebook.training.tracking.active_run import active_in_fork, active_run
 
 
 class StartedEnvironment(LightningEnvironment):

@@ -13,24 +13,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from scalebook.training.tracking.run_start import own_connections
-from scalebook.training.tracking.spool import SPOOL
-
 ADDRESS: Final = "MLFLOW_TRACKING_URI"
 RUN: Final = "MLFLOW_RUN_ID"
 ELSEWHERE: Final = "another-machine-records-this-run:use-self.log-or-self.logger-instead"
 """An address that MLflow refuses, and shows in its error."""
 NO_STORE: Final = {ADDRESS: ELSEWHERE, RUN: "0" * 32}
+_OWNERS: Final[dict[int, int]] = {}
+"""Which process opened the connections of each of mlflow's cached engines (by id), as far as this module knows."""
 
 
 @contextmanager
-def logging_to(tracking_uri: str, run_id: str, *, here: bool = True) -> Iterator[None]:
+def logging_to(tracking_uri: str, run_id: str, *, here: bool) -> Iterator[None]:
     """Let MLflow's functions log to this run. Whoever started the run sets its final state afterwards.
 
     `here`: whether this process records the run. If another machine does, the functions raise an error.
     """
-    there = here and SPOOL not in os.environ
-    with _environment({ADDRESS: tracking_uri, RUN: run_id} if there else NO_STORE):
+    with _environment({ADDRESS: tracking_uri, RUN: run_id} if here else NO_STORE):
         try:
             yield
         finally:
@@ -68,6 +66,20 @@ def active_in_fork(run_id: str) -> Iterator[None]:
         yield
     finally:
         _end_runs(kept)
+
+
+def own_connections() -> None:
+    """In a forked process: let MLflow open connections of its own, instead of using those of the parent."""
+    stores = sys.modules.get("mlflow.store.tracking.sqlalchemy_store")
+    for engine in list(stores.SqlAlchemyStore._engine_map.values()) if stores is not None else ():
+        own(engine)
+
+
+def own(engine: Any) -> None:
+    """The same for one of its engines."""
+    if _OWNERS.get(id(engine)) != os.getpid():
+        engine.dispose(close=False)
+        _OWNERS[id(engine)] = os.getpid()
 
 
 def _end_runs(kept: str) -> None:
