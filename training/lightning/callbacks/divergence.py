@@ -23,9 +23,9 @@ UNLOGGED: Final = "the loss that training_step returned"
 class DivergenceGuard(Callback):
     """Raises Diverged when the training loss of any worker becomes NaN or infinite.
 
-    On a CPU it checks after each batch (1 us); on a GPU the check is a few small kernels per step, read every 0.5 s. The
-    error has the number of updates in the parameters that gave the loss, which is that of the first such batch also
-    where it is seen later.
+    On a CPU it checks after each batch (1 us); on a GPU the check is a few small kernels per step, read every 0.5 s.
+    The error has the number of updates in the parameters that gave the loss: for the first such batch, also if it is
+    seen later.
     """
 
     def __init__(self, measure: Measure) -> None:

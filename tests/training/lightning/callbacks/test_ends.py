@@ -10,8 +10,8 @@ import torch
 from lightning.pytorch import Callback, Trainer
 
 from scalebook.training.base.failures import Diverged
-from scalebook.training.lightning import DDP, AsyncPS
 from scalebook.training.jobs.job_folder import JobFolder
+from scalebook.training.lightning import DDP, AsyncPS
 from scalebook.training.lightning.callbacks.divergence import DivergenceGuard
 from scalebook.training.lightning.callbacks.job_files import AgreedDecision, LastCheckpoint, StopFile
 from scalebook.training.lightning.callbacks.measure import Measure
