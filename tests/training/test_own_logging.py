@@ -17,6 +17,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.job_requests import all_jobs
+from scalebook.training.notebook.result_row import shared_numbers
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_reader import RunRecord
 from tests.describing import fork_descriptions, forked
@@ -43,6 +44,8 @@ class Slope(lightning.LightningModule):
         super().__init__()
         self.save_hyperparameters()
         self.net, self.habit = net, habit
+        if "seeded" in habit:
+            lightning.seed_everything(42)
         if "early" in habit:
             mlflow.log_param("early", 1)
         if "autolog" in habit:
@@ -60,6 +63,10 @@ class Slope(lightning.LightningModule):
         return self.net(batch[0])
 
     test_step = validation_step
+
+    def on_train_epoch_start(self):
+        if "late seed" in self.habit:
+            torch.manual_seed(7)
 
     def on_fit_start(self):
         if "facts" in self.habit:
@@ -121,10 +128,12 @@ def own(described: Workspace, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     return described
 
 
-def fit(workspace: Workspace, habit: str, strategy: Any = "auto", **trainer: Any) -> tuple[JobFolder, RunRecord, str]:
+def fit(
+    workspace: Workspace, habit: str, strategy: Any = "auto", seed: int = 1, **trainer: Any
+) -> tuple[JobFolder, RunRecord, str]:
     """The job, its record, and what was printed."""
     config = {
-        "seed_everything": 1,
+        "seed_everything": seed,
         "model": {
             "class_path": "slope.Slope",
             "init_args": {
@@ -141,7 +150,7 @@ def fit(workspace: Workspace, habit: str, strategy: Any = "auto", **trainer: Any
     }  # fmt: skip
     (workspace.root / "x.yaml").write_text(yaml.dump(config), encoding="utf-8")
     done = forked("fit", "-c", "x.yaml")
-    (job,) = all_jobs(workspace)
+    job = all_jobs(workspace)[0]  # the newest
     return job, reader(workspace).run(job.id), done.stdout + done.stderr
 
 
@@ -187,6 +196,26 @@ def test_a_run_that_a_module_begins_itself_is_ended_with_it(own: Workspace) -> N
     _, run, said = fit(own, "another", ASYNC)
     assert run.status == "FINISHED", said
     assert (strays(own), open_runs(own)) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("habit", "strategy", "shared"),
+    [
+        ("", "auto", False), ("", ASYNC, False), ("", "ddp", False), ("seeded", "auto", True), ("seeded", ASYNC, True),
+        ("late seed", "auto", True), ("late seed", ASYNC, True), ("late seed", "ddp", True),
+    ],
+)  # fmt: skip
+def test_runs_with_other_seeds_that_draw_the_same_numbers_are_known(
+    habit: str, strategy: Any, shared: bool, own: Workspace
+) -> None:
+    _, one, said = fit(own, habit, strategy, seed=1)
+    _, two, _ = fit(own, habit, strategy, seed=2)
+    words = shared_numbers([one, two])
+    assert words.startswith("seeds 1, 2 share their random numbers: the model or the data calls") == shared, words
+    assert shared_numbers([one]) == shared_numbers([two, two]) == ""
+    told = "calls seed_everything or manual_seed itself, with 42: `seed_everything: 1` does not determine this run"
+    assert (told in said) == (habit == "seeded")
+    assert one.tags.get(names.TAG_OWN_SEED) == ("42" if habit == "seeded" else None)
 
 
 def test_a_fact_logged_again_with_another_value_is_an_error(own: Workspace) -> None:

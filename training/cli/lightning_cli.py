@@ -46,7 +46,7 @@ from scalebook.training.lightning.callbacks.job_files import (
     Pictures,
     StopFile,
 )
-from scalebook.training.lightning.callbacks.measure import Measure
+from scalebook.training.lightning.callbacks.measure import Measure, random_state
 from scalebook.training.lightning.callbacks.noise_scale import NoiseScale
 from scalebook.training.lightning.callbacks.push_recorder import PushRecorder
 from scalebook.training.lightning.callbacks.rate_scaling import scaled_rates
@@ -371,6 +371,15 @@ class TrainingCLI(LightningCLI):
         clock = DataClock(_profiler(trainer_config["profiler"], job))
         files = [job.config, *sorted(path for path in (job.path / names.MODULES).rglob("*.py"))]
         tags = {names.TAG_MODULES: self.modules} if self.modules else {}
+        tags[names.TAG_RANDOM_MADE] = random_state()
+        seed = self._get(self.config, "seed_everything")
+        if type(seed) is int and torch.initial_seed() != seed:
+            tags[names.TAG_OWN_SEED] = str(torch.initial_seed())
+            print(
+                f"scalebook: warning: the model or the data calls seed_everything or manual_seed itself, with "
+                f"{torch.initial_seed()}: `seed_everything: {seed}` does not determine this run. Remove that call.",
+                flush=True,
+            )
         ours = RunLogger(job.tracking_uri(), job.id, job.path, files, tags, self._arguments())
         more: dict[str, Any] = {
             "logger": [*_loggers(trainer_config["logger"]), ours],
