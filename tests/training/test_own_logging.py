@@ -166,6 +166,7 @@ def open_runs(workspace: Workspace) -> list[str]:
     return [run.info.run_id for run in client.search_runs(ids) if run.info.status == "RUNNING"]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("strategy", ["auto", ASYNC, "ddp"], ids=["one", "async", "ddp"])
 def test_what_mlflow_s_own_functions_log_is_in_the_run(own: Workspace, strategy: Any) -> None:
     """Called when the model is made, before the fork, and in hooks of every worker; beside `log_hyperparams`."""
@@ -198,12 +199,14 @@ def test_a_run_that_a_module_begins_itself_is_ended_with_it(own: Workspace) -> N
     assert (strays(own), open_runs(own)) == ([], [])
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("habit", "strategy", "shared"),
     [
         ("", "auto", False), ("", ASYNC, False), ("", "ddp", False), ("seeded", "auto", True), ("seeded", ASYNC, True),
         ("late seed", "auto", True), ("late seed", ASYNC, True), ("late seed", "ddp", True),
     ],
+    ids=str,
 )  # fmt: skip
 def test_runs_with_other_seeds_that_draw_the_same_numbers_are_known(
     habit: str, strategy: Any, shared: bool, own: Workspace

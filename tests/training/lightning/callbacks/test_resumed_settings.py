@@ -3,6 +3,7 @@
 The gradient of the one weight is 1, so that an update of SGD is the learning rate.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from scalebook.training.engine.rules.clock_settings import ClockSettings
 from scalebook.training.lightning import DDP, AsyncPS, ModelParallel, Peers
 from scalebook.training.lightning.callbacks.resumed_settings import ResumedSettings
 
-STRATEGIES = {
+STRATEGIES: dict[str, Callable[[], Any]] = {
     "one": lambda: "auto",
     "ddp": DDP,
     "async": lambda: AsyncPS(workers=2),
@@ -42,7 +43,7 @@ class Slope(LightningModule):
         self.rates: list[float] = []
 
     def training_step(self, batch: list[torch.Tensor], _: int) -> torch.Tensor:
-        loss = self.layer(batch[0]).sum() / len(batch[0])
+        loss: torch.Tensor = self.layer(batch[0]).sum() / len(batch[0])
         self.log("constant", 1.0)
         return loss
 
@@ -84,7 +85,8 @@ class Saved(Callback):
 pytestmark = pytest.mark.filterwarnings("ignore:.*does not have many workers.*", "ignore:.*callbacks used to create.*")
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.alike
+@pytest.mark.parametrize("name", [*STRATEGIES])
 def test_another_learning_rate_trains_from_the_first_update_on(
     name: str, tmp_path: Path, one_thread: None, capfd: pytest.CaptureFixture[str]
 ) -> None:
