@@ -61,11 +61,11 @@ def active_in_fork(run_id: str) -> Iterator[None]:
     own_connections()
     if run_id:
         os.environ[RUN] = run_id
-    kept = os.environ.get(RUN, "")
+    carried = os.environ.get(RUN, "")
     try:
         yield
     finally:
-        _end_runs(kept)
+        _end_runs(carried)
 
 
 def own_connections() -> None:
@@ -82,10 +82,10 @@ def own(engine: Any) -> None:
         _OWNERS[id(engine)] = os.getpid()
 
 
-def _end_runs(kept: str) -> None:
-    """End the runs that are active in this process, down to `kept`."""
+def _end_runs(carried: str) -> None:
+    """End the runs that are active in this process, down to `carried`."""
     try:
-        while (run_id := active_run()) not in ("", kept):
+        while (run_id := active_run()) not in ("", carried):
             sys.modules["mlflow"].end_run()
             assert active_run() != run_id, "MLflow ends the newest of its active runs"
     except Exception:  # noqa: BLE001 - a store that does not answer must not hide how the run ended

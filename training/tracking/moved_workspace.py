@@ -64,10 +64,10 @@ def store_with(run_id: str, workspace: Workspace, recorded: str) -> str:
         return recorded
     with closing(sqlite3.connect(workspace.database, timeout=WAIT_S)) as connection:
         try:
-            found = connection.execute("SELECT 1 FROM runs WHERE run_uuid = ?", (run_id,)).fetchone()
+            row = connection.execute("SELECT 1 FROM runs WHERE run_uuid = ?", (run_id,)).fetchone()
         except sqlite3.OperationalError:  # it has no tables
-            found = None
-    return recorded if found is None else sqlite_address(workspace.database)
+            row = None
+    return recorded if row is None else sqlite_address(workspace.database)
 
 
 def _changes(connection: sqlite3.Connection, table: str, column: str, own: Path) -> Iterator[tuple[str, str, str]]:
@@ -78,15 +78,15 @@ def _changes(connection: sqlite3.Connection, table: str, column: str, own: Path)
         f"SELECT DISTINCT {column} FROM {table} WHERE {column} LIKE ? AND substr({column}, 1, ?) <> ?",
         (f"%{mark}%", len(here), here),
     )
-    known: dict[Path, bool] = {own: True}
+    is_here: dict[Path, bool] = {own: True}
     for (address,) in rows:
         folder, _, rest = address.partition(mark)
         if rest and not rest.startswith("/"):
             continue
         former = Path(unquote(urlsplit(folder).path) + mark)
-        if former not in known:
-            known[former] = former.is_dir() and own.is_dir() and former.samefile(own)
+        if former not in is_here:
+            is_here[former] = former.is_dir() and own.is_dir() and former.samefile(own)
         inside = unquote(rest).strip("/")
-        if known[former] or (inside and (former / inside).exists() and not (own / inside).exists()):
+        if is_here[former] or (inside and (former / inside).exists() and not (own / inside).exists()):
             continue
         yield f"UPDATE {table} SET {column} = ? WHERE {column} = ?", f"{here}{rest}", address

@@ -168,12 +168,12 @@ def log_params(client: "MlflowClient | Spool", run_id: str, values: Mapping[str,
     if isinstance(client, Spool):
         client.log_params(run_id, values)
         return
-    known = client.get_run(run_id).data.params
+    recorded = client.get_run(run_id).data.params
     news = {}
     for name, value in values.items():
         short = value[:LONGEST_PARAM]
-        if known.get(name) != short:
-            news[f"{LOGGED}{name}" if name in known else name] = short
+        if recorded.get(name) != short:
+            news[f"{LOGGED}{name}" if name in recorded else name] = short
     for first in range(0, len(news), PARAMS_A_CALL):
         params = [Param(*pair) for pair in [*news.items()][first : first + PARAMS_A_CALL]]
         client.log_batch(run_id, params=params, synchronous=True)

@@ -104,10 +104,12 @@ class ResumedSettings(Callback):
 
     def _warn(self, trainer: Trainer, owner: str, now: Settings, restored: Mapping[str, Any]) -> None:
         """For a checkpoint of an earlier version."""
-        kept = {key: restored[key] for key, new in now.items() if key in restored and _listed(restored[key]) != new}
-        if not kept or not trainer.is_global_zero:
+        overridden = {
+            key: restored[key] for key, new in now.items() if key in restored and _listed(restored[key]) != new
+        }
+        if not overridden or not trainer.is_global_zero:
             return
-        lines = [f"{owner}.{key} {_listed(value)!r} (configured: {now[key]!r})" for key, value in kept.items()]
+        lines = [f"{owner}.{key} {_listed(value)!r} (configured: {now[key]!r})" for key, value in overridden.items()]
         print(f"scalebook: warning: the checkpoint's settings train: {', '.join(lines)}. {REMEDY}", flush=True)
         for logger in trainer.loggers:
             if isinstance(logger, RunLogger):
@@ -128,8 +130,8 @@ def _state(callback: Callback) -> Settings:
 
 def _arguments(callback: Callback, state: Settings) -> Settings:
     """What of its state was passed to its constructor."""
-    known = inspect.signature(type(callback)).parameters
-    return {key: value for key, value in state.items() if key in known and value is not None}
+    parameters = inspect.signature(type(callback)).parameters
+    return {key: value for key, value in state.items() if key in parameters and value is not None}
 
 
 def _options(optimizer: Optimizer) -> Settings:
