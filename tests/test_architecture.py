@@ -24,7 +24,7 @@ BROWSER_MAY_USE = tuple(
         "pricing.part_record", "pricing.quantities", "planner.question", "planner.reliability",
         "planner.time_to_target", "planner.answer_words", "planner.split_words", "search", "tracking.curves",
         "tracking.directions", "tracking.names",
-        "tracking.notes", "tracking.own_metrics", "tracking.run_reader", "tracking.schema",
+        "tracking.moved_workspace", "tracking.notes", "tracking.own_metrics", "tracking.run_reader", "tracking.schema",
         "tracking.worker_figures",
     )
 )  # fmt: skip

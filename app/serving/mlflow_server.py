@@ -20,6 +20,7 @@ from scalebook.training.base.safe_path import HOME, environment, importing, pyth
 from scalebook.training.base.trust import within
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.tracking import names, notes
+from scalebook.training.tracking.moved_workspace import adopt_artifacts
 from scalebook.training.tracking.run_reader import RunReader, RunRecord
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         from mlflow.server.fastapi_app import app
 
     stay_within(workspace)
+    adopt_artifacts(workspace.tracking_uri())
     handlers.initialize_backend_stores(workspace.tracking_uri(), workspace.tracking_uri(), ARTIFACTS)
     guarded = Guard(WayToScalebook(app, workspace), access, port, HEALTH)
     uvicorn.run(guarded, host=LOOPBACK, port=port, log_level="warning", access_log=False)

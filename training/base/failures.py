@@ -65,7 +65,8 @@ class Failure:
 
 
 class Diverged(RuntimeError):
-    """The loss became NaN or infinite. `stale`: gradients of several workers were applied as they came."""
+    """The loss became NaN or infinite. `updates`: those that made the parameters which gave it. `stale`: gradients of
+    several workers were applied as they came."""
 
     def __init__(self, metric: str, value: float, updates: int, stale: bool = False) -> None:
         super().__init__(f"{metric} became {'NaN' if math.isnan(value) else 'infinite'} after {updates:,} updates")

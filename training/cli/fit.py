@@ -5,7 +5,9 @@ Torch is imported only after the config is checked, so that a mistake is reporte
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -147,12 +149,15 @@ def _evaluate(command: str, config: dict[str, Any]) -> int:
     config["ckpt_path"] = checkpoint_file(config["ckpt_path"], Path.cwd())
     from lightning.fabric.utilities.exceptions import MisconfigurationException
 
+    from scalebook.training.base.active_run import ADDRESS, logging_nothing
     from scalebook.training.cli.lightning_cli import TrainingCLI, quieten
 
     config["trainer"] = {**config["trainer"], "strategy": "auto", "devices": 1, "num_nodes": 1}
     quieten()
+    warnings.filterwarnings("ignore", ".*The dirpath has changed.*")  # of a ModelCheckpoint, which saves nothing here
     try:
-        TrainingCLI(command, config, None)
+        with nullcontext() if os.environ.get(ADDRESS) else logging_nothing():
+            TrainingCLI(command, config, None)
     except MisconfigurationException as error:
         raise ConfigError(command, str(error), "Use another command, or a model and data that support it.") from error
     return 0

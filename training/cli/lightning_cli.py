@@ -14,6 +14,7 @@ import torch
 from jsonargparse import ArgumentError
 from jsonargparse.typing import PositiveInt
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint, ProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, instantiate_class
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.plugins.io import CheckpointIO, TorchCheckpointIO
@@ -45,17 +46,18 @@ from scalebook.training.lightning.callbacks.job_files import (
     Pictures,
     StopFile,
 )
-from scalebook.training.lightning.callbacks.measure import Measure
+from scalebook.training.lightning.callbacks.measure import Measure, random_state
 from scalebook.training.lightning.callbacks.noise_scale import NoiseScale
 from scalebook.training.lightning.callbacks.push_recorder import PushRecorder
 from scalebook.training.lightning.callbacks.rate_scaling import scaled_rates
 from scalebook.training.lightning.callbacks.resource_limits import GpuShare, Threads
+from scalebook.training.lightning.callbacks.resumed_settings import ResumedSettings
 from scalebook.training.lightning.callbacks.step_clocks import DataClock
 from scalebook.training.lightning.process_group.forked_group import ForkedGroup
 from scalebook.training.lightning.processes.cuda_fork import prepare_for_forks
 from scalebook.training.tracking import names
 from scalebook.training.tracking.directions import modes
-from scalebook.training.tracking.logger import RunLogger
+from scalebook.training.tracking.logger import RunLogger, names_class
 from scalebook.training.tracking.worker_figures import WorkerFile
 
 PARSED: Final = re.compile(r'Parser key "([^"]+)"')
@@ -98,23 +100,36 @@ REMEDY: Final = (
 )
 
 
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
 class PlainCheckpoints(TorchCheckpointIO):
     """Lightning's checkpoint reading and writing, but always with `weights_only=True`.
 
-    ConfigError for a file that cannot be read so. `said`: the model's arguments in the config. An argument that names a
-    class is saved among the hyper-parameters as the config has it, not as the object made from it.
+    ConfigError for a file that cannot be read so. `said`: the arguments of the model and of the data in the config. An
+    argument that names a class is saved among the hyper-parameters as the config has it, not as the object made from
+    it, with the function by which Lightning's `load_from_checkpoint` makes that again.
     """
 
-    def __init__(self, said: Mapping[str, Any] = MappingProxyType({})) -> None:
+    def __init__(self, model: Mapping[str, Any] = NOTHING, data: Mapping[str, Any] = NOTHING) -> None:
         super().__init__()
-        self.said = {name: value for name, value in said.items() if _names_class(value)}
+        said = {
+            LightningModule.CHECKPOINT_HYPER_PARAMS_KEY: model,
+            LightningDataModule.CHECKPOINT_HYPER_PARAMS_KEY: data,
+        }
+        self.said = {
+            key: {name: value for name, value in arguments.items() if names_class(value)}
+            for key, arguments in said.items()
+        }
 
     @override
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
-        hparams = checkpoint.get(LightningModule.CHECKPOINT_HYPER_PARAMS_KEY)
-        if isinstance(hparams, Mapping) and self.said:
-            plain = {name: self.said.get(name, value) for name, value in hparams.items()}
-            checkpoint = {**checkpoint, LightningModule.CHECKPOINT_HYPER_PARAMS_KEY: plain}
+        checkpoint = {**checkpoint}
+        for key, said in self.said.items():
+            hparams = checkpoint.get(key)
+            if isinstance(hparams, Mapping) and hparams.keys() & said.keys():
+                plain = {name: said.get(name, value) for name, value in hparams.items()}
+                checkpoint[key] = {**plain, "_instantiator": f"{LightningCLI.__module__}.instantiate_module"}
         super().save_checkpoint(checkpoint, path, storage_options)
 
     @override
@@ -133,13 +148,6 @@ class PlainCheckpoints(TorchCheckpointIO):
                 "ckpt_path", f"{path} holds more than tensors, numbers and texts: it {what}", REMEDY
             ) from None
         return read
-
-
-def _names_class(value: Any) -> bool:
-    """Whether the value contains a `class_path` at any depth."""
-    if isinstance(value, Mapping):
-        return "class_path" in value or any(map(_names_class, value.values()))
-    return isinstance(value, list | tuple) and any(map(_names_class, value))
 
 
 PROFILERS: Final[dict[str, type[Profiler]]] = {
@@ -181,6 +189,7 @@ def default_callbacks(
         Threads(threads),
         measure,
         *([NoiseScale(measure)] if noise else []),
+        ResumedSettings(),
         DivergenceGuard(measure),
         Heartbeat(job, measure, lines=lines),
         StopFile(job, measure),
@@ -332,33 +341,49 @@ class TrainingCLI(LightningCLI):
         if (precision := self._get(self.config_init, "float32_matmul_precision")) is not None:
             torch.set_float32_matmul_precision(precision)  # workers inherit it, and modules of the user's came before
         if self.job is None:
-            more: dict[str, Any] = {"logger": trainer_config["logger"] or False, "enable_checkpointing": False}
+            checkpoints = any(isinstance(one, Checkpoint) for one in _listed(trainer_config["callbacks"]))
+            loggers = _loggers(trainer_config["logger"]) or False
+            more: dict[str, Any] = {"logger": loggers, "enable_checkpointing": checkpoints}
             callbacks: list[Callback] = [Threads(threads)]
         else:
             more, callbacks = self._recorded(self.job, trainer_config, threads)
         if trainer_config["enable_progress_bar"] is None:
-            more["enable_progress_bar"] = sys.stdout.isatty()
+            bars = any(isinstance(one, ProgressBar) for one in _listed(trainer_config["callbacks"]))
+            more["enable_progress_bar"] = sys.stdout.isatty() or bars
         if (share := self._get(self.config_init, "gpu_share", default=1.0)) < 1:
             callbacks.append(GpuShare(share))
         callbacks += scaled_rates(self._get(self.config_init, KEY), self._get(self.config, "data"))
         plugins = _listed(trainer_config["plugins"])
         if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
-            model_arguments = self._get(self.config, "model").get("init_args")
-            more["plugins"] = [*plugins, PlainCheckpoints(model_arguments.as_dict() if model_arguments else {})]
+            more["plugins"] = [*plugins, PlainCheckpoints(*self._arguments())]
         more["callbacks"] = [*_listed(trainer_config["callbacks"]), *callbacks]
         return super().instantiate_trainer(**{**more, **kwargs})
+
+    def _arguments(self) -> list[dict[str, Any]]:
+        """The arguments of the model, and of the data, in the config."""
+        parts = [self._get(self.config, key) for key in ("model", "data")]
+        said = [part.get("init_args") if part else None for part in parts]
+        return [arguments.as_dict() if arguments else {} for arguments in said]
 
     def _recorded(
         self, job: JobFolder, trainer_config: Mapping[str, Any], threads: int
     ) -> tuple[dict[str, Any], list[Callback]]:
         """Arguments for the Trainer of a recorded run, and its callbacks."""
-        request = job.request()
         clock = DataClock(_profiler(trainer_config["profiler"], job))
         files = [job.config, *sorted(path for path in (job.path / names.MODULES).rglob("*.py"))]
         tags = {names.TAG_MODULES: self.modules} if self.modules else {}
-        ours = RunLogger(request.tracking_uri, job.id, job.path, files, tags)
+        tags[names.TAG_RANDOM_MADE] = random_state()
+        seed = self._get(self.config, "seed_everything")
+        if type(seed) is int and torch.initial_seed() != seed:
+            tags[names.TAG_OWN_SEED] = str(torch.initial_seed())
+            print(
+                f"scalebook: warning: the model or the data calls seed_everything or manual_seed itself, with "
+                f"{torch.initial_seed()}: `seed_everything: {seed}` does not determine this run. Remove that call.",
+                flush=True,
+            )
+        ours = RunLogger(job.tracking_uri(), job.id, job.path, files, tags, self._arguments())
         more: dict[str, Any] = {
-            "logger": [ours, *_loggers(trainer_config["logger"])],
+            "logger": [*_loggers(trainer_config["logger"]), ours],
             "default_root_dir": str(job.path),
             "profiler": clock,
         }

@@ -24,6 +24,7 @@ from scalebook.training.notebook.claims.evidence import EvidenceReader
 from scalebook.training.notebook.claims.judging import judge_all
 from scalebook.training.notebook.comparison import compare
 from scalebook.training.notebook.comparison_table import table
+from scalebook.training.notebook.result_row import shared_numbers
 from scalebook.training.notebook.results import results
 from scalebook.training.search.search_folder import broken_searches
 from scalebook.training.tracking import names
@@ -216,6 +217,13 @@ def _compare(wanted: NotebookSelection, workspace: Workspace, description: Descr
     """Print the comparisons of the notebook that name a cell that was run, and the claims."""
     reader = RunReader(workspace.tracking_uri())
     ran = {cell.name for cell in wanted.cells}
+    compared = {name for cell in wanted.notebook.comparisons() for name in cell.runs}
+    for experiment in wanted.cells:
+        seeds = experiment.seeds(wanted.seeds)
+        by_seed = results(reader, wanted.path.name, experiment, description, seeds, wanted.notebook)
+        runs = [result.run for result in by_seed if result.run is not None and not result.stale]
+        if experiment.name not in compared and (shared := shared_numbers(runs)):
+            out.write(f"{experiment.name}: {shared}\n")
     for cell in wanted.notebook.comparisons():
         if ran & set(cell.runs):
             comparison = compare(reader, wanted.path.name, wanted.notebook, cell, description, wanted.seeds)

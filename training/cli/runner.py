@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
+from scalebook.training.base.active_run import logging_to
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.failures import FailureClass, chain, classify
 from scalebook.training.base.files import records, yaml
@@ -91,7 +92,7 @@ def prepare(folder: Path | None) -> None:
     """
     TrainingCLI.prepare()
     if folder is not None:
-        make_store(JobFolder(folder).request().tracking_uri)
+        make_store(JobFolder(folder).tracking_uri())
 
 
 def take_part(workspace: Workspace, config: Mapping[str, Any], workers: int) -> int:
@@ -167,7 +168,7 @@ def _readable(job: JobFolder) -> dict[str, Any]:
 def _train(job: JobFolder) -> None:
     quieten()
     if SPOOL not in os.environ:
-        require_known(job.request().tracking_uri)
+        require_known(job.tracking_uri())
     workspace = Workspace(job.path.parent.parent.parent)
     _, problems = import_modules(workspace)
     for problem in problems:
@@ -177,7 +178,9 @@ def _train(job: JobFolder) -> None:
         confine(config, workspace.root, typed=_inline(job))
     _set_threads(config.get("threads", 1))
     modules = _kept_modules(job, workspace, config)
-    with memory_limit(_memory_mb(job)):
+    request = job.request()
+    recorded_here = bool(request.tracking_uri) and not request.part and SPOOL not in os.environ
+    with memory_limit(_memory_mb(job)), logging_to(job.tracking_uri(), job.id, here=recorded_here):
         TrainingCLI("fit", config, job, modules=modules)
 
 
@@ -263,7 +266,7 @@ def _tell_mlflow(job: JobFolder, result: Result) -> bool:
             return True  # the first machine's says it
         from mlflow.entities import RunTag
 
-        client = client_after_fork(job.request().tracking_uri)
+        client = client_after_fork(job.tracking_uri())
         upload_artifacts(client, job)
         tags = {
             names.TAG_STATUS: result.status,

@@ -12,7 +12,7 @@ from scalebook.training.base.files import records
 from scalebook.training.cluster.incoming_files import size_of
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.tracking import names
-from scalebook.training.tracking.run_start import client_after_fork, mark_running
+from scalebook.training.tracking.run_start import client_after_fork, log_params, mark_running
 from scalebook.training.tracking.spool import LINES
 
 if TYPE_CHECKING:
@@ -82,6 +82,8 @@ def _tell_store(folder: Path, run_id: str, client: "MlflowClient", lines: Sequen
             client.update_run(run_id, status=arguments)
         elif call == "begun":
             mark_running(client, run_id, arguments)
+        elif call == "params":
+            log_params(client, run_id, arguments)
         elif call == "terminated":
             client.set_terminated(run_id, *arguments)
         elif call == "artifact":
@@ -142,7 +144,7 @@ class MlflowRelay:
     def _tell(self, job: JobFolder) -> None:
         folder = job.path / names.SPOOL
         while told_so_far(folder) < size_of(folder / LINES) and not self._leaving.is_set():
-            uri = job.request().tracking_uri
+            uri = job.tracking_uri()
             if uri not in self._clients:
                 self._clients[uri] = client_after_fork(uri)
             before = told_so_far(folder)

@@ -23,11 +23,13 @@ from scalebook.training.base.files.machine_errors import disk_problem
 from scalebook.training.base.files.record_folder import RecordFolder, load_once
 from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.files.safe_reading import read_end
+from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.renamed import renewed
 from scalebook.training.jobs.begin_request import JOINED, JoinedParts
 from scalebook.training.jobs.devices import Allocation
 from scalebook.training.jobs.executor import EXECUTORS, Executor, Handle, LocalHandle, executor_of
 from scalebook.training.jobs.process import ProcessId
+from scalebook.training.tracking.moved_workspace import store_with
 
 State = Literal["waiting", "running", "stopping", "finished", "failed", "stopped"]
 ENDED: tuple[State, ...] = ("finished", "failed", "stopped")
@@ -299,6 +301,10 @@ class JobFolder(RecordFolder):
         """The job as submitted. It never changes, so it is read once. FileNotFoundError if the folder is gone,
         BrokenRecord if it cannot be read."""
         return load_once(self.path / "job.json", JobRequest)
+
+    def tracking_uri(self) -> str:
+        """The address of the store that has its run, also after the workspace was moved or copied."""
+        return store_with(self.id, Workspace(self.path.parent.parent.parent), self.request().tracking_uri)
 
     def queued(self) -> JobRequest:
         """The job as submitted, with its present place in the queue."""

@@ -50,6 +50,8 @@ class ExperimentRow:
     staleness_p95: Estimate | None = None
     measured: Mapping[str, Estimate] = field(default_factory=dict)
     """What was measured about the runs, by metric: `perf/...`, `ps/...`; without those of single workers."""
+    shared: str = ""
+    """In words, which of its seeds are not independent."""
     note: str = ""
     """Why runs are missing: the failure's class and cause."""
 
@@ -98,7 +100,25 @@ def row(
         staleness_mean=_metric(runs, names.STALENESS_MEAN),
         staleness_p95=_metric(runs, names.STALENESS_P95),
         measured=_measured(runs),
+        shared=shared_numbers(runs),
     )
+
+
+def shared_numbers(runs: Sequence[RunRecord]) -> str:
+    """In words, which runs of an experiment drew the same random numbers although their seeds differ; "" if none."""
+    for tag in (names.TAG_RANDOM_TRAINED, names.TAG_RANDOM_MADE):
+        seeds: dict[str, set[str]] = {}
+        for run in runs:
+            if state := run.tags.get(tag):
+                seeds.setdefault(state, set()).add(run.tags.get(names.TAG_SEED, ""))
+        same = max(seeds.values(), key=len, default=set())
+        if len(same) > 1:
+            return (
+                f"seeds {', '.join(sorted(same, key=lambda seed: (len(seed), seed)))} share their random numbers: the "
+                "model or the data calls seed_everything or manual_seed itself, so these runs are no repeats. Remove "
+                "that call."
+            )
+    return ""
 
 
 def axes_with_data(rows: Sequence[ExperimentRow]) -> list[Axis]:

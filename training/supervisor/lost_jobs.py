@@ -113,8 +113,9 @@ def record(job: JobFolder) -> None:
 
     result = job.result()
     assert result is not None, f"{job.path} has no result to record"
-    require_known(job.request().tracking_uri)
-    client = MlflowClient(job.request().tracking_uri)
+    tracking_uri = job.tracking_uri()
+    require_known(tracking_uri)
+    client = MlflowClient(tracking_uri)
     try:
         run = client.get_run(job.id)
         tags = {names.TAG_STATUS: result.status, names.TAG_FAILURE: result.failure, names.TAG_CAUSE: result.cause}

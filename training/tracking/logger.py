@@ -19,7 +19,7 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.failures import TimedOut
 from scalebook.training.tracking import names
 from scalebook.training.tracking.names import BYTES, SAMPLES, SECONDS, UPDATES
-from scalebook.training.tracking.run_start import client_after_fork, mark_running
+from scalebook.training.tracking.run_start import client_after_fork, flat, log_params, mark_running
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -161,6 +161,13 @@ EPOCH: Final = "epoch"
 from 1."""
 
 
+def names_class(value: Any) -> bool:
+    """Whether the value contains a `class_path` at any depth."""
+    if isinstance(value, Mapping):
+        return "class_path" in value or any(map(names_class, value.values()))
+    return isinstance(value, list | tuple) and any(map(names_class, value))
+
+
 class Axes(NamedTuple):
     """A point's position: updates, samples and bytes over all workers, seconds since the first training batch."""
 
@@ -191,9 +198,13 @@ class RunLogger(Logger):
         folder: Path,
         artifacts: Sequence[Path] = (),
         tags: Mapping[str, str] | None = None,
+        arguments: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """`artifacts` are files of `folder`, uploaded at the start to the same relative paths; `tags` are set then."""
+        """`artifacts` are files of `folder`, uploaded at the start to the same relative paths; `tags` are set then.
+        `arguments`: those of the model and of the data in the config, which is already recorded."""
         super().__init__()
+        self.arguments = arguments
+        self._facts: dict[str, str] = {}  # logged as parameters, beyond the config
         self.tracking_uri, self.run_id, self.folder = tracking_uri, run_id, folder
         self.artifacts, self.tags = artifacts, tags or {}
         self.axes: Callable[[], Axes] | None = None
@@ -217,6 +228,11 @@ class RunLogger(Logger):
     @property
     @override
     def save_dir(self) -> str:
+        return str(self.folder)
+
+    @property
+    @override
+    def log_dir(self) -> str:
         return str(self.folder)
 
     @property
@@ -257,8 +273,37 @@ class RunLogger(Logger):
         return len(metrics) > 1 and EPOCH not in logged and metrics.keys() - {EPOCH} <= logged
 
     @override
-    def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
-        """Does nothing: the whole config was recorded when the run was created."""
+    @rank_zero_only
+    def log_hyperparams(
+        self, params: dict[str, Any] | Namespace, metrics: Mapping[str, float] | None = None, *args: Any, **kwargs: Any
+    ) -> None:
+        """Record what the config does not have. Its own values, which Lightning passes to every logger, were recorded
+        when the run was created. `metrics` are logged as such. ConfigError for a value that differs from an earlier
+        one, which MLflow does not change."""
+        values = vars(params) if isinstance(params, Namespace) else params
+        news = flat({name: value for name, value in values.items() if not self._in_config(name, value)})
+        for name, value in news.items():
+            if self._facts.get(name, value) != value:
+                raise ConfigError(
+                    name, f"was logged as {self._facts[name]!r} and is now {value!r}: MLflow keeps the first value",
+                    "Log what changes as a metric, with self.log.",
+                )  # fmt: skip
+            if not names.recordable(name):
+                problem = f"is not a name that can be recorded: {names.RECORDABLE_WORDS}"
+                raise ConfigError(name, problem, "Log it under another name.")
+        if news := {name: value for name, value in news.items() if name not in self._facts}:
+            log_params(self.experiment, self.run_id, news)
+            self._facts |= news
+        if metrics:
+            self.log_metrics(metrics)
+
+    def _in_config(self, name: str, value: Any) -> bool:
+        """Whether it is an argument of the model or the data as the config has it; an object as the class and the
+        arguments from which it was made."""
+        return any(
+            name in said and (names_class(said[name]) or flat({name: said[name]}) == flat({name: value}))
+            for said in self.arguments
+        )
 
     @rank_zero_only
     def log_artifact(self, path: Path) -> None:

@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from scalebook.training.base.safe_path import importing
 from scalebook.training.tracking import names
+from scalebook.training.tracking.moved_workspace import adopt_artifacts
 from scalebook.training.tracking.schema import require_known
 
 if TYPE_CHECKING:
@@ -121,6 +122,7 @@ class RunReader:
     @cached_property
     def client(self) -> "MlflowClient":
         require_known(self.tracking_uri)
+        adopt_artifacts(self.tracking_uri)
         with importing():
             from mlflow import MlflowClient
         return MlflowClient(self.tracking_uri)

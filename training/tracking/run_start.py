@@ -30,13 +30,14 @@ from functools import lru_cache
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Any, Final, cast
-from weakref import WeakKeyDictionary
 
+from scalebook.training.base.active_run import own
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import locks
 from scalebook.training.base.safe_path import importing
 from scalebook.training.base.workspace import Workspace, sqlite_address
 from scalebook.training.tracking import names, notes
+from scalebook.training.tracking.moved_workspace import adopt_artifacts
 from scalebook.training.tracking.schema import require_known
 from scalebook.training.tracking.spool import SPOOL, Spool
 
@@ -63,8 +64,6 @@ BEGIN: Final = (
     "UPDATE runs SET start_time = CASE status WHEN 'SCHEDULED' THEN :at ELSE start_time END, status = 'RUNNING' "
     "WHERE run_uuid = :run AND lifecycle_stage = 'active'"
 )
-_OWNERS: Final[WeakKeyDictionary[Any, int]] = WeakKeyDictionary()
-"""Which process opened the connections of each of mlflow's cached engines, as far as this module knows."""
 
 
 def open_store(workspace: Workspace) -> "MlflowClient":
@@ -89,10 +88,12 @@ def _client(uri: str, workspace: Workspace) -> "MlflowClient":
             logging.getLogger(chatty).setLevel(logging.WARNING)
         if is_embedded(workspace) and not workspace.database.exists():
             _make(workspace)
+        cached = _cached_engine(uri)
         client = MlflowClient(uri)
         client.search_experiments(max_results=1)  # the store is opened, and migrated, by the first question
         if (engine := _engine(client)) is not None:
-            _OWNERS[engine] = os.getpid()
+            own(engine, is_new=engine is not cached)
+        adopt_artifacts(uri)
     return client
 
 
@@ -157,6 +158,28 @@ def create_run(
     for first in range(0, max(1, len(params)), PARAMS_A_CALL):
         client.log_batch(run_id, params=params[first : first + PARAMS_A_CALL], tags=note if not first else [])
     return run_id
+
+
+LOGGED: Final = "logged."
+"""Begins the name of a parameter that a model has logged, where the config has another value under that name."""
+
+
+def log_params(client: "MlflowClient | Spool", run_id: str, values: Mapping[str, str]) -> None:
+    """Add parameters that a model has logged to those of the config, whose values stay."""
+    from mlflow.entities import Param
+
+    if isinstance(client, Spool):
+        client.log_params(run_id, values)
+        return
+    recorded = client.get_run(run_id).data.params
+    news = {}
+    for name, value in values.items():
+        short = value[:LONGEST_PARAM]
+        if recorded.get(name) != short:
+            news[f"{LOGGED}{name}" if name in recorded else name] = short
+    for first in range(0, len(news), PARAMS_A_CALL):
+        params = [Param(*pair) for pair in [*news.items()][first : first + PARAMS_A_CALL]]
+        client.log_batch(run_id, params=params, synchronous=True)
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
@@ -392,15 +415,13 @@ def client_after_fork(tracking_uri: str) -> "MlflowClient":
         spool: Any = Spool(Path(folder))
         return cast("MlflowClient", spool)
     require_known(tracking_uri)
+    adopt_artifacts(tracking_uri)
     from mlflow import MlflowClient
 
     cached = _cached_engine(tracking_uri)
     client = MlflowClient(tracking_uri)
-    engine = _engine(client)
-    if engine is not None:
-        if engine is cached and _OWNERS.get(engine) != os.getpid():
-            engine.dispose(close=False)
-        _OWNERS[engine] = os.getpid()
+    if (engine := _engine(client)) is not None:
+        own(engine, is_new=engine is not cached)
     return client
 
 

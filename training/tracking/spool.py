@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,6 +44,10 @@ class Spool:
             self._tell(run_id, "points", points)
         if tags:
             self._tell(run_id, "tags", [(tag.key, str(tag.value)) for tag in tags])
+
+    def log_params(self, run_id: str, values: Mapping[str, str]) -> None:
+        """Parameters that a model has logged, for `log_params` where the store is."""
+        self._tell(run_id, "params", dict(values))
 
     def log_metric(
         self, run_id: str, key: str, value: float, timestamp: int | None = None, step: int | None = None

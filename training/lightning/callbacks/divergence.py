@@ -12,22 +12,31 @@ from typing_extensions import override
 from scalebook.training.base.failures import Diverged
 from scalebook.training.lightning.callbacks.batches import loss_of
 from scalebook.training.lightning.callbacks.measure import Measure
-from scalebook.training.tracking.names import TRAIN_LOSS
 
 LOOK_S: Final = 0.5
 """Interval between reads of the flag on a GPU, s; a read waits for the GPU."""
+
+UNLOGGED: Final = "the loss that training_step returned"
+"""Its name where the model does not log it."""
 
 
 class DivergenceGuard(Callback):
     """Raises Diverged when the training loss of any worker becomes NaN or infinite.
 
-    On a CPU it checks after each batch (1 us); on a GPU the check is one small kernel per step, read every 0.5 s.
+    On a CPU it checks after each batch (1 us); on a GPU the check is a few small kernels per step, read every 0.5 s.
+    The error has the number of updates in the parameters that gave the loss: for the first such batch, also if it is
+    seen later.
     """
 
     def __init__(self, measure: Measure) -> None:
         self.measure = measure
-        self._bad: Tensor | None = None
+        self._updates = 0  # in the parameters of the present batch
+        self._first: tuple[Tensor, Tensor] | None = None  # the first loss that is no number, and its updates
         self._next_look = 0.0
+
+    @override
+    def on_train_batch_start(self, trainer: Trainer, *args: Any) -> None:
+        self._updates = trainer.global_step
 
     @override
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *args: Any) -> None:
@@ -36,25 +45,39 @@ class DivergenceGuard(Callback):
             return
         if loss.device.type == "cpu":
             if not math.isfinite(value := loss.item()):
-                self._give_up(value)
+                self._give_up(trainer, value, self._updates)
             return
-        wrong = torch.where(torch.isfinite(loss), torch.zeros_like(loss), loss)
-        self._bad = wrong if self._bad is None else self._bad + wrong
+        self._note(loss)
         if (now := monotonic()) >= self._next_look:
-            self._look(now)
+            self._look(trainer, now)
 
     @override
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self._bad is not None:
-            self._look(monotonic())
+        self._look(trainer, monotonic())
 
-    def _look(self, now: float) -> None:
-        assert self._bad is not None
+    def _note(self, loss: Tensor) -> None:
+        """Without waiting for the device."""
+        loss = loss.detach()
+        if self._first is None:
+            self._first = loss, torch.full_like(loss, self._updates, dtype=torch.int64)
+            return
+        before, updates = self._first
+        is_new = torch.isfinite(before)
+        self._first = torch.where(is_new, loss, before), torch.where(is_new, self._updates, updates)
+
+    def _look(self, trainer: Trainer, now: float) -> None:
         self._next_look = now + LOOK_S
-        if not math.isfinite(value := self._bad.item()):
-            self._give_up(value)
+        if self._first is not None and not math.isfinite(value := self._first[0].item()):
+            self._give_up(trainer, value, int(self._first[1].item()))
 
-    def _give_up(self, value: float) -> None:
+    def _give_up(self, trainer: Trainer, value: float, updates: int) -> None:
         staleness = self.measure.measured.staleness() if self.measure.measured is not None else None
         stale = staleness is not None and staleness.max() > 0
-        raise Diverged(TRAIN_LOSS, value, self.measure.counts().updates, stale)
+        raise Diverged(_name(trainer), value, updates, stale)
+
+
+def _name(trainer: Trainer) -> str:
+    """The metric under which the model logs its loss: the shortest name of those that are no numbers now."""
+    metrics = {name: value for name, value in trainer.callback_metrics.items() if value.numel() == 1}
+    bad = [name for name, value in metrics.items() if not math.isfinite(float(value))]
+    return min(bad, key=lambda name: ("loss" not in name, len(name), name), default=UNLOGGED)

@@ -1,10 +1,12 @@
 """Records of every run: loss against updates, samples and seconds; throughput; shares of time; staleness."""
 
+import hashlib
 import math
 from collections.abc import Mapping
 from time import perf_counter
 from typing import Any, Final
 
+import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from typing_extensions import override
@@ -130,6 +132,9 @@ class Measure(Callback):
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         now = self._now()
         if self._begun is None:
+            for logger in _ours(trainer) if trainer.is_global_zero else ():
+                logger.experiment.set_tag(logger.run_id, names.TAG_RANDOM_TRAINED, random_state())
+            now = self._now()
             self._begun = self._clock_restored(now) - self._restored.get("seconds", 0.0)
             real = perf_counter()
             self._really_begun = real - self._restored.get("real_seconds", self._restored.get("seconds", 0.0))
@@ -366,6 +371,11 @@ class Measure(Callback):
         if not is_measured or value != 0:
             self._told.add(metric)
         return metric in self._told
+
+
+def random_state() -> str:
+    """A digest of torch's present random state."""
+    return hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest()[:12]
 
 
 def _ours(trainer: Trainer) -> list[RunLogger]:

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 from typing_extensions import override
 
+from scalebook.training.base.active_run import active_in_fork, active_run
 from scalebook.training.base.failures import ProcessLost
 from scalebook.training.engine.launch import anonymous_file
 from scalebook.training.lightning.package import (
@@ -341,7 +342,8 @@ class ForkLauncher(_Launcher):
                 return None
             self._around.after_fork(worker, trainer)
             try:
-                result = function(*args, **kwargs)
+                with active_in_fork(run_id):
+                    result = function(*args, **kwargs)
             except BaseException as error:
                 _interrupt(trainer, error)
                 trainer._teardown()
@@ -358,6 +360,7 @@ class ForkLauncher(_Launcher):
                 function(*args, **kwargs)
 
         before = list(trainer.callbacks)  # type: ignore[attr-defined]  # made by Lightning's callback connector
+        run_id = active_run()
         processes = self._around.before_fork(trainer)
         options: dict[str, Any] = {"threads": processes.threads, "arrivals": self._around.arrivals}
         options["waits"] = self._around.waits

@@ -22,7 +22,7 @@ from scalebook.training.notebook.claims.claim_locks import RecordedClaims, known
 from scalebook.training.notebook.claims.intervals import Amount, crossing
 from scalebook.training.notebook.claims.looks import ClaimLook, JudgedCell
 from scalebook.training.notebook.offered_metrics import unnamed
-from scalebook.training.notebook.result_row import best
+from scalebook.training.notebook.result_row import best, shared_numbers
 from scalebook.training.notebook.results import results
 from scalebook.training.search import search_requests
 from scalebook.training.search.search_folder import ENDED, SearchFolder
@@ -417,6 +417,8 @@ class EvidenceReader:
         if len(amounts) < len(runs):
             silent = f"{len(runs) - len(amounts)} runs recorded no {cell.metric if needs_curve(cell) else cell.figure}"
             lacking = f"{lacking}; {silent}".removeprefix("; ")
+        if shared := shared_numbers([*runs.values()]):
+            lacking = f"{lacking}; {shared}".removeprefix("; ")
         is_simulated = any(names.is_simulated(run.tags) for run in runs.values())
         run_ids = [run.id for run in runs.values()]
         own = needs_curve(cell) and any(is_own(run.tags, cell.metric) for run in runs.values())

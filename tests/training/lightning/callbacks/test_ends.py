@@ -1,6 +1,7 @@
 """What ends a run, and what it leaves behind to go on from."""
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from lightning.pytorch import Callback, Trainer
 
 from scalebook.training.base.failures import Diverged
 from scalebook.training.jobs.job_folder import JobFolder
+from scalebook.training.lightning import DDP, AsyncPS
 from scalebook.training.lightning.callbacks.divergence import DivergenceGuard
 from scalebook.training.lightning.callbacks.job_files import AgreedDecision, LastCheckpoint, StopFile
 from scalebook.training.lightning.callbacks.measure import Measure
@@ -25,8 +27,52 @@ def test_a_loss_that_is_no_number_raises_with_the_count_of_updates(value: float,
             return self.weight * (value if batch_idx == 2 else 1.0)
 
     measure = Measure(DataClock())
-    with pytest.raises(Diverged, match=rf"train/loss became {said} after 3 updates"):
+    with pytest.raises(Diverged, match=rf"the loss that training_step returned became {said} after 2 updates"):
         trainer(measure, DivergenceGuard(measure)).fit(Bad(), loader())
+
+
+class Exploding(OneWeight):
+    """Its loss is infinite once its parameters have had 16 updates, each of 1."""
+
+    def training_step(self, batch: torch.Tensor, batch_idx: int) -> torch.Tensor:
+        loss = self.weight - (math.inf if self.weight.item() < -5.5 else 0.0)
+        self.log_dict({"train_mse": loss, "other": torch.tensor(1.0), "ratio": torch.tensor(math.nan)})
+        self.log("my/loss", loss, on_step=True, on_epoch=True)
+        return loss
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=1.0)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "accumulated"),
+    [("auto", 1), ("auto", 2), (lambda: AsyncPS(workers=2), 1), (lambda: AsyncPS("sync", workers=2), 1), (DDP, 2)],
+    ids=["one", "accumulated", "async", "sync", "ddp"],
+)
+def test_the_message_names_the_model_s_own_metric_and_its_update(
+    strategy: Any, accumulated: int, one_thread: None
+) -> None:
+    """Of two asynchronous workers the other one may be seen first, an update later."""
+    measure = Measure(DataClock())
+    made = strategy if strategy == "auto" else strategy()
+    ran = trainer(
+        measure, DivergenceGuard(measure), strategy=made, devices=1 if strategy == "auto" else 2, max_epochs=100,
+        accumulate_grad_batches=accumulated,
+    )  # fmt: skip
+    with pytest.raises(Diverged) as caught:
+        ran.fit(Exploding(), loader())
+    assert re.match("my/loss became infinite after (16|17) updates", str(caught.value))
+    assert caught.value.updates == 16 or ran.num_devices == 2
+
+
+def test_on_a_gpu_the_first_loss_counts_however_late_it_is_seen() -> None:
+    """The kernels of a GPU, computed here."""
+    guard = DivergenceGuard(Measure(DataClock()))
+    for updates, loss in enumerate((1.0, 2.0, math.inf, math.nan, 3.0)):
+        guard._updates = updates
+        guard._note(torch.tensor(loss))
+    with pytest.raises(Diverged, match="became infinite after 2 updates"):
+        guard._look(trainer(), 0.0)
 
 
 def test_a_stop_file_ends_the_run_after_the_batch(tmp_path: Path) -> None:

@@ -18,10 +18,13 @@ from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.search.definition import identity, read_search
 from scalebook.training.notebook import store
+from scalebook.training.notebook.cells import ComparisonCell
 from scalebook.training.notebook.claims.claim_table import remarks, text
 from scalebook.training.notebook.claims.evidence import EvidenceReader
 from scalebook.training.notebook.claims.judging import Judgement, judge_all
 from scalebook.training.notebook.claims.power import Design, DrawnSide, shares
+from scalebook.training.notebook.comparison import compare
+from scalebook.training.notebook.comparison_table import table
 from scalebook.training.notebook.parse import parse
 from scalebook.training.search.study.trials import TrialRecord
 from scalebook.training.tracking import names
@@ -38,7 +41,7 @@ repeats: 3
 config: {{model: ConvClassifier, data: Digits, trainer: {{max_epochs: {epochs}}}}}
 ```
 """
-    for name, epochs in (("base", 1), ("slow", 2), ("never", 3), ("short", 4), ("unrun", 5))
+    for name, epochs in (("base", 1), ("slow", 2), ("never", 3), ("short", 4), ("unrun", 5), ("repeated", 6))
 )
 SEARCH = """```yaml search=batch-size
 experiment: base
@@ -142,6 +145,7 @@ def _recorded(prepared: Prepared, folder: Path) -> None:
         run("base", seed, at)
         run("slow", seed, 2 * at, **{names.TAG_CLOCK: names.VIRTUAL})
         run("never", seed, None if seed == 3 else 3 * at)
+        run("repeated", seed, at, **{names.TAG_RANDOM_MADE: str(seed), names.TAG_RANDOM_TRAINED: str(min(seed, 2))})
         if seed < 3:
             run("short", seed, at)
     trials = []
@@ -151,6 +155,18 @@ def _recorded(prepared: Prepared, folder: Path) -> None:
         trials.append([run("batch-size", 1 + i, at) for i, at in enumerate(took)])
     (folder / RUNS).write_text(json.dumps(trials))
     whole(workspace.database, folder / STORE)
+
+
+def test_runs_that_share_their_random_numbers_decide_nothing(told: Store) -> None:
+    found = told.judge("runs: repeated\nfigure: updates\ntarget: 0.5\nat_most: 1000\n")
+    assert found.verdict == "not resolved"
+    assert "seeds 2, 3 share their random numbers: the model or the data calls seed_everything" in text(found)
+    told.judge("runs: base\nfigure: updates\ntarget: 0.5\nat_most: 1000\n")
+    nb = store.read(told.workspace.root / "first-steps.md").notebook
+    cell = ComparisonCell("", "both", runs=["base", "repeated"], metric="val/loss")
+    compared = compare(RunReader(told.workspace.tracking_uri()), "first-steps.md", nb, cell, told.description)
+    (said,) = [line for line in table(compared).splitlines() if "share" in line]
+    assert said.startswith("repeated: seeds 2, 3 share their random numbers")
 
 
 def test_twice_the_updates_seed_by_seed_is_twice_for_certain(told: Store) -> None:
