@@ -5,6 +5,7 @@ import faulthandler
 import multiprocessing
 import os
 import pickle
+import random
 import signal
 import sys
 import traceback
@@ -19,6 +20,7 @@ from typing import Any, Final, Literal, NamedTuple
 import torch
 
 from scalebook.training.engine.launch import anonymous_file
+from scalebook.training.lightning import random_streams
 from scalebook.training.lightning.processes.threads import end_pools
 
 _ANSWER_S: Final = 2.0
@@ -182,7 +184,7 @@ def fork(
         _call_itself(f"{role} {number}")
         _main(role, number, body, sending)
 
-    arguments = (main, os.getpid(), threads, mask)
+    arguments = (main, os.getpid(), threads, mask, random.getstate())
     process = context.Process(target=_prepared, args=arguments, name=f"{role}-{number}")
     stacks = stack_file()
     end_pools()
@@ -210,10 +212,13 @@ def _pidfd(pid: int) -> int:
     return descriptor
 
 
-def _prepared(main: Callable[[], None], monitor: int, threads: int, mask: set[int | signal.Signals]) -> None:
+def _prepared(
+    main: Callable[[], None], monitor: int, threads: int, mask: set[int | signal.Signals], python: tuple[Any, ...]
+) -> None:
     _die_with(monitor)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    random_streams.begin_process(python)
     torch.set_num_threads(threads)
     keep_what_is_freed()
     main()

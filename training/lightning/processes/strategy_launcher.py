@@ -19,6 +19,7 @@ from typing_extensions import override
 
 from scalebook.training.base.failures import ProcessLost
 from scalebook.training.engine.launch import anonymous_file
+from scalebook.training.lightning import random_streams
 from scalebook.training.lightning.package import (
     OTHER,
     OTHER_DOOR,
@@ -364,6 +365,8 @@ class _Results(NamedTuple):
     callbacks: Values
     final: Any
     """What the strategy's `save_final_state` has returned."""
+    drawn: list[Any]
+    """Where its random numbers have come to, so that a script continues with them as after a fit in its own process."""
 
 
 def _collect(
@@ -377,7 +380,8 @@ def _collect(
     torch.save({"metrics": [dict(metrics) for metrics in _metrics(trainer)], "weights": weights}, tensors)
     tensors.flush()
     progress = {} if weights is None else _progress(trainer)
-    return _Results(trainer.state, returned, progress, _profile(trainer), callback_values(trainer, before), final)
+    values = callback_values(trainer, before)
+    return _Results(trainer.state, returned, progress, _profile(trainer), values, final, random_streams.states())
 
 
 def _bring_back(
@@ -391,6 +395,7 @@ def _bring_back(
         here.clear()
         here.update(there)
     give_callback_values(trainer, before, results.callbacks)
+    random_streams.load(results.drawn)
     trainer.state = results.state
     _give_profile(trainer, results.profiled)
     if results.progress:
