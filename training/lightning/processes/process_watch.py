@@ -21,7 +21,9 @@ from scalebook.training.lightning.processes.forked import (
     Role,
     WorkerTraceback,
     fork,
+    has_mark,
     holding_back_sigterm,
+    new_mark,
 )
 from scalebook.training.lightning.processes.peer_monitor import NONE, PeerMonitor
 
@@ -189,7 +191,7 @@ class ProcessWatch:
         self._stillness = StallDetector()
         self._said: Mapping[int, str] = {}  # what they wait for
         self._said_still = False
-        self._strangers = set(descendants(os.getpid()))
+        self._mark = new_mark()
         self._forked: dict[tuple[Role, int], Forked] = {}  # everybody whose process is not known to be gone
         self._running: dict[tuple[Role, int], Forked] = {}  # of these, whoever has not said a last word
         self._results: dict[int, Any] = {}
@@ -200,7 +202,9 @@ class ProcessWatch:
     def start(self, role: Role, number: int) -> None:
         """Fork one process."""
         with holding_back_sigterm() as mask:  # until it is known here, so that a SIGTERM can reach it
-            process = fork(role, number, self._bodies[role], self._threads, list(self._forked.values()), mask)
+            process = fork(
+                role, number, self._bodies[role], self._threads, list(self._forked.values()), mask, self._mark
+            )
             self._forked[role, number] = self._running[role, number] = process
 
     def first_worker(self) -> int | None:
@@ -364,9 +368,11 @@ class ProcessWatch:
         return process.stack()
 
     def _end_orphans(self) -> None:
-        """End what a dead process had started, which has become a child of the monitor."""
-        own_pids = self._strangers | {process.process.pid for process in self._forked.values()}
-        orphans = [pid for pid in descendants(os.getpid(), children_only=True) if pid not in own_pids]
+        """End what a dead process had started, which has become a child of the monitor. Its other children belong to
+        other threads of the user's script."""
+        own_pids = {process.process.pid for process in self._forked.values()}
+        children = set(descendants(os.getpid(), children_only=True)) - own_pids
+        orphans = [pid for pid in children if has_mark(pid, self._mark)]
         kill_and_wait([pid for orphan in orphans for pid in (orphan, *descendants(orphan))], GRACE_S)
 
 
