@@ -251,7 +251,7 @@ class ByRank:
 @pytest.mark.parametrize("generator", ["torch", "numpy", "python"])
 @pytest.mark.parametrize("name", ["ddp", "sync", "peers"])
 def test_a_sampler_that_divides_by_rank(name: str, generator: str, tmp_path: Path) -> None:
-    loader: DataLoader[Any] = DataLoader(Noisy(), batch_sampler=ByRank(generator))  # type: ignore[arg-type]
+    loader: DataLoader[Any] = DataLoader(Noisy(), batch_sampler=ByRank(generator))
     rows = fit(tmp_path / "fit", SEVERAL[name](), 2, loader, use_distributed_sampler=False)
     assert numbers(rows, EPOCHS) == [list(range(SAMPLES))] * EPOCHS
 

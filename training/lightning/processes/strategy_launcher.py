@@ -47,6 +47,7 @@ from scalebook.training.lightning.package import (
 )
 from scalebook.training.lightning.processes.cuda_fork import refuse_process_group
 from scalebook.training.lightning.processes.forked import EndedEarly, WorkerTraceback
+from scalebook.training.lightning.processes.inherited import begin_worker, check_inherited
 from scalebook.training.lightning.processes.peer_monitor import NONE, PeerMonitor
 from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
 from scalebook.training.lightning.processes.run_workers import run_workers
@@ -311,6 +312,7 @@ class ForkLauncher(_Launcher):
                 with suppress(ServerEnded):
                     function(*args, **kwargs)
                 return None
+            begin_worker(inherited)
             self._around.after_fork(worker, trainer)
             try:
                 result = function(*args, **kwargs)
@@ -338,6 +340,7 @@ class ForkLauncher(_Launcher):
             options |= {"servers": processes.servers, "serve": serve}
         with os.fdopen(anonymous_file("results"), "w+b") as tensors:
             try:
+                inherited = check_inherited((*args, *kwargs.values()), processes.workers)
                 returned = run_workers(processes.workers, work, lost=self._around.lost, **options)
                 results = next((result for result in returned if result is not None), None)
             except BaseException as error:
