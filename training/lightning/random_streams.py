@@ -21,7 +21,7 @@ _at_fork: dict[str, int] = {}
 """In a forked process, a digest of each generator's state at the fork, where all workers are alike."""
 
 
-class Stream(RandomStream):
+class ProcessStream(RandomStream):
     """One generator of this process, and the seeds of its workers."""
 
     name: str
@@ -35,7 +35,7 @@ class Stream(RandomStream):
         return self.seeded(seed_of(worker, self.name))
 
 
-class TorchStream(Stream):
+class TorchStream(ProcessStream):
     """Torch's generator on the CPU."""
 
     name = "torch"
@@ -53,7 +53,7 @@ class TorchStream(Stream):
         torch.set_rng_state(state)
 
 
-class PythonStream(Stream):
+class PythonStream(ProcessStream):
     """Python's `random`."""
 
     name = "python"
@@ -72,7 +72,7 @@ class PythonStream(Stream):
         random.setstate((version, tuple(numbers), gauss))
 
 
-class NumpyStream(Stream):
+class NumpyStream(ProcessStream):
     """NumPy's global generator. A state is its bits, and the rest of a pair of normal numbers, or None; where the user
     has set another kind of bit generator, it is NumPy's own dictionary.
 
@@ -116,7 +116,7 @@ class NumpyStream(Stream):
         self._now = bits, gauss
 
 
-class CudaStream(Stream):
+class CudaStream(ProcessStream):
     """A GPU's generator, which has torch's seeds."""
 
     name = "torch"
@@ -137,13 +137,13 @@ class CudaStream(Stream):
         torch.cuda.set_rng_state(state, self._device)
 
 
-def streams_of(device: torch.device) -> list[Stream]:
+def streams_of(device: torch.device) -> list[ProcessStream]:
     """The generators that a model on `device` may draw from."""
     streams = cpu_streams()
     return [*streams, CudaStream(device)] if device.type == "cuda" else streams
 
 
-def cpu_streams() -> list[Stream]:
+def cpu_streams() -> list[ProcessStream]:
     """Those on the CPU."""
     return [TorchStream(), PythonStream(), NumpyStream()]
 
@@ -213,7 +213,7 @@ def load(states: Sequence[Any]) -> None:
 
 
 @contextmanager
-def seeded(streams: Sequence[Stream], seed: int) -> Iterator[None]:
+def seeded(streams: Sequence[ProcessStream], seed: int) -> Iterator[None]:
     """In this block, draw from generators with this seed; then continue as before."""
     own = [stream.state() for stream in streams]
     try:

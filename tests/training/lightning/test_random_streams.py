@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from scalebook.training.engine.rules.clock_settings import ClockSettings, Distribution
 from scalebook.training.lightning import DDP, AsyncPS, ModelParallel, Peers
-from scalebook.training.lightning.random_streams import NumpyStream, PythonStream, Stream
+from scalebook.training.lightning.random_streams import NumpyStream, ProcessStream, PythonStream
 
 
 def gauss_of(seed: int) -> Callable[[], float]:
@@ -25,7 +25,7 @@ def gauss_of(seed: int) -> Callable[[], float]:
     return lambda: draw.gauss(0, 1)
 
 
-DRAWS: list[tuple[type[Stream], Callable[[], float], Callable[[int], Callable[[], float]]]] = [
+DRAWS: list[tuple[type[ProcessStream], Callable[[], float], Callable[[int], Callable[[], float]]]] = [
     (PythonStream, lambda: random.gauss(0, 1), gauss_of),
     (NumpyStream, lambda: float(np.random.randn()), lambda seed: np.random.RandomState([seed, 0]).randn),
     (NumpyStream, np.random.rand, lambda seed: np.random.RandomState([seed, 0]).rand),
@@ -43,7 +43,7 @@ def put_back() -> Iterator[None]:
 @pytest.mark.usefixtures("put_back")
 @pytest.mark.parametrize(("kind", "draw", "alone"), DRAWS, ids=["python", "pairs", "numpy"])
 def test_each_draws_as_if_alone(
-    kind: type[Stream], draw: Callable[[], float], alone: Callable[[int], Callable[[], float]]
+    kind: type[ProcessStream], draw: Callable[[], float], alone: Callable[[int], Callable[[], float]]
 ) -> None:
     """In an order by chance, with turns without a draw; pairs of normal numbers are left half used."""
     stream, order = kind(), random.Random(3)

@@ -93,7 +93,7 @@ def order_alike(loader: object, worker: int) -> None:
     if loader.generator is None and loader.num_workers and worker:
         loader.generator = torch.Generator().manual_seed(seed_of(worker, "torch loader"))
     sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
-    known = type(sampler) in _SEEDED and type(loader.batch_sampler) in (BatchSampler, type(None))
+    draws_nothing = type(sampler) in _SEEDED and type(loader.batch_sampler) in (BatchSampler, type(None))
     name = "sampler" if loader.batch_sampler is None else "batch_sampler"
-    if not known and not isinstance(getattr(loader, name), _Alike):
+    if not draws_nothing and not isinstance(getattr(loader, name), _Alike):
         object.__setattr__(loader, name, _Alike(getattr(loader, name)))

@@ -84,20 +84,20 @@ def own_descriptions(written: Collection[int] = ()) -> None:
         if descriptor in _STANDARD:
             continue
         try:
-            found = _description(descriptor)
-            if found is None or found.is_locked:
+            description = _description(descriptor)
+            if description is None or description.is_locked:
                 continue
-            if found.access == os.O_RDONLY or descriptor in written:
-                _open_again(descriptor, found)
+            if description.access == os.O_RDONLY or descriptor in written:
+                _open_again(descriptor, description)
         except OSError:  # it is closed by now, or cannot be opened; `check_inherited` has reported what data use
             continue
 
 
-def _open_again(descriptor: int, found: _Description) -> None:
-    new = os.open(f"/proc/self/fd/{descriptor}", found.flags & _KEPT | os.O_CLOEXEC)
+def _open_again(descriptor: int, description: _Description) -> None:
+    new = os.open(f"/proc/self/fd/{descriptor}", description.flags & _KEPT | os.O_CLOEXEC)
     try:
-        os.lseek(new, found.offset, os.SEEK_SET)
-        if found.locks:
+        os.lseek(new, description.offset, os.SEEK_SET)
+        if description.locks:
             fcntl.flock(new, fcntl.LOCK_SH | fcntl.LOCK_NB)
         os.dup2(new, descriptor, inheritable=os.get_inheritable(descriptor))
     finally:
@@ -110,14 +110,14 @@ def _open_again(descriptor: int, found: _Description) -> None:
 def restart_pools() -> None:
     """In a forked process: let executors of `concurrent.futures` that were in use start threads and processes of their
     own. They would wait for those that the fork has left behind."""
-    threads: Any = thread_pools._threads_queues  # type: ignore[attr-defined]  # the only list of executors in use
+    threads: Any = thread_pools._threads_queues  # the only list of executors in use
     for thread in list(threads):
         executor = thread._args[0]() if getattr(thread, "_args", ()) else None
         if isinstance(executor, thread_pools.ThreadPoolExecutor):
             new = {"_work_queue": queue.SimpleQueue(), "_idle_semaphore": threading.Semaphore(0)}
             vars(executor).update(new, _threads=set(), _shutdown_lock=threading.Lock())
     threads.clear()
-    managers: Any = process_pools._threads_wakeups  # type: ignore[attr-defined]  # as above
+    managers: Any = process_pools._threads_wakeups  # as above
     for manager in list(managers):
         executor = manager.executor_reference()
         if isinstance(executor, process_pools.ProcessPoolExecutor):
@@ -283,17 +283,17 @@ def _file(value: Any, written: list[int]) -> _Trouble | None:
     access = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
     if stat.S_ISFIFO(kind.st_mode) and access != os.O_WRONLY:
         return _Trouble("is a pipe, of which each worker would get a part", WHERE)
-    found = _description(descriptor)
-    if found is None or found.access == os.O_WRONLY:
+    description = _description(descriptor)
+    if description is None or description.access == os.O_WRONLY:
         return None
-    if found.is_locked:
+    if description.is_locked:
         return _Trouble("is a file with a lock, so that all workers would read it at one common offset", WHERE)
     try:
-        os.close(os.open(f"/proc/self/fd/{descriptor}", found.flags & _KEPT | os.O_CLOEXEC))
+        os.close(os.open(f"/proc/self/fd/{descriptor}", description.flags & _KEPT | os.O_CLOEXEC))
     except OSError as error:
         what = f"is a file that a worker cannot open again ({error.strerror}): all would read it at one common offset"
         return _Trouble(what, WHERE)
-    if found.access == os.O_RDWR:
+    if description.access == os.O_RDWR:
         written.append(descriptor)
     return None
 
