@@ -19,6 +19,8 @@ from scalebook.training.engine.rules.clock_settings import ClockSettings, Distri
 from scalebook.training.lightning import DDP, AsyncPS, ModelParallel, Peers
 from scalebook.training.lightning.random_streams import NumpyStream, ProcessStream, PythonStream
 
+pytestmark = pytest.mark.long
+
 
 def gauss_of(seed: int) -> Callable[[], float]:
     draw = random.Random(seed)
@@ -132,6 +134,7 @@ SEVERAL: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("name", SEVERAL)
 def test_each_worker_draws_its_own_and_the_same_again(name: str, tmp_path: Path) -> None:
     """Worker 0 draws what one process would."""
@@ -163,6 +166,7 @@ ALONE: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("name", ALONE)
 @pytest.mark.parametrize("seeded", [True, False])
 def test_one_worker_draws_what_one_process_draws(name: str, seeded: bool, tmp_path: Path) -> None:
@@ -185,6 +189,7 @@ def test_one_worker_draws_what_one_process_draws(name: str, seeded: bool, tmp_pa
     assert script(tmp_path / name, ALONE[name]) == expected
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("rule", ["sync", "async"])
 def test_virtual_workers_draw_what_real_ones_draw(rule: Any, tmp_path: Path) -> None:
     """But of torch's, where each real worker's loader takes a seed for its processes in each epoch."""
@@ -248,6 +253,7 @@ class ByRank:
         return SAMPLES // 4
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("generator", ["torch", "numpy", "python"])
 @pytest.mark.parametrize("name", ["ddp", "sync", "peers"])
 def test_a_sampler_that_divides_by_rank(name: str, generator: str, tmp_path: Path) -> None:
@@ -271,10 +277,11 @@ class Shuffled(IterableDataset[Tensor]):
             yield torch.cat([draw(), torch.tensor([float(number)])])
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("processes", [0, 1])
 @pytest.mark.parametrize("generator", ["torch", "numpy", "python"])
 def test_a_stream_that_shuffles_by_the_process_is_divided(generator: str, processes: int, tmp_path: Path) -> None:
-    seed_everything(5, verbose=False)
+    seed_everything(5, workers=True, verbose=False)
     loader: DataLoader[Any] = DataLoader(Shuffled(generator), 2, num_workers=processes)
     rows = fit(tmp_path / "fit", AsyncPS(workers=2, rule="sync"), 2, loader)
     assert numbers(rows, EPOCHS) == [list(range(SAMPLES))] * EPOCHS
@@ -282,6 +289,7 @@ def test_a_stream_that_shuffles_by_the_process_is_divided(generator: str, proces
     assert len(set(noise)) == len(noise)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("seed_workers", [True, False])
 @pytest.mark.parametrize("name", ["ddp", "sync"])
 def test_loader_processes_draw_their_own(name: str, seed_workers: bool, tmp_path: Path) -> None:

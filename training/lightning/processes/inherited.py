@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from itertools import islice
-from multiprocessing.pool import RUN, Pool
+from multiprocessing.pool import RUN, Pool, ThreadPool
 from pathlib import Path
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, Final, NamedTuple
@@ -107,7 +107,7 @@ def _open_again(descriptor: int, description: _Description) -> None:
 # --- pools -----------------------------------------------------------------------------------------------------------
 
 
-def restart_pools() -> None:
+def restart_executors() -> None:
     """In a forked process: let executors of `concurrent.futures` that were in use start threads and processes of their
     own. They would wait for those that the fork has left behind."""
     threads: Any = thread_pools._threads_queues  # the only list of executors in use
@@ -129,6 +129,20 @@ def restart_pools() -> None:
     managers.clear()
 
 
+def restart_when_used(pool: Any) -> None:
+    """In a forked process: let a pool of multiprocessing start processes or threads of its own at its next task."""
+
+    def restart() -> None:
+        del pool._check_running
+        of_threads = (pool._processes, pool._initializer, pool._initargs)
+        if isinstance(pool, ThreadPool):
+            ThreadPool.__init__(pool, *of_threads)
+        else:
+            Pool.__init__(pool, *of_threads, pool._maxtasksperchild, pool._ctx)
+
+    pool._check_running = restart  # each task begins by it
+
+
 class Inherited(NamedTuple):
     """What workers must not share, in the user's model or data."""
 
@@ -136,6 +150,8 @@ class Inherited(NamedTuple):
     """Descriptors of files that are open for reading and writing."""
     loaders: list[DataLoader[Any]]
     """Those whose processes have begun, and go on from epoch to epoch."""
+    pools: list[Pool]
+    """Pools of multiprocessing, which are running."""
 
 
 def begin_worker(inherited: Inherited) -> None:
@@ -143,7 +159,9 @@ def begin_worker(inherited: Inherited) -> None:
 
     def begin() -> None:
         own_descriptions(inherited.written)
-        restart_pools()
+        restart_executors()
+        for pool in inherited.pools:
+            restart_when_used(pool)
 
     begin()
     os.register_at_fork(after_in_child=begin)
@@ -183,16 +201,17 @@ def check_inherited(objects: Iterable[Any], workers: int) -> Inherited:
     own classes, in containers and functions there, and among globals that the methods of these classes use.
     """
     seen: set[int] = set()
-    inherited = Inherited([], [])
+    inherited = Inherited([], [], [])
     maps = _shared_maps()
     for root in objects:
         key = "model" if isinstance(root, LightningModule) else "data"
         for path, value in _walk(type(root).__name__, root, seen):
             if isinstance(value, DataLoader) and value._iterator is not None:
                 inherited.loaders.append(value)
-            shared = _file(value, inherited.written) or _memory(value, maps) or _database(value)
-            trouble = _pool(value) or (shared if workers > 1 else None)
-            if trouble is not None:
+            if isinstance(value, Pool) and getattr(value, "_state", None) == RUN:
+                inherited.pools.append(value)
+            trouble = _file(value, inherited.written) or _memory(value, maps) or _database(value)
+            if trouble is not None and workers > 1:
                 raise ConfigError(key, f"{path} {trouble.what}", trouble.remedy)
     return inherited
 
@@ -256,15 +275,6 @@ def _is_users(kind: Any) -> bool:
     if file is None:  # a notebook, or compiled into Python
         return module is not None and module.__name__ == "__main__"
     return not (file.startswith(_PYTHON) or "/site-packages/" in file or "/dist-packages/" in file)
-
-
-def _pool(value: Any) -> _Trouble | None:
-    if isinstance(value, Pool) and getattr(value, "_state", None) == RUN:
-        what = "is a pool of multiprocessing, whose threads do not exist in a forked worker: it would wait forever"
-        return _Trouble(
-            what, "Create it where it is used: in setup(), or at its first use; or take one of concurrent.futures."
-        )
-    return None
 
 
 def _file(value: Any, written: list[int]) -> _Trouble | None:

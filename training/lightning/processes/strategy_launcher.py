@@ -307,12 +307,12 @@ class ForkLauncher(_Launcher):
             return None
 
         def work(worker: int) -> "_Results | None":
+            begin_worker(inherited)
             if worker in processes.elsewhere:
                 self._around.stand_in(worker, trainer)
                 with suppress(ServerEnded):
                     function(*args, **kwargs)
                 return None
-            begin_worker(inherited)
             self._around.after_fork(worker, trainer)
             try:
                 result = function(*args, **kwargs)
@@ -327,6 +327,7 @@ class ForkLauncher(_Launcher):
             return _collect(trainer, result, tensors, before, weights, final)
 
         def serve(server: int) -> None:
+            begin_worker(inherited)
             self._around.become_server(server, trainer)
             with suppress(ServerEnded):
                 function(*args, **kwargs)

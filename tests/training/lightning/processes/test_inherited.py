@@ -32,6 +32,7 @@ from scalebook.training.lightning import DDP, AsyncPS, ModelParallel, Peers
 from scalebook.training.lightning.processes.inherited import begin_worker, check_inherited
 from scalebook.training.lightning.processes.run_workers import run_workers
 
+pytestmark = pytest.mark.long
 COUNT, NUMBERS = 64, 2048
 """Records of a file, and how often each holds its number: more than is read at once."""
 
@@ -119,18 +120,21 @@ HOW: dict[str, Callable[[Path], IO[bytes]]] = {
 }
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_each_worker_reads_at_its_own_offset(name: str, tmp_path: Path) -> None:
     with file_of_records(tmp_path).open("rb") as file:
         fit(STRATEGIES[name](), DataLoader(Records(file), 4, shuffle=True))
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("how", HOW)
 def test_however_the_file_was_opened(how: str, tmp_path: Path) -> None:
     with HOW[how](file_of_records(tmp_path)) as file:
         fit(AsyncPS(workers=2), DataLoader(Records(file), 4, shuffle=True))
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("name", ["async", "ddp"])
 def test_loader_processes_read_at_theirs(name: str, tmp_path: Path) -> None:
     with file_of_records(tmp_path).open("rb") as file:
@@ -138,6 +142,7 @@ def test_loader_processes_read_at_theirs(name: str, tmp_path: Path) -> None:
         fit(STRATEGIES[name](), loader)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("name", ["async", "ddp"])
 def test_loader_processes_that_were_used_before_stay_with_this_process(name: str, tmp_path: Path) -> None:
     with file_of_records(tmp_path).open("rb") as file:
@@ -283,7 +288,7 @@ def test_what_workers_cannot_share_is_named(kind: str, opened: Callable[[str], A
 
 @pytest.mark.parametrize("kind", ORDINARY)
 def test_what_they_can_share_is_not(kind: str, opened: Callable[[str], Any]) -> None:
-    assert check_inherited([DataLoader(Holder(opened(kind)))], 2) == ([], [])
+    assert check_inherited([DataLoader(Holder(opened(kind)))], 2) == ([], [], [])
 
 
 CONNECTION: Any = None
@@ -352,6 +357,7 @@ class Pooled(Records):
         return torch.tensor([float(number), float(other), float(other)])
 
 
+@pytest.mark.alike
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 @pytest.mark.parametrize("name", ["async", "ddp"])
 @pytest.mark.parametrize("kind", [ThreadPoolExecutor, ProcessPoolExecutor])
@@ -371,10 +377,24 @@ def test_they_work_in_loader_processes() -> None:
         fit(AsyncPS(workers=2), DataLoader(data, 8, num_workers=1), max_epochs=1)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("make", [lambda: multiprocessing.get_context("fork").Pool(1), lambda: ThreadPool(1)])
-def test_pools_of_multiprocessing_are_named(make: Callable[[], Any], workers: int) -> None:
-    with make() as pool, pytest.raises(ConfigError, match=r"^data: DataLoader\.dataset\.held is a pool of multipr"):
-        check_inherited([DataLoader(Holder(pool))], workers)
+class PooledByPool(Records):
+    def __init__(self, pool: Any) -> None:
+        self.pool = pool
+
+    @override
+    def __getitem__(self, number: int) -> Tensor:
+        one, (other,) = self.pool.apply(abs, (-number,)), self.pool.map(abs, [-number])
+        return torch.tensor([float(number), float(one), float(other)])
+
+
+@pytest.mark.alike
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.parametrize("name", ["async", "ddp"])
+@pytest.mark.parametrize("make", [partial(multiprocessing.get_context("fork").Pool, 1), partial(ThreadPool, 1)])
+def test_pools_that_were_used_before_work(make: Callable[[], Any], name: str) -> None:
+    with make() as pool:
+        data = PooledByPool(pool)
+        assert data[3].tolist() == [3.0, 3.0, 3.0]
+        fit(STRATEGIES[name](), DataLoader(data, 8), max_epochs=1)
+        assert data[4].tolist() == [4.0, 4.0, 4.0]
     pool.join()
-    assert check_inherited([DataLoader(Holder(pool))], workers) == ([], [])  # it has ended
