@@ -12,6 +12,7 @@ import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer, seed_everything
 from torch import Tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 from torch.utils.data import DataLoader, Dataset, IterableDataset, WeightedRandomSampler
 from typing_extensions import override
 
@@ -92,21 +93,28 @@ class Writes(LightningModule):
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self.folder = folder
-        self.layer = torch.nn.Linear(4, 1)
+        self.layer: torch.nn.Module = torch.nn.Linear(4, 1)
+
+    @override
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.layer(inputs)  # type: ignore[no-any-return]
 
     @override
     def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
         rows = [*batch.tolist(), [*draw().tolist(), -1.0]]
         with (self.folder / f"{self.trainer.global_rank}.jsonl").open("a") as file:
             file.write(json.dumps(rows) + "\n")
-        return self.layer(batch.float()).square().mean()  # type: ignore[no-any-return]
+        loss: Tensor = self(batch.float()).square().mean()
+        return loss
 
     @override
     def configure_optimizers(self) -> Any:
         return torch.optim.SGD(self.parameters(), 0.01)
 
 
-def fit(folder: Path, strategy: Any, devices: int, loader: DataLoader[Any], **settings: Any) -> list[list[list[float]]]:
+def fit(
+    folder: Path, strategy: Any, devices: int, loader: DataLoader[Any], model: type[Writes] = Writes, **settings: Any
+) -> list[list[list[float]]]:
     """Fit, and return the rows that each worker has written, in order."""
     folder.mkdir()
     settings = {"max_epochs": EPOCHS, **settings}
@@ -114,7 +122,7 @@ def fit(folder: Path, strategy: Any, devices: int, loader: DataLoader[Any], **se
         strategy=strategy, devices=devices, accelerator="cpu", logger=False, default_root_dir=folder,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, **settings,
     )  # fmt: skip
-    made.fit(Writes(folder), loader)
+    made.fit(model(folder), loader)
     paths = sorted(folder.glob("*.jsonl"))
     return [[row for line in path.read_text().splitlines() for row in json.loads(line)] for path in paths]
 
@@ -202,6 +210,32 @@ def test_virtual_workers_draw_what_real_ones_draw(rule: Any, tmp_path: Path) -> 
     everything = [row for of_worker in real for row in of_worker]
     assert sorted(row[1:] for row in virtual) == sorted(row[1:] for row in everything)
     assert len({row[0] for row in virtual}) == len(virtual)
+
+
+class Splits(Writes):
+    """Two layers, for workers that compute one batch together."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.layer = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+
+    def parallel_plan(self) -> dict[str, Any]:
+        return {"layer.0": ColwiseParallel(), "layer.1": RowwiseParallel()}
+
+    def stages(self) -> list[torch.nn.Module]:
+        return list(self.layer.children())
+
+
+@pytest.mark.parametrize("split", [{"tensor": 2}, {"stages": 2, "microbatches": 1, "schedule": "gpipe"}], ids=str)
+def test_workers_that_compute_one_batch_together_draw_the_same(split: Any, tmp_path: Path) -> None:
+    """In the data and in the step; and other numbers than those of the next batch."""
+    seed_everything(5, verbose=False)
+    rows = drawn(fit(tmp_path / "fit", ModelParallel(**split), 4, DataLoader(Noisy(), 2), model=Splits))
+    assert rows[0] == rows[1]
+    assert rows[2] == rows[3]
+    different = [*rows[0], *rows[2]]
+    for generator in range(3):
+        assert len({row[generator] for row in different}) == len(different) == 2 * 2 * 4 * 3
 
 
 def test_without_a_seed_workers_differ_too(tmp_path: Path) -> None:

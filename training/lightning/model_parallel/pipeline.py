@@ -39,7 +39,7 @@ from scalebook.training.lightning.process_group.neighbours import (
     tensors_in,
     told_by,
 )
-from scalebook.training.lightning.random_streams import seed_of, seeded, streams_of
+from scalebook.training.lightning.random_streams import seeded, streams_of
 
 APART: Final = 1e-3
 """Relative difference of two results that are not the same with other rounding."""
@@ -89,7 +89,7 @@ class Pipeline:
         self._module, self._groups, self._device = module, groups, device
         self.microbatches, self.schedule = microbatches, schedule
         self._log = StepLog(module)
-        self._seed = (told_by(groups.ranks[-1], seed_of(0), groups.forward, device), groups.ranks[0])
+        self._seed = (told_by(groups.ranks[-1], torch.initial_seed(), groups.forward, device), groups.ranks[0])
         self._streams = streams_of(device)
         self._forward = module.forward
         self._in_step: Callable[..., Any] | None = None  # what self(...) does in a step of a microbatch
