@@ -7,6 +7,7 @@ before training.
 import concurrent.futures.process as process_pools
 import concurrent.futures.thread as thread_pools
 import ctypes
+import dis
 import fcntl
 import mmap
 import os
@@ -22,8 +23,9 @@ from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from multiprocessing.pool import RUN, Pool, ThreadPool
+from multiprocessing.util import Finalize
 from pathlib import Path
-from types import FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -129,6 +131,16 @@ def restart_executors() -> None:
     managers.clear()
 
 
+def _end_executors() -> None:
+    """At the end of a process, before Python waits for its children: those of an executor that nobody has shut down
+    would wait for tasks."""
+    managers: Any = process_pools._threads_wakeups
+    for manager in list(managers):
+        processes = getattr(manager.executor_reference(), "_processes", None) or {}
+        for process in list(processes.values()):
+            process.kill()
+
+
 def restart_when_used(pool: Any) -> None:
     """In a forked process: let a pool of multiprocessing start processes or threads of its own at its next task."""
 
@@ -165,6 +177,7 @@ def begin_worker(inherited: Inherited) -> None:
 
     begin()
     os.register_at_fork(after_in_child=begin)
+    Finalize(None, _end_executors, exitpriority=10)
     for loader in inherited.loaders:
         _left_behind.append(loader._iterator)
         loader._iterator = None
@@ -256,7 +269,7 @@ def _of_function(path: str, function: FunctionType) -> Iterator[tuple[str, Any]]
     """Globals and values of outer functions that a function of the user's uses, if these are no modules or classes."""
     if not _is_users(function):
         return
-    used = {name: function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__}
+    used = {name: function.__globals__[name] for name in _globals(function.__code__) if name in function.__globals__}
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
     for name, cell in cells:
         try:
@@ -266,6 +279,14 @@ def _of_function(path: str, function: FunctionType) -> Iterator[tuple[str, Any]]
     for name, value in used.items():
         if not isinstance(value, ModuleType | type | FunctionType):
             yield f"{path}: {name}", value
+
+
+def _globals(code: CodeType) -> Iterator[str]:
+    """Names of globals that it reads, and functions within it do."""
+    yield from (step.argval for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL")
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _globals(inner)
 
 
 def _is_users(kind: Any) -> bool:

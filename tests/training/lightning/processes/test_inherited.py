@@ -16,6 +16,7 @@ from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from multiprocessing.pool import ThreadPool
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import IO, Any
 
@@ -297,7 +298,16 @@ CONNECTION: Any = None
 class Global(Dataset[int]):
     @override
     def __getitem__(self, number: int) -> int:
-        return len(CONNECTION.recv(number))
+        return sum(len(CONNECTION.recv(each)) for each in range(number))
+
+
+class Opens(Dataset[int]):
+    """Has an attribute with the name of the global, for a connection of its own."""
+
+    @override
+    def __getitem__(self, number: int) -> int:
+        self.CONNECTION = socket.create_connection(("127.0.0.1", number))
+        return len(self.CONNECTION.recv(number))
 
 
 class Uses:
@@ -319,6 +329,7 @@ def test_it_is_found_where_people_put_it(opened: Callable[[str], Any], monkeypat
     module, model = LightningDataModule(), Checks()
     module.held = uses  # type: ignore[attr-defined]
     model.held = uses  # type: ignore[assignment]
+    assert check_inherited([DataLoader(Opens()), Checks()], 2) == ([], [], [])
     places = {
         r"data: DataLoader\.dataset\.datasets\[1\]\.dataset\.held\.deeper\['file'\]\[0\] is": DataLoader(
             ConcatDataset([Holder(1), Subset(Holder(uses), [0])])
@@ -367,6 +378,19 @@ def test_executors_that_were_used_before_work(kind: Callable[[int], Executor], n
         assert data[3].tolist() == [3.0, 3.0, 3.0]
         fit(STRATEGIES[name](), DataLoader(data, 8), max_epochs=1)
         assert data[4].tolist() == [4.0, 4.0, 4.0]
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_worker_ends_by_itself_with_an_executor_that_nobody_has_shut_down(tmp_path: Path) -> None:
+    with ProcessPoolExecutor(1) as executor:
+        executor.submit(abs, -3).result(60)
+
+        def body(worker: int) -> int:
+            Finalize(None, (tmp_path / f"{worker}").touch, exitpriority=-1)  # after all processes of the worker
+            return executor.submit(abs, -worker).result(60)
+
+        assert in_workers(body) == [0, 1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
