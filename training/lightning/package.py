@@ -21,7 +21,6 @@ if TYPE_CHECKING or "scalebook.pytorch_lightning" not in sys.modules:
     from lightning.fabric.utilities.data import _auto_add_worker_init_fn, has_iterable_dataset, sized_len
     from lightning.fabric.utilities.init import _materialize_distributed_module
     from lightning.fabric.utilities.rank_zero import rank_zero_only
-    from lightning.fabric.utilities.seed import reset_seed
     from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
     from lightning.pytorch.callbacks import (
         BaseFinetuning,
@@ -79,7 +78,6 @@ else:
     from lightning_fabric.utilities.data import _auto_add_worker_init_fn, has_iterable_dataset, sized_len
     from lightning_fabric.utilities.init import _materialize_distributed_module
     from lightning_fabric.utilities.rank_zero import rank_zero_only
-    from lightning_fabric.utilities.seed import reset_seed
     from pytorch_lightning import Callback, LightningDataModule, LightningModule, Trainer
     from pytorch_lightning.callbacks import (
         BaseFinetuning,

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
@@ -19,19 +18,16 @@ Hyper = list[dict[str, Any]]
 
 
 class _Own:
-    """What one worker owns: optimizers over parameters that point to the version it holds, buffers, and the state of
-    torch's random numbers on the CPU."""
+    """What one worker owns: optimizers over parameters that point to the version it holds, buffers, and states of
+    random numbers."""
 
-    def __init__(
-        self, optimizers: Sequence[Optimizer], buffers: Sequence[Tensor], random_state: Tensor, streams: list[Any]
-    ) -> None:
+    def __init__(self, optimizers: Sequence[Optimizer], buffers: Sequence[Tensor], streams: list[Any]) -> None:
         self.optimizers = [
             rebuild(optimizer, [Parameter(p.data, p.requires_grad) for p in parameters_of(optimizer)])
             for optimizer in optimizers
         ]
         self.parameters = [p for optimizer in self.optimizers for p in parameters_of(optimizer)]
         self.buffers = [buffer.detach().clone() for buffer in buffers]
-        self.random_state = random_state
         self.streams = streams
         self.asked: list[Hyper] | None = None  # hyper-parameters of when it began its gradient, by optimizer
         self._given = [_hyper(optimizer) for optimizer in self.optimizers]  # those that it was handed last
@@ -60,9 +56,9 @@ class ModelMultiplexer:
     """`optimizers` are over the model's parameters, before training, and give every push its hyper-parameters.
 
     `buffers()` returns the model's buffers, since a forward pass may replace one; each worker begins with copies of the
-    present ones, and a worker that returns keeps its own. `seed`: worker w's random numbers are those of
-    `torch.manual_seed(seed + w)`, and of `streams` with that seed. From `switch_to(worker)` until the next such call
-    the model is that worker's; `put` gives it other parameters meanwhile, to be read.
+    present ones, and a worker that returns keeps its own. `streams`: random numbers, of which each worker has its own.
+    From `switch_to(worker)` until the next such call the model is that worker's; `put` gives it other parameters
+    meanwhile, to be read.
 
     Hyper-parameters: `begins(worker)` stores them when the worker begins its gradient, and they are restored while the
     model is this worker's, so that a schedule's rate belongs to the version it computes from. A change made meanwhile
@@ -74,11 +70,10 @@ class ModelMultiplexer:
         self,
         optimizers: Sequence[Optimizer],
         buffers: Callable[[], Sequence[Tensor]] = tuple,
-        seed: int = 0,
         streams: Sequence[RandomStream] = (),
     ) -> None:
         self._streams = streams
-        self._optimizers, self._buffers, self._seed = list(optimizers), buffers, seed
+        self._optimizers, self._buffers = list(optimizers), buffers
         self.parameters = [p for optimizer in self._optimizers for p in parameters_of(optimizer)]
         """The model's parameters, those of each optimizer in turn."""
         self._first = [buffer.detach().clone() for buffer in buffers()]
@@ -89,13 +84,12 @@ class ModelMultiplexer:
 
     def make(self, worker: int) -> list[Optimizer]:
         """The optimizers with which `worker` joins, and joins again when it returns."""
-        random_state = torch.Generator().manual_seed(self._seed + worker).get_state()
-        streams = [stream.seeded(self._seed + worker) for stream in self._streams]
+        streams = [stream.of_worker(worker) for stream in self._streams]
         if self._shown == worker:
             self._keep()
             self._shown = None
         buffers = self._own[worker].buffers if worker in self._own else self._first
-        self._own[worker] = _Own(self._optimizers, buffers, random_state, streams)
+        self._own[worker] = _Own(self._optimizers, buffers, streams)
         return self._own[worker].optimizers
 
     def start(self) -> None:
@@ -149,7 +143,6 @@ class ModelMultiplexer:
         own, self._shown = self._own[worker], worker
         for buffer, saved in zip(self._buffers(), own.buffers, strict=True):
             buffer.data = saved
-        torch.set_rng_state(own.random_state)
         for stream, state in zip(self._streams, own.streams, strict=True):
             stream.load(state)
 
@@ -161,9 +154,7 @@ class ModelMultiplexer:
             return
         streams = [stream.state() for stream in self._streams]
         if self._shown is not None:
-            before = self._own[self._shown]
-            before.random_state = torch.get_rng_state()
-            before.streams = streams
+            self._own[self._shown].streams = streams
 
     def put(self, values: Mapping[int, Tensor]) -> None:
         """Use these tensors as the parameters at these places of `parameters`."""

@@ -318,7 +318,6 @@ class SimulatedEnd(SharedEnd):
         self._work: Work | None = None
         self._notice: Callable[[], None] = lambda: None
         self._begins: Callable[[int, list[Tensor]], None] = lambda worker, buffers: None
-        self._seed = 0
         self._streams: list[RandomStream] = []
         self._joined: SimulatedJoined | None = None
 
@@ -328,11 +327,10 @@ class SimulatedEnd(SharedEnd):
         buffers: Callable[[], Sequence[Tensor]],
         begins: Callable[[int, list[Tensor]], None],
         shows: Callable[[], None],
-        seed: int,
         streams: Sequence[RandomStream] = (),
     ) -> None:
         self._streams = list(streams)
-        self._work, self._buffers, self._begins, self._notice, self._seed = work, buffers, begins, shows, seed
+        self._work, self._buffers, self._begins, self._notice = work, buffers, begins, shows
 
     def rendezvous(self, name: str) -> None:
         """All workers come to it at once; the monitor counts."""
@@ -354,7 +352,7 @@ class SimulatedEnd(SharedEnd):
             )
         if model is not None:
             mark_tables(model)
-        multiplexer = ModelMultiplexer(optimizers, self._buffers, self._seed, self._streams)
+        multiplexer = ModelMultiplexer(optimizers, self._buffers, self._streams)
 
         def begins(worker: int) -> None:
             if self.workers > 1:  # alone, its hyper-parameters are those of when it pushes, as in any Trainer

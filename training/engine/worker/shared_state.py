@@ -73,8 +73,8 @@ class RandomStream(ABC):
     tensors, tuples of them."""
 
     @abstractmethod
-    def seeded(self, seed: int) -> Any:
-        """The state with this seed, without drawing or changing anything."""
+    def of_worker(self, worker: int) -> Any:
+        """The state in which this worker begins, without drawing or changing anything."""
 
     @abstractmethod
     def state(self) -> Any:

@@ -341,13 +341,12 @@ class SimulationEnd(WorkerEnd, Protocol):
         buffers: Callable[[], Sequence[Tensor]],
         begins: Callable[[int, list[Tensor]], None],
         shows: Callable[[], None],
-        seed: int,
         streams: Sequence[RandomStream] = (),
     ) -> None:
         """Once, before `join`. `buffers()`: the model's. `begins(worker, buffers)` is called before each worker's next
         gradient begins, with its own buffers, which may be written into; `shows()` before the model becomes another
-        worker's. `seed`: worker w's random numbers (torch's, and those of `streams`) are those of seed + w; worker 0's
-        are the present ones when training begins."""
+        worker's. `streams`: random numbers of which each worker has its own; worker 0's are the present ones when
+        training begins."""
 
     @property
     def current_worker(self) -> int:

@@ -3,7 +3,6 @@
 import ctypes
 import mmap
 import os
-import random
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -178,12 +177,11 @@ class AsyncRun(AroundFork):
         # Of a fit, from before the fork on:
         self._kept: StateFile
         self._aside: ParameterSpill
-        self._python: tuple[Any, ...]  # its random numbers
 
     @override
     def __getstate__(self) -> dict[str, Any]:
         """The state for a copy or a pickle: without what the processes of a run share."""
-        shared = ("_kept", "_aside", "_python")
+        shared = ("_kept", "_aside")
         return {name: value for name, value in vars(self).items() if name not in shared} | {"_machine": _NOTHING_TRAINS}
 
     # --- in the monitor --------------------------------------------------------------------------------------------
@@ -214,7 +212,6 @@ class AsyncRun(AroundFork):
         refuse_model(trainer.lightning_module, settings)
         self._machine, self._kept = self._machine_of(settings), StateFile()
         self._aside = ParameterSpill.of(trainer.lightning_module.parameters())
-        self._python = random.getstate()
         self.session = MonitorSession(self._machine)
         self._between = FittedSession(self._kept, self.session.figures)
         return self._machine.forks
@@ -273,7 +270,7 @@ class AsyncRun(AroundFork):
         if isinstance(machine, SimulationNode):
             players = machine.players()
             parts = worker_parts(*arguments, players, trainer, self._kept, players.next_gradient)
-            self.session = ArrivingSimulation(parts, players, self._python)
+            self.session = ArrivingSimulation(parts, players)
         else:
             self.session = ArrivingWorker(worker_parts(*arguments, machine.worker(worker), trainer, self._kept))
 

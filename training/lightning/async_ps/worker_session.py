@@ -22,6 +22,7 @@ from scalebook.training.lightning.async_ps.snapshots import ResumePoint, Snapsho
 from scalebook.training.lightning.async_ps.worker_process import FinishedWorker, WorkerParts, WorkerProcess
 from scalebook.training.lightning.buffers import Buffers
 from scalebook.training.lightning.package import LightningModule, Trainer, TrainerStatus
+from scalebook.training.lightning.random_streams import draw_as
 from scalebook.training.lightning.worker_role import end_now, ends_here
 
 
@@ -144,8 +145,7 @@ class WorkerSession(WorkerProcess):
     @override
     def train_start(self) -> None:
         trainer, meetings = self.trainer, self.end.meetings
-        if self.rank > 0:  # its own dropout; worker 0 draws as a single process would
-            torch.manual_seed(torch.initial_seed() + self.rank)
+        draw_as(self.rank, self.device)
         self.buffers.freeze()
         self.buffers.begin_watching()
         self.data.start(trainer, self.resumed.position)

@@ -26,14 +26,16 @@ from typing_extensions import override
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.validation_interval import too_rare
-from scalebook.training.engine.memory.uncopied import Uncopied
+from scalebook.training.engine.memory.uncopied import Uncopied, UncopiedIterator
 from scalebook.training.engine.worker.worker_end import DataCursor, MessageExchange
 from scalebook.training.lightning.data.claims_sampler import SimulatedWork
+from scalebook.training.lightning.data.common_draws import CommonDraws, order_alike
 from scalebook.training.lightning.data.shared_loader import POLL_S, FixedShare, SharedLoader, WorkerLoader
 from scalebook.training.lightning.package import (
     Callback,
     LightningModule,
     Trainer,
+    _auto_add_worker_init_fn,
     _DataLoaderIterDataFetcher,
     _worker_check,
     has_iterable_dataset,
@@ -52,22 +54,27 @@ class Stream:
     """One worker's part of a loader without a known length.
 
     The workers compare their first batches. If these are equal, the stream is divided in turn: worker i takes batches
-    i, i + k, ... and skips the others; so it must be shuffled by a seed, not by the process's random numbers. If they
-    differ, the data set divides itself, as for DDP (by the trainer's `global_rank`, or RANK and WORLD_SIZE in the
-    environment), and each worker takes all of its own. `meetings` is None if nothing is compared (a server process,
-    `use_distributed_sampler: false`). The share of a worker that dies is lost for the run.
+    i, i + k, ... and skips the others. All make the same stream: what it draws from the process's random numbers is
+    drawn from `CommonDraws`. If they differ, the data set divides itself, as for DDP (by the trainer's `global_rank`,
+    or RANK and WORLD_SIZE in the environment), and each worker takes all of its own. `meetings` is None if nothing is
+    compared (a server process). The share of a worker that dies is lost for the run.
     """
 
     def __init__(self, loader: Iterable[Any], worker: int, workers: int, meetings: MessageExchange | None) -> None:
         self.loader, self._worker, self._workers, self._meetings = loader, worker, workers, meetings
         self._divides_itself = False
+        self._draws = CommonDraws()
         self._begun: Iterator[Any] | None = None  # from its first batch on, which has been looked at
 
     def __iter__(self) -> Iterator[Any]:
         self._look()
-        batches = iter(self.loader) if self._begun is None else self._begun  # a loader's iterator may have no truth
-        self._begun = None
-        return batches if self._divides_itself else islice(batches, self._worker, None, self._workers)
+        batches, self._begun = self._begun, None
+        if self._divides_itself:
+            return iter(self.loader) if batches is None else batches  # a loader's iterator may have no truth
+        if batches is None:
+            with self._draws.drawn():
+                batches = iter(self.loader)
+        return UncopiedIterator(islice(self._draws.through(batches), self._worker, None, self._workers))
 
     def __len__(self) -> int:
         """The number of this worker's batches; TypeError if unknown, or if only others have any: Lightning would stop
@@ -93,8 +100,9 @@ class Stream:
         meetings, self._meetings = self._meetings, None
         if meetings is None:
             return
-        batches = iter(self.loader)
-        first = next(batches, _NOTHING)
+        with self._draws.drawn():
+            batches = iter(self.loader)
+            first = next(batches, _NOTHING)
         self._begun = batches if first is _NOTHING else chain([first], batches)
         self._divides_itself = meetings.streams_differ(digest(first))
         if self._divides_itself:
@@ -189,11 +197,14 @@ class SharedData(Uncopied):
             if self._is_elastic:
                 raise _cannot_be_dealt("nodes that join or leave take over batches", "a number of workers")
         if divided:
+            if self.workers > 1:
+                order_alike(dataloader, self.worker)
             return dataloader
         if stream:
             if self.workers == 1:
                 return dataloader
             _worker_check(trainer, dataloader, "train_dataloader")  # Lightning's, which looks at DataLoaders alone
+            _auto_add_worker_init_fn(dataloader, 0)  # all make the same stream
             compare = self._joined and self._meetings is not None
             return Stream(dataloader, self.worker, self.workers, self._meetings if compare else None)
         _worker_check(trainer, dataloader, "train_dataloader")  # as above

@@ -21,7 +21,7 @@ from scalebook.training.engine.rules.bounds import PositiveFloat
 from scalebook.training.engine.rules.codecs import Bf16, Codec, CodecName, Fp16, in_halves, make_codec
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.lightning.arguments import read_object
-from scalebook.training.lightning.package import DDPStrategy, Trainer, rank_zero_warn, reset_seed
+from scalebook.training.lightning.package import DDPStrategy, Trainer, rank_zero_warn
 from scalebook.training.lightning.process_group.forked_group import DEADLINE_S, ForkedGroup
 from scalebook.training.lightning.process_group.neighbours import gather_values
 
@@ -225,9 +225,7 @@ class DDP(ForkedGroup, DDPStrategy):
 
     @override
     def setup_distributed(self) -> None:
-        if self.meet():
-            reset_seed()  # as Lightning's does
-        else:
+        if not self.meet():
             super().setup_distributed()
 
     @override

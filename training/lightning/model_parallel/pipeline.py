@@ -39,6 +39,7 @@ from scalebook.training.lightning.process_group.neighbours import (
     tensors_in,
     told_by,
 )
+from scalebook.training.lightning.random_streams import seeded, streams_of
 
 APART: Final = 1e-3
 """Relative difference of two results that are not the same with other rounding."""
@@ -89,6 +90,7 @@ class Pipeline:
         self.microbatches, self.schedule = microbatches, schedule
         self._log = StepLog(module)
         self._seed = (told_by(groups.ranks[-1], torch.initial_seed(), groups.forward, device), groups.ranks[0])
+        self._streams = streams_of(device)
         self._forward = module.forward
         self._in_step: Callable[..., Any] | None = None  # what self(...) does in a step of a microbatch
         self._drawn: tuple[int, ...] = ()  # which random numbers are drawn
@@ -172,18 +174,8 @@ class Pipeline:
     def _random(self, *who: int) -> Iterator[None]:
         """Random numbers of a stage, or of a step: the same whatever the schedule, and whatever else is drawn; those of
         the process, which draw the order of data, stay as they are in all workers."""
-        generators = [torch.default_generator]
-        if self._device.type == "cuda":
-            generators.append(torch.cuda.default_generators[self._device.index])
-        states = [generator.get_state() for generator in generators]
-        seed = zlib.crc32(repr((self._seed, *self._drawn, *who)).encode())
-        try:
-            for generator in generators:
-                generator.manual_seed(seed)
+        with seeded(self._streams, zlib.crc32(repr((self._seed, *self._drawn, *who)).encode())):
             yield
-        finally:
-            for generator, state in zip(generators, states, strict=True):
-                generator.set_state(state)
 
     # --- sending and receiving -----------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from typing_extensions import override
 from scalebook.training.base.node_rank import NodeRank, node_rank
 from scalebook.training.engine.rules.bounds import PositiveFloat, check
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
+from scalebook.training.lightning.data.common_draws import order_alike
 from scalebook.training.lightning.package import ClusterEnvironment, ParallelStrategy, Trainer, TrainerFn
 from scalebook.training.lightning.process_group.ended_optimizers import OptimizersEnd, as_they_end, put_ended
 from scalebook.training.lightning.process_group.evaluation import WorkersMetrics, exchange, share_of
@@ -41,6 +42,7 @@ from scalebook.training.lightning.processes.strategy_launcher import (
     take_rank,
 )
 from scalebook.training.lightning.processes.threads import shared_out
+from scalebook.training.lightning.random_streams import draw_as
 
 LOOPBACK: Final = "127.0.0.1"
 DEADLINE_S: Final = 300.0
@@ -137,9 +139,16 @@ class ForkedGroup(AroundFork, ParallelStrategy):
     @override
     def process_dataloader(self, dataloader: object) -> object:
         assert self.lightning_module is not None
+        if self.data_size > 1:
+            order_alike(dataloader, self.data_rank)
         if self._evaluates():
             return share_of(self.lightning_module.trainer, dataloader, self.data_rank, self.data_size)
         return super().process_dataloader(dataloader)
+
+    @override
+    def on_train_start(self) -> None:
+        super().on_train_start()
+        draw_as(self.data_rank, self.root_device)
 
     def _evaluates(self) -> bool:
         """Whether several workers validate or test, each a part."""

@@ -6,8 +6,12 @@ import mmap
 import multiprocessing
 import os
 import pickle
+import random
+import resource
+import secrets
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +25,7 @@ from typing import Any, Final, Literal, NamedTuple
 import torch
 
 from scalebook.training.engine.launch import anonymous_file
+from scalebook.training.lightning import random_streams
 from scalebook.training.lightning.processes.threads import end_pools
 
 _ANSWER_S: Final = 2.0
@@ -61,6 +66,39 @@ def stack_of(pid: int, file: int) -> str:
     lines = os.pread(file, size, 0).decode(errors="replace").splitlines()
     more = [f"  ... {len(lines) - MOST_LINES} lines more"] if len(lines) > MOST_LINES else []
     return "\n".join(lines[:MOST_LINES] + more) or "  (it does not answer: it is suspended, or in the kernel)"
+
+
+_RLIMIT_LOCKS: Final = 10  # asm-generic/resource.h; the kernel has ignored it since 2.4.25
+
+
+def new_mark() -> int:
+    """A random number by which all processes of one run can be recognised.
+
+    It is their soft limit RLIMIT_LOCKS, which has no effect. Everything that a process starts inherits it, whatever
+    becomes of its parent, environment, session and files.
+    """
+    _, most = resource.getrlimit(_RLIMIT_LOCKS)
+    return secrets.randbelow(1 << 62 if most == resource.RLIM_INFINITY else max(1, most))
+
+
+def _mark_this(mark: int) -> None:
+    resource.setrlimit(_RLIMIT_LOCKS, (mark, resource.getrlimit(_RLIMIT_LOCKS)[1]))
+
+
+def has_mark(pid: int, mark: int) -> bool:
+    """Whether the process belongs to the run with this mark; False if it has gone, or is another user's."""
+    try:
+        return resource.prlimit(pid, _RLIMIT_LOCKS)[0] == mark
+    except OSError:
+        return False
+
+
+_locks: dict[int, Any] = {}
+
+
+def in_turn() -> Any:
+    """A lock for what fits in several threads of this process change for the whole process. A fork has its own."""
+    return _locks.setdefault(os.getpid(), threading.Lock())
 
 
 class Terminated(IntEnum):
@@ -191,10 +229,11 @@ def fork(
     threads: int,
     others: Sequence[Forked],
     mask: set[int | signal.Signals],
+    mark: int,
     terminated: mmap.mmap | None = None,
 ) -> Forked:
-    """Fork a process that runs `body(number)` with so many torch threads; in it, the monitor's connections to `others`
-    are closed.
+    """Fork a process that runs `body(number)` with so many torch threads and the run's `mark`; in it, the monitor's
+    connections to `others` are closed.
 
     Call it inside `holding_back_sigterm`; the new process restores its `mask` when SIGTERM has its default handler
     there. `terminated`: the byte for `why_terminated` there.
@@ -209,11 +248,11 @@ def fork(
         _call_itself(f"{role} {number}")
         _main(role, number, body, sending)
 
-    arguments = (main, os.getpid(), threads, mask, terminated)
+    arguments = (main, os.getpid(), threads, mask, mark, random.getstate(), terminated)
     process = context.Process(target=_prepared, args=arguments, name=f"{role}-{number}")
     stacks = stack_file()
     end_pools()
-    with writing_stack(stacks):
+    with in_turn(), writing_stack(stacks):
         process.start()
     sending.close()
     # Not process.sentinel: what a worker has started keeps that open.
@@ -238,13 +277,21 @@ def _pidfd(pid: int) -> int:
 
 
 def _prepared(
-    main: Callable[[], None], monitor: int, threads: int, mask: set[int | signal.Signals], terminated: mmap.mmap | None
+    main: Callable[[], None],
+    monitor: int,
+    threads: int,
+    mask: set[int | signal.Signals],
+    mark: int,
+    python: tuple[Any, ...],
+    terminated: mmap.mmap | None,
 ) -> None:
     global _terminated  # noqa: PLW0603  # once in this process's life
     _die_with(monitor)
+    _mark_this(mark)
     _terminated = terminated
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    random_streams.begin_process(python)
     torch.set_num_threads(threads)
     keep_what_is_freed()
     main()

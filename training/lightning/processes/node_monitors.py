@@ -38,7 +38,7 @@ from scalebook.training.engine.served_run import (
     StartSignal,
     run_name,
 )
-from scalebook.training.lightning.processes.forked import fork, holding_back_sigterm
+from scalebook.training.lightning.processes.forked import fork, holding_back_sigterm, new_mark
 from scalebook.training.lightning.processes.peer_monitor import (
     ALIKE,
     ExitReason,
@@ -171,7 +171,7 @@ class FirstMonitor(NodeMonitor):
         self._arrivals: dict[int, int] = {}
         self._is_stopping = False
         with holding_back_sigterm() as mask:
-            self._keeper = fork("server", 0, lambda _: mailbox.serve_until_over(), 1, [], mask)
+            self._keeper = fork("server", 0, lambda _: mailbox.serve_until_over(), 1, [], mask, new_mark())
         self._say("here", me._replace(config={}))
 
     @override

@@ -23,7 +23,9 @@ from scalebook.training.lightning.processes.forked import (
     Terminated,
     WorkerTraceback,
     fork,
+    has_mark,
     holding_back_sigterm,
+    new_mark,
 )
 from scalebook.training.lightning.processes.peer_monitor import NONE, PeerMonitor
 
@@ -194,7 +196,7 @@ class ProcessWatch:
         self._said_still = False
         self._suspended: set[tuple[Role, int]] = set()
         self._looked = monotonic()
-        self._strangers = set(descendants(os.getpid()))
+        self._mark = new_mark()
         self._forked: dict[tuple[Role, int], Forked] = {}  # everybody whose process is not known to be gone
         self._running: dict[tuple[Role, int], Forked] = {}  # of these, whoever has not said a last word
         self._results: dict[int, Any] = {}
@@ -206,8 +208,8 @@ class ProcessWatch:
     def start(self, role: Role, number: int) -> None:
         """Fork one process."""
         with holding_back_sigterm() as mask:  # until it is known here, so that a SIGTERM can reach it
-            others = list(self._forked.values())
-            process = fork(role, number, self._bodies[role], self._threads, others, mask, self._terminated)
+            others, body = list(self._forked.values()), self._bodies[role]
+            process = fork(role, number, body, self._threads, others, mask, self._mark, self._terminated)
             self._forked[role, number] = self._running[role, number] = process
 
     def pass_on(self, number: int) -> None:
@@ -392,9 +394,11 @@ class ProcessWatch:
         return process.stack()
 
     def _end_orphans(self) -> None:
-        """End what a dead process had started, which has become a child of the monitor."""
-        own_pids = self._strangers | {process.process.pid for process in self._forked.values()}
-        orphans = [pid for pid in descendants(os.getpid(), children_only=True) if pid not in own_pids]
+        """End what a dead process had started, which has become a child of the monitor. Its other children belong to
+        other threads of the user's script."""
+        own_pids = {process.process.pid for process in self._forked.values()}
+        children = set(descendants(os.getpid(), children_only=True)) - own_pids
+        orphans = [pid for pid in children if has_mark(pid, self._mark)]
         kill_and_wait([pid for orphan in orphans for pid in (orphan, *descendants(orphan))], GRACE_S)
 
 

@@ -5,13 +5,15 @@ a fork.
 """
 
 import ctypes
+import os
 import signal
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from scalebook.training.lightning.processes.forked import Body, Role
+from scalebook.training.lightning.processes.forked import Body, Role, in_turn
 from scalebook.training.lightning.processes.peer_monitor import NONE, PeerMonitor
 from scalebook.training.lightning.processes.process_watch import (
     Arrivals,
@@ -24,6 +26,8 @@ from scalebook.training.lightning.processes.process_watch import (
 from scalebook.training.lightning.processes.threads import each_of
 
 _PR_SET_CHILD_SUBREAPER: Final = 36  # linux/prctl.h
+_adopting: Counter[int] = Counter()
+"""How many runs of a process do so now, by its pid."""
 
 
 def always_end(_lost: LostProcess) -> Reaction:
@@ -116,9 +120,14 @@ def _passing_on_sigterm(watch: ProcessWatch) -> Iterator[None]:
 @contextmanager
 def _adopting_orphans() -> Iterator[None]:
     """Make the processes of a killed worker (a DataLoader's, say) children of this one, so that it can end them."""
-    prctl = ctypes.CDLL(None).prctl
-    prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    prctl, pid = ctypes.CDLL(None).prctl, os.getpid()
+    with in_turn():
+        _adopting[pid] += 1
+        prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
         yield
     finally:
-        prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+        with in_turn():
+            _adopting[pid] -= 1
+            if not _adopting[pid]:  # no fit of another thread needs it
+                prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)

@@ -20,6 +20,7 @@ from typing_extensions import override
 from scalebook.training.base.active_run import active_in_fork, active_run
 from scalebook.training.base.failures import ProcessLost
 from scalebook.training.engine.launch import anonymous_file
+from scalebook.training.lightning import random_streams
 from scalebook.training.lightning.package import (
     OTHER,
     OTHER_DOOR,
@@ -49,6 +50,7 @@ from scalebook.training.lightning.package import (
 )
 from scalebook.training.lightning.processes.cuda_fork import refuse_process_group
 from scalebook.training.lightning.processes.forked import EndedEarly, WorkerTraceback
+from scalebook.training.lightning.processes.inherited import begin_worker, check_inherited
 from scalebook.training.lightning.processes.peer_monitor import NONE, PeerMonitor
 from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
 from scalebook.training.lightning.processes.run_workers import run_workers
@@ -335,6 +337,7 @@ class ForkLauncher(_Launcher):
             return None
 
         def work(worker: int) -> "_Results | None":
+            begin_worker(inherited)
             if worker in processes.elsewhere:
                 self._around.stand_in(worker, trainer)
                 with suppress(ServerEnded):
@@ -355,6 +358,7 @@ class ForkLauncher(_Launcher):
             return _collect(trainer, result, tensors, before, weights, final)
 
         def serve(server: int) -> None:
+            begin_worker(inherited)
             self._around.become_server(server, trainer)
             with suppress(ServerEnded):
                 function(*args, **kwargs)
@@ -369,6 +373,7 @@ class ForkLauncher(_Launcher):
             options |= {"servers": processes.servers, "serve": serve}
         with os.fdopen(anonymous_file("results"), "w+b") as tensors:
             try:
+                inherited = check_inherited((*args, *kwargs.values()), processes.workers)
                 returned = run_workers(processes.workers, work, lost=self._around.lost, **options)
                 results = next((result for result in returned if result is not None), None)
             except BaseException as error:
@@ -397,6 +402,8 @@ class _Results(NamedTuple):
     callbacks: Values
     final: Any
     """What the strategy's `save_final_state` has returned."""
+    drawn: list[Any]
+    """Where its random numbers have come to, so that a script continues with them as after a fit in its own process."""
 
 
 def _collect(
@@ -410,8 +417,8 @@ def _collect(
     torch.save({"metrics": [dict(metrics) for metrics in _metrics(trainer)], "weights": weights}, tensors)
     tensors.flush()
     progress = {} if weights is None else _progress(trainer)
-    profile, loggers = _profile(trainer), _logger_values(trainer)
-    return _Results(trainer.state, returned, progress, profile, loggers, callback_values(trainer, before), final)
+    profile, loggers, values = _profile(trainer), _logger_values(trainer), callback_values(trainer, before)
+    return _Results(trainer.state, returned, progress, profile, loggers, values, final, random_streams.states())
 
 
 def _bring_back(
@@ -425,6 +432,7 @@ def _bring_back(
         here.clear()
         here.update(there)
     give_callback_values(trainer, before, results.callbacks)
+    random_streams.load(results.drawn)
     trainer.state = results.state
     _give_profile(trainer, results.profiled)
     _give_logger_values(trainer, results.loggers)

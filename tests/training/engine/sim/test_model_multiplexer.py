@@ -11,9 +11,9 @@ from scalebook.training.engine import Settings, SharedRun, WrittenError
 from scalebook.training.engine.rules.clock_settings import ClockSettings, Death, Distribution
 from scalebook.training.engine.rules.update_rules import Bounded, Rule, Sync
 from scalebook.training.engine.sim import ModelMultiplexer, SimulatedClock, SimulatedWorkers
+from scalebook.training.lightning.random_streams import TorchStream
 from tests.training.engine.sim.works import Asked
 
-SEED = 9
 WORKERS = 3
 
 
@@ -62,7 +62,7 @@ def trained(
 def with_one_model(rule: Rule, deaths: tuple[Death, ...] = ()) -> Tensor:
     model = made()
     optimizer = optimizer_of(model)
-    one = ModelMultiplexer([optimizer], lambda: list(model.buffers()), SEED)
+    one = ModelMultiplexer([optimizer], lambda: list(model.buffers()), [TorchStream()])
 
     def compute(worker: int, number: int) -> None:
         one.switch_to(worker)
@@ -78,7 +78,7 @@ def with_one_model(rule: Rule, deaths: tuple[Death, ...] = ()) -> Tensor:
 def with_a_model_each(rule: Rule) -> Tensor:
     models = [made() for _ in range(WORKERS)]
     optimizers = [optimizer_of(model) for model in models]
-    states = [torch.Generator().manual_seed(SEED + worker).get_state() for worker in range(WORKERS)]
+    states = [TorchStream().of_worker(worker) for worker in range(WORKERS)]
 
     def compute(worker: int, number: int) -> None:
         torch.set_rng_state(states[worker])

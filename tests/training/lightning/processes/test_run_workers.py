@@ -1,8 +1,12 @@
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
@@ -179,3 +183,105 @@ def test_workers_die_with_the_monitor() -> None:
     monitor.join(10)
     gone, alive = psutil.wait_procs(workers, timeout=5)
     assert len(gone) == 2, alive
+
+
+# --- processes of a run, and others ----------------------------------------------------------------------------------
+
+
+def start_orphan() -> int:
+    """The pid of a process whose parent has ended."""
+    program = (
+        "import subprocess; print(subprocess.Popen(['/bin/sleep', '300'], stdout=subprocess.DEVNULL).pid, flush=True)"
+    )
+    started = subprocess.run([sys.executable, "-S", "-c", program], check=True, stdout=subprocess.PIPE, timeout=60)
+    return int(started.stdout)
+
+
+def sleeping(**options: object) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["/bin/sleep", "300"], **options)  # type: ignore[call-overload,no-any-return]
+
+
+def test_processes_that_another_thread_starts_meanwhile_stay() -> None:
+    """A program, and a pool of forked processes."""
+    context = multiprocessing.get_context("fork")
+    has_begun, may_end = context.Event(), context.Event()
+    others: list[subprocess.Popen[bytes]] = []
+    pools = []
+
+    def start_others() -> None:
+        assert has_begun.wait(60)
+        others.append(sleeping())
+        pools.append(context.Pool(1))
+        may_end.set()
+
+    def body(worker: int) -> int:
+        has_begun.set()
+        assert may_end.wait(60)
+        return worker
+
+    others.append(sleeping())
+    thread = threading.Thread(target=start_others)
+    thread.start()
+    try:
+        assert run_workers(2, body) == [0, 1]
+        thread.join(60)
+        assert [other.poll() for other in others] == [None, None]
+        assert pools[0].apply_async(abs, (-3,)).get(60) == 3
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+        for pool in pools:
+            pool.terminate()
+            pool.join()
+
+
+def test_what_a_worker_has_started_ends_with_the_run_whatever_it_is() -> None:
+    """Without an environment, in a session of its own, and forked twice."""
+
+    def body(worker: int) -> list[int]:
+        plain, apart = sleeping(), sleeping(env={}, start_new_session=True)
+        return [plain.pid, apart.pid, start_orphan()]
+
+    pids = [pid for mine in run_workers(2, body) for pid in mine]
+    assert len(set(pids)) == 6
+    assert [pid for pid in pids if psutil.pid_exists(pid)] == []
+
+
+def test_runs_of_two_threads_do_not_touch_each_other() -> None:
+    """Also while one ends as the other begins, and each with a process that its worker has left behind."""
+
+    def body(worker: int) -> int:
+        sleeping()
+        time.sleep(0.02 * worker)
+        return worker
+
+    def some(_thread: int) -> list[list[int]]:
+        return [run_workers(2, body) for _ in range(6)]
+
+    before = children()
+    with ThreadPoolExecutor(3) as threads:
+        results = list(threads.map(some, range(3)))
+    assert results == [[[0, 1]] * 6] * 3
+    assert children() <= before
+
+
+def test_a_run_within_a_run_ends_what_it_has_started() -> None:
+    def body(worker: int) -> list[bool]:
+        started = run_workers(2, lambda _: sleeping().pid)
+        return [psutil.pid_exists(pid) for pid in started]
+
+    assert run_workers(2, body) == [[False, False]] * 2
+
+
+def test_this_process_adopts_nobody_afterwards() -> None:
+    def parent_of_orphan() -> int:
+        process = psutil.Process(start_orphan())
+        try:
+            return process.ppid()
+        finally:
+            process.kill()
+
+    without = parent_of_orphan()
+    run_workers(1, lambda worker: worker)
+    assert parent_of_orphan() == without != os.getpid()
