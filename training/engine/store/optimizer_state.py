@@ -167,6 +167,12 @@ class SharedState:
             for place, name, form in plan.forms
         ]
         self._slots = [(parameters[number], slots) for number, slots in self.by_place.items()]
+        named = [(entry.parameter, entry.name) for entry in plan.state_entries]
+        named += [(place, name) for place, name, _ in plan.forms]
+        self._planned = {
+            id(parameter): frozenset(name for at, name in named if at == place)
+            for place, parameter in enumerate(parameters)
+        }
 
     def memory(self, which: int) -> Tensor:
         """All bytes of state 0 or 1 (uint8)."""
@@ -218,6 +224,12 @@ class SharedState:
             )
         elif not formed.slots and (state := self._optimizer.state.get(formed.parameter)):
             state.setdefault(formed.name, filled(formed.form, []))
+
+    def refuse_new(self) -> None:
+        """TypeError if a step has made state that the trial steps did not show."""
+        for parameter, state in self._optimizer.state.items():
+            if isinstance(parameter, Tensor) and not state.keys() <= self._planned.get(id(parameter), frozenset()):
+                raise self._changed(", ".join(map(str, state.keys() - self._planned.get(id(parameter), frozenset()))))
 
     def write(self, which: int) -> None:
         """After a step: copy into state `which` what the optimizer has not changed there itself."""
@@ -280,8 +292,8 @@ class SharedState:
 
     def _changed(self, name: str) -> TypeError:
         return TypeError(
-            f"optimizer: {type(self._optimizer).__name__} changed the type or shape of its state {name!r} during the "
-            "run, which a parameter server cannot follow. Use another optimizer, or strategy ddp."
+            f"optimizer: {type(self._optimizer).__name__} added its state {name!r} during the run, or changed the type "
+            "or shape of it, which a parameter server cannot follow. Use another optimizer, or strategy ddp."
         )
 
 

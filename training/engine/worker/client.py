@@ -12,9 +12,10 @@ from torch.optim import Optimizer
 from scalebook.training.engine.coordination.admission import Verdict
 from scalebook.training.engine.hyper import Groups
 from scalebook.training.engine.memory.region import COMMUNICATE, GRADIENTS, METER, PULLED, ROW, WAIT, Control
+from scalebook.training.engine.store.group_changes import images
 from scalebook.training.engine.store.hosts import EncodedPush, Host, Outcome, Push
 from scalebook.training.engine.store.optimizer_partition import OptimizerPartition
-from scalebook.training.engine.store.rebuilt_optimizer import has_modes, packed
+from scalebook.training.engine.store.rebuilt_optimizer import has_modes, hooks_of, is_torchs, packed
 from scalebook.training.engine.store.rounds import clip_
 from scalebook.training.engine.store.shard import Newest
 from scalebook.training.engine.trace import WorkerTrace
@@ -111,6 +112,29 @@ class GradientSum:
         self._count = 0
 
 
+class UnseenSettings:
+    """What a step uses beside the hyper-parameters that travel with a push: hooks, and attributes of parameters. A
+    process that makes the steps elsewhere has those of before the training."""
+
+    def __init__(self, optimizer: Optimizer, parameters: Sequence[Tensor]) -> None:
+        self._optimizer = optimizer
+        self._parameters = [] if is_torchs(optimizer) else [p for p in parameters if getattr(p, "__dict__", None)]
+        self._hooks, self._attributes = self._now()
+
+    def refuse_changes(self) -> None:
+        """ValueError if any of it has changed."""
+        hooks, attributes = self._now()
+        if hooks != self._hooks or attributes != self._attributes:
+            what = "a step hook was added or removed" if hooks != self._hooks else "an attribute of a parameter changed"
+            raise ValueError(
+                f"optimizer: {what} during training, where {type(self._optimizer).__name__} makes its steps in another "
+                "process, which has what configure_optimizers made. Do it there, or write host: inline."
+            )
+
+    def _now(self) -> tuple[int, list[Any]]:
+        return len(hooks_of(self._optimizer)), [images(vars(p)) for p in self._parameters]
+
+
 COMPARED: Final = 4
 """How many times, at first, a replica in memory of its own is compared in full: in-place writes through `.data` leave
 no other trace."""
@@ -148,6 +172,9 @@ class Client:
         self._groups, self._steps = len(optimizer.param_groups), 0
         self._seq = max(self._counters.begun[worker], *(shard.applied(worker) for shard in host.section.shards))
         self._has_modes = has_modes(optimizer)
+        self._unseen: UnseenSettings | None = None
+        if not (host.steps_here or settings.local.steps):
+            self._unseen = UnseenSettings(optimizer, replica.parameters)
         self.names = [f"parameter {place}" for place in range(len(replica.parameters))]
         self._to_compare = COMPARED
         self.state = RunState(host, replica, optimizer)
@@ -224,6 +251,8 @@ class Client:
         self.replica.await_gradients()  # that is computing, and not yet a part of the push
         started, waited = self._now(), self._waited()
         self.check_foreign_writes("in a forward pass, in training_step or in a hook after on_train_batch_start")
+        if self._unseen is not None:
+            self._unseen.refuse_changes()
         gradients, groups = self._gradients(), self.pushed_groups
         if self._clip is not None:
             clip_(self._clip, gradients)
