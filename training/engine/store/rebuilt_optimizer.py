@@ -35,9 +35,9 @@ def counterpart(parameter: Tensor, data: Tensor, is_trial: bool = False) -> Para
     kind = type(parameter)
     if kind is not Tensor and not issubclass(kind, Parameter):
         return Parameter(data, parameter.requires_grad)  # a wrapper of other tensors
-    made: Parameter = Tensor._make_subclass(kind, data, parameter.requires_grad)  # type: ignore[attr-defined]
+    made: Any = Tensor._make_subclass(kind, data, parameter.requires_grad)
     made.__dict__ = dict(vars(parameter)) if is_trial else vars(parameter)
-    return made
+    return made  # type: ignore[no-any-return]
 
 
 def counterparts(
@@ -109,13 +109,13 @@ def own_step(optimizer: Optimizer) -> Callable[..., Any] | None:
     found: Any = vars(optimizer).get("step")
     while found is not None:
         if isinstance(found, FunctionType) and found.__globals__.get("__name__") == "torch.optim.lr_scheduler":
-            found = MethodType(found.__wrapped__, optimizer)
+            found = MethodType(vars(found)["__wrapped__"], optimizer)
         elif getattr(type(found), "_wrapped_by_lr_sched", False):
             found = found.__wrapped__
         else:
             break
     is_of_class = getattr(found, "__func__", found) is type(optimizer).step
-    return None if found is None or is_of_class else found  # type: ignore[no-any-return]
+    return None if found is None or is_of_class else found
 
 
 def is_written(optimizer: Optimizer) -> bool:

@@ -114,11 +114,11 @@ class _Reached(Exception):  # a sign for `discover`
     """A trial step uses a parameter that it was not given."""
 
 
-class _Watch(TorchDispatchMode):
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Lets no operation use the memory of these tensors."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._memory = {_address(tensor) for tensor in tensors} - {0}
         self.has_seen = False
 

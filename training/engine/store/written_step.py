@@ -7,7 +7,7 @@ gradients of the rebuilt one's. So everything that looks at the optimizer or at 
 
 import warnings
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import FunctionType, MethodType
@@ -18,11 +18,12 @@ from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
-from scalebook.training.engine.store.group_changes import is_scalar, scalar_attributes
+from scalebook.training.engine.store.group_changes import images, is_scalar, scalar_attributes
 from scalebook.training.engine.store.rebuilt_optimizer import (
     UnfitError,
     has_hooks,
     hooks_of,
+    is_torchs,
     original_of,
     own_step,
     parameters_of,
@@ -76,14 +77,18 @@ class WrittenStep:
         if not changed or (self._has_warned and not tensors):
             return
         names = ", ".join(tensors or sorted(changed))
-        what = f"optimizer: a hook or a replaced step of {type(self._original).__name__} changes {names}"
+        kind = type(self._original).__name__
         if tensors:
             raise UnfitError(
-                f"{what}, of which each process that makes updates would have its own. Train with one worker, with "
-                "strategy Peers, or with ddp."
+                f"optimizer: a hook or a replaced step of {kind} changes {names}, and each process would change it "
+                "only in the updates that it makes. Use one worker, strategy Peers, or strategy ddp."
             )
         self._has_warned = True
-        warnings.warn(f"{what}: in each process only for the updates that it makes.", stacklevel=2)
+        warnings.warn(
+            f"optimizer: a hook or a replaced step of {kind} changes {names} in each process only in the updates that "
+            "it makes.",
+            stacklevel=2,
+        )
 
 
 @contextmanager
@@ -124,6 +129,30 @@ def lent(optimizer: Optimizer) -> Iterator[Optimizer]:
 
 def _exchanged(state: Mapping[Any, Any], others: Mapping[int, Tensor]) -> defaultdict[Any, Any]:
     return defaultdict(dict, {others.get(id(key), key): value for key, value in state.items()})
+
+
+class UnseenSettings:
+    """What a step uses besides the hyper-parameters that travel with a push: hooks, and attributes of parameters. Where
+    another process makes the steps, it has those from before training."""
+
+    def __init__(self, optimizer: Optimizer, parameters: Sequence[Tensor]) -> None:
+        self._optimizer = optimizer
+        self._parameters = [] if is_torchs(optimizer) else [p for p in parameters if getattr(p, "__dict__", None)]
+        self._hooks, self._attributes = self._now()
+
+    def refuse_changes(self) -> None:
+        """ValueError if any of it has changed."""
+        hooks, attributes = self._now()
+        if hooks != self._hooks or attributes != self._attributes:
+            what = "a step hook was added or removed" if hooks != self._hooks else "an attribute of a parameter changed"
+            raise ValueError(
+                f"optimizer: {what} during training, but another process makes the steps of "
+                f"{type(self._optimizer).__name__} and does not see that. Write host: inline, or make no such change "
+                "after configure_optimizers."
+            )
+
+    def _now(self) -> tuple[int, list[Any]]:
+        return len(hooks_of(self._optimizer)), [images(vars(p)) for p in self._parameters]
 
 
 # --- what a step remembers -------------------------------------------------------------------------------------------

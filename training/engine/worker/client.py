@@ -12,12 +12,12 @@ from torch.optim import Optimizer
 from scalebook.training.engine.coordination.admission import Verdict
 from scalebook.training.engine.hyper import Groups
 from scalebook.training.engine.memory.region import COMMUNICATE, GRADIENTS, METER, PULLED, ROW, WAIT, Control
-from scalebook.training.engine.store.group_changes import images
 from scalebook.training.engine.store.hosts import EncodedPush, Host, Outcome, Push
 from scalebook.training.engine.store.optimizer_partition import OptimizerPartition
-from scalebook.training.engine.store.rebuilt_optimizer import has_modes, hooks_of, is_torchs, packed
+from scalebook.training.engine.store.rebuilt_optimizer import has_modes, packed
 from scalebook.training.engine.store.rounds import clip_
 from scalebook.training.engine.store.shard import Newest
+from scalebook.training.engine.store.written_step import UnseenSettings
 from scalebook.training.engine.trace import WorkerTrace
 from scalebook.training.engine.worker.optimizer_view import GroupView, RunState
 from scalebook.training.engine.worker.replica import Replica
@@ -31,7 +31,8 @@ def written_error(worker: int, names: Sequence[str], moment: str) -> WrittenErro
     some = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
     return WrittenError(
         f"model: worker {worker} wrote into {some} {moment}. Workers share the parameters, so that would "
-        "be lost. Write into buffers, or into parameters that never require a gradient; swap weights in "
+        "be lost. Parameters initialised by the first batch: write self(batch) into configure_model, the same batch in "
+        "every worker. Otherwise write into buffers, or into parameters that never require a gradient; swap weights in "
         "on_validation_start and back in on_validation_end; load weights in on_train_start, the same in every "
         "worker, or in on_train_end; or train with strategy: auto, under which a model may write everywhere."
     )
@@ -110,29 +111,6 @@ class GradientSum:
     def clear(self) -> None:
         """Start again after a push."""
         self._count = 0
-
-
-class UnseenSettings:
-    """What a step uses beside the hyper-parameters that travel with a push: hooks, and attributes of parameters. A
-    process that makes the steps elsewhere has those of before the training."""
-
-    def __init__(self, optimizer: Optimizer, parameters: Sequence[Tensor]) -> None:
-        self._optimizer = optimizer
-        self._parameters = [] if is_torchs(optimizer) else [p for p in parameters if getattr(p, "__dict__", None)]
-        self._hooks, self._attributes = self._now()
-
-    def refuse_changes(self) -> None:
-        """ValueError if any of it has changed."""
-        hooks, attributes = self._now()
-        if hooks != self._hooks or attributes != self._attributes:
-            what = "a step hook was added or removed" if hooks != self._hooks else "an attribute of a parameter changed"
-            raise ValueError(
-                f"optimizer: {what} during training, where {type(self._optimizer).__name__} makes its steps in another "
-                "process, which has what configure_optimizers made. Do it there, or write host: inline."
-            )
-
-    def _now(self) -> tuple[int, list[Any]]:
-        return len(hooks_of(self._optimizer)), [images(vars(p)) for p in self._parameters]
 
 
 COMPARED: Final = 4
