@@ -115,18 +115,19 @@ class _Reached(Exception):  # a sign for `discover`
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Lets no operation use the memory of these tensors."""
+    """Lets no operation use the memory of these parameters: an optimizer's own, or those of `others`."""
 
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
+    def __init__(self, own: Sequence[Tensor], others: Sequence[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._memory = {_address(tensor) for tensor in tensors} - {0}
-        self.has_seen = False
+        self._own, self._others = ({_address(tensor) for tensor in tensors} - {0} for tensors in (own, others))
+        self.uses_own = self.uses_others = False
 
     @override
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        used = (value for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor))
-        if not self._memory.isdisjoint(map(_address, used)):
-            self.has_seen = True
+        used = {_address(value) for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor)}
+        self.uses_own |= not self._own.isdisjoint(used)
+        self.uses_others |= not self._others.isdisjoint(used)
+        if self.uses_own or self.uses_others:
             raise _Reached
         return func(*args, **(kwargs or {}))
 
@@ -136,11 +137,12 @@ def _address(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr() if is_plain else 0
 
 
-def discover(optimizer: Optimizer) -> FoundState:
+def discover(optimizer: Optimizer, others: Sequence[Tensor] = ()) -> FoundState:
     """Find what the optimizer will keep, by a few steps on copies, without changing the random numbers.
 
     ValueError, naming the optimizer and the remedy, if its state cannot be shared: it evaluates the loss again, keeps
-    tensors that belong to no parameter, or changes the shape of its state.
+    tensors that belong to no parameter, changes the shape of its state, or uses parameters of `others`, those of other
+    optimizers.
 
     Many parameters are tried a few at a time, so that the copies take little memory; all at once, if the step reaches
     them by another way than the param groups.
@@ -149,12 +151,12 @@ def discover(optimizer: Optimizer) -> FoundState:
     if not {"state", "param_groups"} <= own.keys() or any(isinstance(value, Optimizer) for value in own.values()):
         raise unfit(optimizer, "it wraps another optimizer, which keeps the state")
     try:
-        return _discover_in_parts(optimizer)
+        return _discover_in_parts(optimizer, others)
     except _Reached:
-        return _discover(optimizer, range(len(parameters_of(optimizer))), reaches=True)
+        return _discover(optimizer, others, range(len(parameters_of(optimizer))), reaches=True)
 
 
-def _discover_in_parts(optimizer: Optimizer) -> FoundState:
+def _discover_in_parts(optimizer: Optimizer, others: Sequence[Tensor]) -> FoundState:
     entries: list[StateEntry] = []
     forms: dict[tuple[int, str], Any] = {}
     noted: list[NotedParts] = []
@@ -165,7 +167,7 @@ def _discover_in_parts(optimizer: Optimizer) -> FoundState:
         chunk.append(place)
         size += 0 if is_table(parameter) else parameter.numel() * parameter.element_size()
         if size >= AT_A_TIME or place == len(parameters) - 1:
-            discovered = _discover(optimizer, chunk)
+            discovered = _discover(optimizer, others, chunk)
             entries += [replace(entry, parameter=chunk[entry.parameter]) for entry in discovered.entries]
             forms |= {(chunk[number], name): form for (number, name), form in discovered.forms.items()}
             noted.append(discovered.noted)
@@ -173,7 +175,9 @@ def _discover_in_parts(optimizer: Optimizer) -> FoundState:
     return FoundState(entries, forms, NotedParts.of(noted))
 
 
-def _discover(optimizer: Optimizer, places: Sequence[int], reaches: bool = False) -> FoundState:
+def _discover(
+    optimizer: Optimizer, others: Sequence[Tensor], places: Sequence[int], reaches: bool = False
+) -> FoundState:
     """What it keeps for the parameters at `places`, numbered in this order."""
     parameters = parameters_of(optimizer)
     copies = counterparts(optimizer, [trial(parameters[place]) for place in places], places, is_trial=True)
@@ -182,7 +186,7 @@ def _discover(optimizer: Optimizer, places: Sequence[int], reaches: bool = False
     attributes = [images(vars(parameter)) for parameter in copies]
     for parameter in copies:
         parameter.grad = trial_gradient(parameter, torch.ones_like(parameter.data))
-    first, first_forms = _try(optimizer, tried, copies, reaches)
+    first, first_forms = _try(optimizer, others, tried, copies, reaches)
     last, forms = _kept(tried, copies)
     shapes = {(entry.parameter, entry.name, entry.hole): entry.example.shape for entry in last}
     for entry in first:
@@ -203,26 +207,28 @@ def _discover(optimizer: Optimizer, places: Sequence[int], reaches: bool = False
 
 
 def _try(
-    optimizer: Optimizer, tried: Optimizer, copies: Sequence[Parameter], reaches: bool
+    optimizer: Optimizer, others: Sequence[Tensor], tried: Optimizer, copies: Sequence[Parameter], reaches: bool
 ) -> tuple[list[StateEntry], dict[tuple[int, str], Any]]:
     """Make the trial steps; returns what `_kept` finds after the first. Without hooks, which may do anything, and
     without a step that was put on the object. `_Reached` if a step uses the optimizer's parameters themselves, unless
     `reaches` says so: then the optimizer itself steps, on the copies."""
-    watch = nullcontext() if reaches or is_torchs(optimizer) else _Watch(parameters_of(optimizer))
+    watch = _Watch([] if reaches else parameters_of(optimizer), others)
     with torch.random.fork_rng(devices=[]), no_hooks(tried, optimizer):
         try:
-            with watch:
+            with nullcontext() if is_torchs(optimizer) else watch:
                 _trial_step(tried, reaches, closure=True)
                 first = _kept(tried, copies)
                 for _ in range(DRY_STEPS - 1):
                     _trial_step(tried, reaches)
         except (UnfitError, _Reached):
-            raise
+            if not (watch.uses_own or watch.uses_others):
+                raise
         except Exception as error:
-            if isinstance(watch, _Watch) and watch.has_seen:
-                raise _Reached from error
-            raise unfit(optimizer, f"a step on CPU with dense gradients fails ({error})") from error
-    if isinstance(watch, _Watch) and watch.has_seen:
+            if not (watch.uses_own or watch.uses_others):
+                raise unfit(optimizer, f"a step on CPU with dense gradients fails ({error})") from error
+    if watch.uses_others:
+        raise unfit(optimizer, "it uses parameters of another optimizer")
+    if watch.uses_own:
         raise _Reached
     return first
 

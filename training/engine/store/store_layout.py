@@ -200,11 +200,12 @@ def plan_section(
     start: int = 0,
     rows_start: int = 0,
     capacity: Capacity = OF_PROCESSES,
+    others: Sequence[Tensor] = (),
 ) -> PartitionPlan:
-    """Plan the memory of one optimizer from byte `start`, and from `rows_start` in the memory for rows. Refuses
-    optimizers as `discover` and `refuse_coupling` do."""
+    """Plan the memory of one optimizer from byte `start`, and from `rows_start` in the memory for rows. `others`:
+    parameters of other optimizers. Refuses optimizers as `discover` and `refuse_coupling` do."""
     refuse_optimizer(optimizer)
-    discovered = discover(optimizer)
+    discovered = discover(optimizer, others)
     entries = discovered.entries
     if settings.damping.scales:
         refuse_own_rate(optimizer, discovered)

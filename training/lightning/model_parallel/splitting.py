@@ -254,8 +254,8 @@ def refuse_optimizers(optimizers: Iterable[Optimizer]) -> None:
         kinds = {getattr(parameter, _CLASS, None) for group in optimizer.param_groups for parameter in group["params"]}
         if (special := {*kinds} - {None}) and not type(optimizer).__module__.startswith("torch.optim."):
             raise ValueError(
-                f"optimizer: {kind} may look at the class of its parameters, and split ones are not {special.pop()} any "
-                "more. Use an optimizer of torch.optim, or strategy ddp."
+                f"optimizer: {kind} may look at the class of its parameters, which split ones lose (here "
+                f"{special.pop()}). Use an optimizer of torch.optim, or strategy ddp."
             )
         for group in optimizer.param_groups:
             at_once = next((name for name in ("fused", "foreach") if group.get(name)), None)
