@@ -1,5 +1,6 @@
-"""An optimizer's step is what its author wrote, wherever it is made: attributes and classes of parameters, hooks, a step
-that was put on the object, classes that look at the model. Each is compared with one process."""
+"""An optimizer's step is what its author wrote, wherever it is made: with attributes and classes of parameters, with
+hooks, with a step that was put on the object, and with classes that look at the model. Each is compared with one
+process."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -68,6 +69,10 @@ MAKES: dict[str, Make] = {
 }
 
 
+def plainly(model: "Net", make: Make) -> Any:
+    return make(model.parameters())
+
+
 def with_attributes(model: "Net", make: Make) -> Any:
     model.net[0].weight.lr_mult = 5.0
     model.net[2].weight = Kind(model.net[2].weight.detach() / model.net[2].weight.detach().norm())
@@ -101,9 +106,8 @@ def with_global_hook(model: "Net", make: Make) -> Any:
 
 
 def with_replaced_step(model: "Net", make: Make) -> Any:
-    """Between two schedules' wrappers, as whoever makes them has it."""
+    """A schedule wraps the replaced step once more."""
     optimizer = make(model.parameters())
-    schedule = StepLR(optimizer, 3, 0.8)
     before = optimizer.step
 
     def step(self: Optimizer, closure: Any = None) -> Any:
@@ -112,7 +116,7 @@ def with_replaced_step(model: "Net", make: Make) -> Any:
         return loss
 
     optimizer.step = MethodType(step, optimizer)  # type: ignore[method-assign]
-    return [optimizer], [{"scheduler": schedule, "interval": "step"}]
+    return [optimizer], [{"scheduler": StepLR(optimizer, 3, 0.8), "interval": "step"}]
 
 
 def with_closure(model: "Net", make: Make) -> Any:
@@ -233,11 +237,12 @@ def test_what_a_worker_changes_in_attributes_holds_from_its_next_push(tmp_path: 
     def change(trainer: Trainer) -> None:
         trainer.lightning_module.net[0].weight.lr_mult = 0.0
 
-    arguments: dict[str, Any] = {"callbacks": [AtBatch(0, 3, change)]}
-    expected = trained(tmp_path, "auto", Net(with_attributes), 8, **arguments)
-    assert torch.equal(trained(tmp_path, AsyncPS(), Net(with_attributes), 8, **arguments), expected)
+    def run(strategy: Any) -> Tensor:
+        return trained(tmp_path, strategy, Net(with_attributes), 8, callbacks=[AtBatch(0, 3, change)])
+
+    assert torch.equal(run(AsyncPS()), run("auto"))
     with pytest.raises(ValueError, match=r"an attribute of a parameter changed during training, .*host: inline"):
-        trained(tmp_path, AsyncPS(host="process"), Net(with_attributes), 8, **arguments)
+        run(AsyncPS(host="process"))
 
 
 def add_hook(trainer: Trainer) -> None:
@@ -245,12 +250,12 @@ def add_hook(trainer: Trainer) -> None:
 
 
 def test_a_hook_that_is_added_during_training(tmp_path: Path) -> None:
-    arguments: dict[str, Any] = {"callbacks": [AtBatch(0, 3, add_hook)]}
-    plain: Any = lambda model, make: make(model.parameters())  # noqa: E731
-    expected = trained(tmp_path, "auto", Net(plain), 8, **arguments)
-    assert torch.equal(trained(tmp_path, AsyncPS(), Net(plain), 8, **arguments), expected)
+    def run(strategy: Any) -> Tensor:
+        return trained(tmp_path, strategy, Net(plainly), 8, callbacks=[AtBatch(0, 3, add_hook)])
+
+    assert torch.equal(run(AsyncPS()), run("auto"))
     with pytest.raises(ValueError, match=r"a step hook was added or removed during training, .*host: inline"):
-        trained(tmp_path, AsyncPS(host="process"), Net(plain), 8, **arguments)
+        run(AsyncPS(host="process"))
 
 
 def replace_step(trainer: Trainer) -> None:
@@ -265,9 +270,8 @@ def replace_step(trainer: Trainer) -> None:
 
 @pytest.mark.parametrize("strategy", [AsyncPS, lambda: Peers(workers=2)])
 def test_a_step_that_is_replaced_during_training_is_refused(strategy: Any, tmp_path: Path) -> None:
-    plain: Any = lambda model, make: make(model.parameters())  # noqa: E731
     with pytest.raises(ValueError, match=r"step of SGD was replaced after .*Replace it in configure_optimizers"):
-        trained(tmp_path, strategy(), Net(plain), 8, callbacks=[AtBatch(0, 3, replace_step)])
+        trained(tmp_path, strategy(), Net(plainly), 8, callbacks=[AtBatch(0, 3, replace_step)])
 
 
 def with_average(model: Net, make: Make) -> Any:
@@ -329,9 +333,8 @@ class Manual(Net):
 
 
 def test_a_hook_before_the_step_with_manual_optimization(tmp_path: Path) -> None:
-    plain: Any = lambda model, make: make(model.parameters())  # noqa: E731
     expected = trained(tmp_path, "auto", Manual(with_hook_on_model), 16)
-    assert not torch.equal(expected, trained(tmp_path, "auto", Manual(plain), 16))
+    assert not torch.equal(expected, trained(tmp_path, "auto", Manual(plainly), 16))
     found = trained(tmp_path, AsyncPS(rule="sync", workers=2), Manual(with_hook_on_model), 8)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
@@ -358,9 +361,9 @@ class Kinds(Net):
 
 
 def test_split_parameters_keep_their_attributes(tmp_path: Path) -> None:
-    expected = trained(tmp_path, "auto", Rates(), 16)
-    assert not torch.equal(expected, trained(tmp_path, "auto", Net(with_rates), 16))
-    found = trained(tmp_path, ModelParallel(), Rates(), 8, devices=2)
+    expected = trained(tmp_path, "auto", Rates(), 8)
+    assert not torch.equal(expected, trained(tmp_path, "auto", Net(with_rates), 8))
+    found = trained(tmp_path, ModelParallel(), Rates(), 8, devices=2, use_distributed_sampler=False)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
