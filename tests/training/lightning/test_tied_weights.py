@@ -80,7 +80,7 @@ def test_a_buffer_over_a_parameter_is_refused() -> None:
 
 @pytest.mark.parametrize("strategy", [AsyncPS, Peers, ModelParallel])
 def test_strategies_refuse_it(strategy: Any, tmp_path: Path) -> None:
-    model = seeded_model()
+    model: Any = seeded_model()
     model.other = Parameter(torch.zeros(3))
     model.other.data = model.net[3].bias.data
     with pytest.raises(ValueError, match=r"are two tensors in the same memory.*b\.weight = a\.weight"):

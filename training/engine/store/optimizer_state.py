@@ -161,7 +161,8 @@ class SharedState:
                 self.by_place.setdefault(entry.parameter, []).append(slot)
             else:
                 holes.setdefault((entry.parameter, entry.name), []).append(slot)
-        parameters = parameters_of(optimizer)
+        parameters = self._parameters = parameters_of(optimizer)
+        self._entries = 0  # that `refuse_new` has seen
         self._formed = [
             StructuredEntry(parameters[place], name, form, holes.get((place, name), []))
             for place, name, form in plan.forms
@@ -169,7 +170,7 @@ class SharedState:
         self._slots = [(parameters[number], slots) for number, slots in self.by_place.items()]
         named = [(entry.parameter, entry.name) for entry in plan.state_entries]
         named += [(place, name) for place, name, _ in plan.forms]
-        self._planned = {
+        self._known = {
             id(parameter): frozenset(name for at, name in named if at == place)
             for place, parameter in enumerate(parameters)
         }
@@ -227,9 +228,18 @@ class SharedState:
 
     def refuse_new(self) -> None:
         """TypeError if a step has made state that the trial steps did not show."""
+        states = self._optimizer.state
+        entries = sum(len(states.get(parameter, ())) for parameter in self._parameters)
+        if entries == self._entries:
+            return
+        self._entries = entries
         for parameter, state in self._optimizer.state.items():
-            if isinstance(parameter, Tensor) and not state.keys() <= self._planned.get(id(parameter), frozenset()):
-                raise self._changed(", ".join(map(str, state.keys() - self._planned.get(id(parameter), frozenset()))))
+            tried = self._known.get(id(parameter), frozenset())
+            if isinstance(parameter, Tensor) and not state.keys() <= tried:
+                raise TypeError(
+                    f"optimizer: {type(self._optimizer).__name__} added its state {min(state.keys() - tried)!r} after "
+                    "its first steps, which a parameter server cannot follow. Use another optimizer, or strategy ddp."
+                )
 
     def write(self, which: int) -> None:
         """After a step: copy into state `which` what the optimizer has not changed there itself."""
@@ -292,8 +302,8 @@ class SharedState:
 
     def _changed(self, name: str) -> TypeError:
         return TypeError(
-            f"optimizer: {type(self._optimizer).__name__} added its state {name!r} during the run, or changed the type "
-            "or shape of it, which a parameter server cannot follow. Use another optimizer, or strategy ddp."
+            f"optimizer: {type(self._optimizer).__name__} changed the type or shape of its state {name!r} during the "
+            "run, which a parameter server cannot follow. Use another optimizer, or strategy ddp."
         )
 
 

@@ -106,16 +106,16 @@ def is_torchs(optimizer: Optimizer) -> bool:
 def own_step(optimizer: Optimizer) -> Callable[..., Any] | None:
     """The `step` that somebody has put on this object, without the wrappers of schedulers and of Scalebook; None if
     it is that of the class."""
-    found: Any = vars(optimizer).get("step")
-    while found is not None:
-        if isinstance(found, FunctionType) and found.__globals__.get("__name__") == "torch.optim.lr_scheduler":
-            found = MethodType(vars(found)["__wrapped__"], optimizer)
-        elif getattr(type(found), "_wrapped_by_lr_sched", False):
-            found = found.__wrapped__
+    call: Any = vars(optimizer).get("step")
+    while call is not None:
+        if isinstance(call, FunctionType) and call.__globals__.get("__name__") == "torch.optim.lr_scheduler":
+            call = MethodType(vars(call)["__wrapped__"], optimizer)
+        elif getattr(type(call), "_wrapped_by_lr_sched", False):
+            call = call.__wrapped__
         else:
             break
-    is_of_class = getattr(found, "__func__", found) is type(optimizer).step
-    return None if found is None or is_of_class else found
+    is_of_class = getattr(call, "__func__", call) is type(optimizer).step
+    return None if call is None or is_of_class else call
 
 
 def is_written(optimizer: Optimizer) -> bool:
@@ -154,7 +154,7 @@ def has_hooks(optimizer: Optimizer) -> bool:
 def no_hooks(*optimizers: Optimizer) -> Iterator[None]:
     """Meanwhile steps of these optimizers call no hooks, nor do those that all optimizers call."""
     registries: list[Any] = [_global_optimizer_pre_hooks, _global_optimizer_post_hooks]
-    kept = [dict(registry) for registry in registries]
+    before = [dict(registry) for registry in registries]
     of_each = [{name: vars(one)[name] for name in _HOOKS} for one in optimizers]
     try:
         for registry in registries:
@@ -163,7 +163,7 @@ def no_hooks(*optimizers: Optimizer) -> Iterator[None]:
             vars(one).update({name: OrderedDict() for name in _HOOKS})
         yield
     finally:
-        for registry, hooks in zip(registries, kept, strict=True):
+        for registry, hooks in zip(registries, before, strict=True):
             registry.update(hooks)
         for one, own in zip(optimizers, of_each, strict=True):
             vars(one).update(own)

@@ -63,13 +63,13 @@ class WrittenStep:
                 self._refuse_memory(before, self._kept())
 
     def _kept(self) -> "_Kept":
-        original, kept = self._original, _Kept(self._original)
+        original, memory = self._original, _Kept(self._original)
         for name, value in scalar_attributes(original).items():
             if name not in vars(self._optimizer):
-                kept.look(value, f"optimizer.{name}", 0)
+                memory.look(value, f"optimizer.{name}", 0)
         for call in (self._own or type(original).step, *hooks_of(original)):
-            kept.look(call, "", 0)
-        return kept
+            memory.look(call, "", 0)
+        return memory
 
     def _refuse_memory(self, before: "_Kept", after: "_Kept") -> None:
         changed = after.changed_since(before)

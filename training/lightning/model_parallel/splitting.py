@@ -65,14 +65,14 @@ def split(module: Module, mesh: DeviceMesh) -> None:
 
 def attributes_of(module: Module) -> dict[str, dict[str, Any]]:
     """By name, the attributes of whole parameters that have any, with the name of a class of their own."""
-    found = {}
+    by_name = {}
     for name, parameter in module.named_parameters():
         own = {key: value for key, value in vars(parameter).items() if key != "_is_param"}
         if type(parameter) is not Parameter and not isinstance(parameter, DTensor):
             own[_CLASS] = type(parameter).__name__
         if own:
-            found[name] = own
-    return found
+            by_name[name] = own
+    return by_name
 
 
 def give_attributes(module: Module, attributes: Mapping[str, Mapping[str, Any]]) -> None:

@@ -25,6 +25,7 @@ class Norm(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.shift, self.scale = nn.Parameter(torch.zeros(5)), nn.Parameter(torch.ones(5))
+        self.is_set: Tensor
         self.register_buffer("is_set", torch.tensor(False))
 
     def forward(self, values: Tensor) -> Tensor:
@@ -41,6 +42,7 @@ class Observer(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        self.most: Tensor
         self.register_buffer("most", torch.ones(1))
 
     def forward(self, values: Tensor) -> Tensor:

@@ -235,7 +235,8 @@ def test_what_a_worker_changes_in_attributes_holds_from_its_next_push(tmp_path: 
     """With `host: inline`; a server process would not see it, so there it is refused."""
 
     def change(trainer: Trainer) -> None:
-        trainer.lightning_module.net[0].weight.lr_mult = 0.0
+        model: Any = trainer.lightning_module
+        model.net[0].weight.lr_mult = 0.0
 
     def run(strategy: Any) -> Tensor:
         return trained(tmp_path, strategy, Net(with_attributes), 8, callbacks=[AtBatch(0, 3, change)])
@@ -270,7 +271,7 @@ def replace_step(trainer: Trainer) -> None:
 
 @pytest.mark.parametrize("strategy", [AsyncPS, lambda: Peers(workers=2)])
 def test_a_step_that_is_replaced_during_training_is_refused(strategy: Any, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"step of SGD was replaced after .*Replace it in configure_optimizers"):
+    with pytest.raises(ValueError, match=r"step of SGD was replaced during .*Set it in configure_optimizers"):
         trained(tmp_path, strategy(), Net(plainly), 8, callbacks=[AtBatch(0, 3, replace_step)])
 
 
