@@ -340,9 +340,10 @@ def test_state_that_begins_after_the_trial_steps_is_named() -> None:
                 state["late"] = torch.ones(1)
 
     pair = Pair(Late(parameters()))
+    for step in range(4):
+        pair.apply(0, gradients(step))
     with pytest.raises(TypeError, match="optimizer: Late added its state 'late' after its first steps"):
-        for step in range(6):
-            pair.apply(0, gradients(step))
+        pair.apply(0, gradients(4))
 
 
 def test_plans_differ_when_models_or_settings_differ() -> None:
