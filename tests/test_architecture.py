@@ -40,8 +40,8 @@ LAYERS = {
         "replay", "launch", "served_run",
     ],
     "training/lightning": [
-        "package", "random_streams", "steps", "worker_role", "portable_checkpoint", "buffer_rows", "buffers",
-        "arguments", "run_figures", "processes", "tuners", "data", "process_group", "async_ps", "ddp",
+        "package", "random_streams", "steps", "worker_role", "tied_weights", "portable_checkpoint", "buffer_rows",
+        "buffers", "arguments", "run_figures", "processes", "tuners", "data", "process_group", "async_ps", "ddp",
         "model_parallel", "callbacks",
     ],
     "training/zoo": ["shuffle", "skew", "data", "optimizers", "models"],

@@ -12,8 +12,8 @@ Groups = Sequence[Mapping[str, Any]]
 
 
 def encode(groups: Groups) -> bytes:
-    """Encode everything but the parameters: numbers, texts, None, tensors of one element, and tuples, lists and dicts
-    of them. ValueError for anything else."""
+    """Encode everything but the parameters: numbers, texts, None, dtypes, tensors of one element, and tuples, lists and
+    dicts of them. ValueError for anything else."""
     return json.dumps([{k: plain(k, v) for k, v in group.items() if k != "params"} for group in groups]).encode()
 
 
@@ -50,6 +50,8 @@ def plain(key: str, value: object) -> object:
         return value
     if isinstance(value, Tensor) and value.numel() == 1:
         return {"tensor": value.item(), "dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
+    if isinstance(value, torch.dtype):
+        return {"type": str(value).removeprefix("torch.")}
     if isinstance(value, tuple | list):
         return {"tuple" if isinstance(value, tuple) else "list": [plain(key, item) for item in value]}
     if type(value) is dict:
@@ -66,6 +68,8 @@ def value_of(plain: Any) -> Any:
         return plain
     if "tensor" in plain:
         return torch.tensor(plain["tensor"], dtype=getattr(torch, plain["dtype"])).reshape(plain["shape"])
+    if "type" in plain:
+        return getattr(torch, plain["type"])
     if "dict" in plain:
         return {value_of(name): value_of(item) for name, item in plain["dict"]}
     values = [value_of(item) for item in next(iter(plain.values()))]

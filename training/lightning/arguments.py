@@ -117,9 +117,11 @@ class AsyncArguments:
 
     def settings(self, trainer: Trainer) -> Settings:
         """The engine's settings, with the Trainer's `max_steps` and, for gathering rules, its clipping."""
+        scales = getattr(trainer.precision_plugin, "scaler", None) is not None  # it steps after the closure
         return replace(
             self.server,
             max_updates=None if trainer.max_steps == -1 else trainer.max_steps,
+            closures=trainer.lightning_module.automatic_optimization and not scales,
             clip=None if self.server.local.steps else shared_clip(trainer, self.server.rule),
             trace=Path(trainer.default_root_dir) / "trace" if self.record == "updates" else None,
         )

@@ -1,5 +1,6 @@
 """Shared memory in which workers publish their buffers: a row for each worker, with two places for values."""
 
+import ctypes
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -122,12 +123,13 @@ class Changes:
 
 
 def digest(buffer: Tensor | None) -> int:
-    """A digest of the buffer's exact values."""
+    """A digest of the buffer's exact values. The buffer can still be resized: `numpy()` would end that."""
     if buffer is None or not buffer.numel() or buffer.layout != torch.strided:
         return 0
     values = buffer.detach().resolve_conj()
     flat = torch.view_as_real(values) if values.is_complex() else values
-    return zlib.crc32(flat.reshape(-1).cpu().view(torch.uint8).numpy().data)
+    flat = flat.cpu().contiguous()
+    return zlib.crc32((ctypes.c_char * flat.nbytes).from_address(flat.data_ptr()))
 
 
 def _mark(buffer: Tensor | None) -> tuple[Tensor | None, int]:

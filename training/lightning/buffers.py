@@ -263,7 +263,8 @@ class Buffers:
             if not buffer.is_cache and self._policy != "per_worker":
                 raise ValueError(
                     f"model: buffer {buffer.name} was {buffer.first} and is {buffer} now, but shared buffers must keep "
-                    "their shape and type. Create it in __init__ with its final shape and type, or set "
+                    "their shape and type. Create it in __init__ with its final shape and type; if the first batch "
+                    "initialises it, write self(batch) into configure_model; or set "
                     "trainer.strategy.init_args.buffers to per_worker."
                 )
         if odd & self._members:

@@ -25,6 +25,13 @@ def test_a_tensor_of_one_element_keeps_type_and_shape() -> None:
     assert group["lr"].dtype == torch.float32
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
+def test_dtypes_travel(dtype: torch.dtype) -> None:
+    """The optimizers kron and rose of pytorch_optimizer have such settings."""
+    groups = [{"params": [], "compute_dtype": dtype, "betas": (dtype, 0.5)}]
+    assert decode(encode(groups)) == [{"compute_dtype": dtype, "betas": (dtype, 0.5)}]
+
+
 def test_what_cannot_travel_is_named() -> None:
     with pytest.raises(ValueError, match="optimizer: its setting 'schedule' is a function"):
         encode([{"params": [], "schedule": test_a_tensor_of_one_element_keeps_type_and_shape}])

@@ -66,7 +66,7 @@ class RemoteHost(Host):
         self._coming: list[int] = []  # into which buffers
         self._known = Outcome(Verdict.ADMIT, 0)  # of the last push whose reply has come
 
-    pipelines = False
+    pipelines = steps_here = False
 
     @override
     def send(self, worker: int, seq: int, gradients: list[Tensor | None], valid: bool) -> EncodedPush:

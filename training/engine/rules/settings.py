@@ -52,6 +52,8 @@ class Settings:
         clock: How long everything takes for virtual workers; None for real ones.
         push_codec: The codec of gradients on their way to the shards.
         pull_codec: The codec of parameters on their way to the workers, whose replicas are the decoded values.
+        closures: Whether a step gets a closure that computes the gradient, as in Lightning's automatic optimization:
+            hooks before the step do not see that gradient.
         local: When a worker communicates: with the shards, and what these make of its local steps; or with its peers.
     """
 
@@ -65,6 +67,7 @@ class Settings:
     trace: Path | None = None
     drift: bool = False
     clock: ClockSettings | None = None
+    closures: bool = False
     push_codec: Codec = field(default_factory=Fp32)
     pull_codec: Codec = field(default_factory=Fp32)
     local: Communication = field(default_factory=NoLocalSteps)

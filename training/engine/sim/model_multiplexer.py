@@ -4,11 +4,10 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from torch import Tensor
-from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from scalebook.training.engine.sim.sim_workers import SimulatedWorkers
-from scalebook.training.engine.store.rebuilt_optimizer import has_modes, parameters_of, rebuild
+from scalebook.training.engine.store.rebuilt_optimizer import counterpart, has_modes, parameters_of, rebuild
 from scalebook.training.engine.worker.peer_client import PeerClient
 from scalebook.training.engine.worker.replica import rounded
 from scalebook.training.engine.worker.shared_state import RandomStream
@@ -23,8 +22,7 @@ class _Own:
 
     def __init__(self, optimizers: Sequence[Optimizer], buffers: Sequence[Tensor], streams: list[Any]) -> None:
         self.optimizers = [
-            rebuild(optimizer, [Parameter(p.data, p.requires_grad) for p in parameters_of(optimizer)])
-            for optimizer in optimizers
+            rebuild(optimizer, [counterpart(p, p.data) for p in parameters_of(optimizer)]) for optimizer in optimizers
         ]
         self.parameters = [p for optimizer in self.optimizers for p in parameters_of(optimizer)]
         self.buffers = [buffer.detach().clone() for buffer in buffers]

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.adam import adam
-from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 from torch.optim.sgd import sgd
 
 from scalebook.training.engine.hyper import Groups
@@ -81,10 +80,7 @@ class BlockSteps:
         core."""
         if torch.get_num_threads() > 1:
             return False
-        optimizer = self._optimizer
-        if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
-            return False
-        if _global_optimizer_pre_hooks or _global_optimizer_post_hooks or not all(map(_is_usual, groups)):
+        if not all(map(_is_usual, groups)):
             return False
         present = self._state.present(newest)
         return all(

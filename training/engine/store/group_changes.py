@@ -101,6 +101,11 @@ def is_scalar(value: object) -> bool:
     return type(value) in _SCALARS or (isinstance(value, Tensor) and value.numel() == 1)
 
 
+def scalar_attributes(optimizer: Optimizer) -> dict[str, Any]:
+    """Its attributes that can be noted."""
+    return {name: value for name, value in _attributes(optimizer).items() if is_scalar(value)}
+
+
 class ChangedEntries:
     """Remembers param groups and attributes; `changed` says what a step has changed since."""
 

@@ -72,6 +72,8 @@ class Host(ABC):
 
     pipelines: ClassVar[bool] = True
     """Whether it takes gradients from the device itself, and applies one shard while the next arrives."""
+    steps_here: ClassVar[bool] = True
+    """Whether steps are made in this process, and so with what the worker's code does to its optimizer meanwhile."""
 
     def __init__(self, section: OptimizerPartition) -> None:
         self.section = section
@@ -357,6 +359,8 @@ class ProcessHost(Host):
 
     A worker's replica is a version in shared memory, as under the inline host: a pull copies nothing.
     """
+
+    steps_here = False
 
     def __init__(self, section: OptimizerPartition) -> None:
         super().__init__(section)

@@ -100,7 +100,10 @@ def plan_sections(
     plans: list[PartitionPlan] = []
     start = rows_start = 0
     for optimizer in all_applied(optimizers, run.settings, run.control.workers):
-        plans.append(plan_section(optimizer, run.settings, run.control.workers, start, rows_start, capacity))
+        others = [p for other in optimizers for p in parameters_of(other)] if len(optimizers) > 1 else []
+        own = set(map(id, parameters_of(optimizer)))
+        others = [p for p in others if id(p) not in own]
+        plans.append(plan_section(optimizer, run.settings, run.control.workers, start, rows_start, capacity, others))
         start, rows_start = plans[-1].end, plans[-1].rows_end
     return plans
 

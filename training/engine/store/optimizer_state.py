@@ -109,8 +109,8 @@ def refuse_changes(optimizer: Optimizer, given: Sequence[Mapping[str, Any]]) -> 
 def new_state_error(optimizer: Optimizer) -> TypeError:
     """The error for changes that the trial steps did not show."""
     return TypeError(
-        f"optimizer: {type(optimizer).__name__} added to its param groups after its first steps, "
-        "which a parameter server cannot follow. Use another optimizer, or strategy ddp."
+        f"optimizer: {type(optimizer).__name__} added to its param groups, or changed them, after its first "
+        "steps or in a hook, which a parameter server cannot follow. Use another optimizer, or strategy ddp."
     )
 
 
@@ -161,12 +161,19 @@ class SharedState:
                 self.by_place.setdefault(entry.parameter, []).append(slot)
             else:
                 holes.setdefault((entry.parameter, entry.name), []).append(slot)
-        parameters = parameters_of(optimizer)
+        parameters = self._parameters = parameters_of(optimizer)
+        self._entries = 0  # that `refuse_new` has seen
         self._formed = [
             StructuredEntry(parameters[place], name, form, holes.get((place, name), []))
             for place, name, form in plan.forms
         ]
         self._slots = [(parameters[number], slots) for number, slots in self.by_place.items()]
+        named = [(entry.parameter, entry.name) for entry in plan.state_entries]
+        named += [(place, name) for place, name, _ in plan.forms]
+        self._known = {
+            id(parameter): frozenset(name for at, name in named if at == place)
+            for place, parameter in enumerate(parameters)
+        }
 
     def memory(self, which: int) -> Tensor:
         """All bytes of state 0 or 1 (uint8)."""
@@ -218,6 +225,21 @@ class SharedState:
             )
         elif not formed.slots and (state := self._optimizer.state.get(formed.parameter)):
             state.setdefault(formed.name, filled(formed.form, []))
+
+    def refuse_new(self) -> None:
+        """TypeError if a step has made state that the trial steps did not show."""
+        states = self._optimizer.state
+        entries = sum(len(states.get(parameter, ())) for parameter in self._parameters)
+        if entries == self._entries:
+            return
+        self._entries = entries
+        for parameter, state in self._optimizer.state.items():
+            tried = self._known.get(id(parameter), frozenset())
+            if isinstance(parameter, Tensor) and not state.keys() <= tried:
+                raise TypeError(
+                    f"optimizer: {type(self._optimizer).__name__} added its state {min(state.keys() - tried)!r} after "
+                    "its first steps, which a parameter server cannot follow. Use another optimizer, or strategy ddp."
+                )
 
     def write(self, which: int) -> None:
         """After a step: copy into state `which` what the optimizer has not changed there itself."""

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 from torch.optim import SGD, Optimizer
 
 from scalebook.training.engine.hyper import Groups
@@ -34,9 +33,18 @@ from scalebook.training.engine.memory.region import (
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.store.block_steps import BlockSteps
 from scalebook.training.engine.store.optimizer_state import SharedState, StepNotes, copied, refuse_changes
-from scalebook.training.engine.store.rebuilt_optimizer import parameters_of, rebuild, step
+from scalebook.training.engine.store.rebuilt_optimizer import (
+    counterparts,
+    cut_error,
+    is_torchs,
+    no_hooks,
+    parameters_of,
+    rebuild,
+    step,
+)
 from scalebook.training.engine.store.store_layout import ShardPlan
 from scalebook.training.engine.store.table_shard import Tables, rows_compensated, with_values
+from scalebook.training.engine.store.written_step import WrittenStep
 from scalebook.training.engine.trace import Origin, ShardTrace
 
 
@@ -130,13 +138,19 @@ class Shard:
         self.views = [plan.version.views(flat) for flat in self.flats]
         self._workers = len(counters.held)
         self._damping, self._trace, self._now = settings.damping, trace, now
-        self.optimizer = rebuild(optimizer, [Parameter(v) for v in self.views[0]], plan.parameters)
+        stand_ins = counterparts(optimizer, self.views[0], plan.parameters)
+        self.optimizer = rebuild(optimizer, stand_ins, plan.parameters)
         self._parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         self._state = SharedState(self.optimizer, plan, memory)
         self.notes = StepNotes(self.optimizer, plan, self.flats) if plan.notes.fields else None
         """What the optimizer's steps change beside the state of parameters, if anything."""
         self._blocks = BlockSteps.of(self.optimizer, plan, self._state, self.views)
-        self._is_torchs = type(self.optimizer).__module__.startswith("torch.optim.")
+        self._is_torchs = is_torchs(self.optimizer)
+        self._is_alone = settings.clock is not None or (self._workers == 1 and not settings.has_servers)
+        self._written: WrittenStep | None = None
+        """None: the optimizer is an outer one of ours (`applied`)."""
+        if not settings.local.steps:
+            self._written = WrittenStep(self.optimizer, plan.reaches, self._is_alone, settings.closures)
         self.served_s = 0.0
         """Seconds in which this process has applied gradients."""
         self._made_of = optimizer
@@ -235,7 +249,8 @@ class Shard:
         drifts = self._meter.drifts(newest.buffer, origins)
         target = self._free(newest.buffer, pusher)
         mine = _damped([groups[number] for number in self.plan.groups], rate)
-        in_blocks = self._blocks is not None and self._blocks.can(newest.state, gradients, mine)
+        is_usual = self._written is None or not self._written.is_needed
+        in_blocks = is_usual and self._blocks is not None and self._blocks.can(newest.state, gradients, mine)
         state = self._state.begin_step(newest.state, has_copy=not in_blocks)
         if self._damping.compensates:
             gradients = self._compensated(gradients, newest.buffer, origins[0], state)
@@ -243,7 +258,7 @@ class Shard:
             self._take(newest.buffer, mine, origins[-1].base_version)
             self._blocks.step(newest.buffer, target, newest.state, gradients, mine)
         else:
-            self._step(newest, target, state, gradients, mine, origins[-1].base_version)
+            self._step(newest, target, state, gradients, mine, origins[-1].base_version, is_usual)
         target_row = target * self._workers
         applied[target_row : target_row + self._workers] = applied[row : row + self._workers]
         for origin in origins:
@@ -267,12 +282,13 @@ class Shard:
         gradients: Sequence[Tensor | None],
         mine: Groups,
         base: int,
+        is_usual: bool,
     ) -> None:
         source = newest.buffer
-        if self._state.is_empty and type(self.optimizer) is SGD and all(map(_is_plain, mine)):
+        if is_usual and self._state.is_empty and type(self.optimizer) is SGD and all(map(_is_plain, mine)):
             self._plain_sgd(source, target, gradients, mine)
             return
-        given = self._take(source, mine, base)
+        given = self._take(source, mine, base, is_usual)
         self.flats[target].copy_(self.flats[source])
         tables = self.tables.at if self.tables is not None else {}
         for place, (parameter, view) in enumerate(zip(self._parameters, self.views[target], strict=True)):
@@ -281,9 +297,11 @@ class Shard:
                 continue
             parameter.data = view
             parameter.grad = gradients[place]
-        step(self.optimizer)
+        self._step_once(is_usual)
         if self.tables is not None:
             self.tables.collect()
+        if not self._is_alone:
+            self._state.refuse_new()
         self._state.write(state)
         if self.notes is not None:
             self.notes.write(target, newest.version + 1)
@@ -292,7 +310,18 @@ class Shard:
         for parameter in self._parameters:
             parameter.grad = None
 
-    def _take(self, source: int, groups: Groups, base: int) -> list[dict[str, Any]]:
+    def _step_once(self, is_usual: bool) -> None:
+        if self._written is None:
+            with no_hooks():  # those of all optimizers are for the user's
+                step(self.optimizer)
+        elif is_usual:
+            step(self.optimizer)
+        elif len(self._parameters) < len(parameters_of(self._made_of)):
+            raise cut_error(self.optimizer)
+        else:
+            self._written()
+
+    def _take(self, source: int, groups: Groups, base: int, is_usual: bool = True) -> list[dict[str, Any]]:
         """Load the hyper-parameters for the next step, from a worker that has seen version `base`. Returns the param
         groups, if nothing is noted of what a step may change in them."""
         if self.notes is not None:
@@ -301,7 +330,7 @@ class Shard:
             return []
         for own, given in zip(self.optimizer.param_groups, groups, strict=True):
             own.update({key: value for key, value in given.items() if key != "params"})
-        return [] if self._is_torchs else [dict(group) for group in self.optimizer.param_groups]
+        return [] if self._is_torchs and is_usual else [dict(group) for group in self.optimizer.param_groups]
 
     def _plain_sgd(self, source: int, target: int, gradients: Sequence[Tensor | None], groups: Groups) -> None:
         """What torch.optim.SGD does without momentum, from version to version: no copy, one pass over the memory."""

@@ -2,13 +2,18 @@
 supported."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from types import MethodType
 from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from typing_extensions import override
 
 from scalebook.training.engine.store.group_changes import (
     ROOM,
@@ -22,7 +27,11 @@ from scalebook.training.engine.store.group_changes import (
 )
 from scalebook.training.engine.store.rebuilt_optimizer import (
     UnfitError,
+    counterparts,
     groups_of,
+    is_torchs,
+    no_hooks,
+    original_of,
     parameters_of,
     rebuild,
     step,
@@ -30,6 +39,7 @@ from scalebook.training.engine.store.rebuilt_optimizer import (
     unfit,
 )
 from scalebook.training.engine.store.table_optimizer import is_table, trial, trial_gradient
+from scalebook.training.engine.store.written_step import lent
 
 _CONSTANT: Final = (bool, int, float, str, type(None), torch.dtype, torch.device, torch.Size)
 
@@ -91,24 +101,62 @@ class StateEntry:
 
 class FoundState(NamedTuple):
     """What an optimizer keeps: tensors and numbers; the forms of other values, by parameter and name; and what is noted
-    beside the state of its parameters."""
+    beside the state of its parameters. `reaches`: whether its step uses the parameters themselves, not only those of
+    its param groups."""
 
     entries: list[StateEntry]
     forms: dict[tuple[int, str], Any]
     noted: NotedParts
+    reaches: bool = False
 
 
-def discover(optimizer: Optimizer) -> FoundState:
+class _Reached(Exception):  # a sign for `discover`
+    """A trial step uses a parameter that it was not given."""
+
+
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Lets no operation use the memory of these parameters: an optimizer's own, or those of `others`."""
+
+    def __init__(self, own: Sequence[Tensor], others: Sequence[Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._own, self._others = ({_address(tensor) for tensor in tensors} - {0} for tensors in (own, others))
+        self.uses_own = self.uses_others = False
+
+    @override
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        used = {_address(value) for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor)}
+        self.uses_own |= not self._own.isdisjoint(used)
+        self.uses_others |= not self._others.isdisjoint(used)
+        if self.uses_own or self.uses_others:
+            raise _Reached
+        return func(*args, **(kwargs or {}))
+
+
+def _address(tensor: Tensor) -> int:
+    is_plain = type(tensor.data) is Tensor and tensor.layout is torch.strided and tensor.device.type != "meta"
+    return tensor.untyped_storage().data_ptr() if is_plain else 0
+
+
+def discover(optimizer: Optimizer, others: Sequence[Tensor] = ()) -> FoundState:
     """Find what the optimizer will keep, by a few steps on copies, without changing the random numbers.
 
     ValueError, naming the optimizer and the remedy, if its state cannot be shared: it evaluates the loss again, keeps
-    tensors that belong to no parameter, or changes the shape of its state.
+    tensors that belong to no parameter, changes the shape of its state, or uses parameters of `others`, those of other
+    optimizers.
 
-    Many parameters are tried a few at a time, so that the copies take little memory.
+    Many parameters are tried a few at a time, so that the copies take little memory; all at once, if the step reaches
+    them by another way than the param groups.
     """
-    own = vars(optimizer)
+    own = vars(original_of(optimizer))
     if not {"state", "param_groups"} <= own.keys() or any(isinstance(value, Optimizer) for value in own.values()):
         raise unfit(optimizer, "it wraps another optimizer, which keeps the state")
+    try:
+        return _discover_in_parts(optimizer, others)
+    except _Reached:
+        return _discover(optimizer, others, range(len(parameters_of(optimizer))), reaches=True)
+
+
+def _discover_in_parts(optimizer: Optimizer, others: Sequence[Tensor]) -> FoundState:
     entries: list[StateEntry] = []
     forms: dict[tuple[int, str], Any] = {}
     noted: list[NotedParts] = []
@@ -119,7 +167,7 @@ def discover(optimizer: Optimizer) -> FoundState:
         chunk.append(place)
         size += 0 if is_table(parameter) else parameter.numel() * parameter.element_size()
         if size >= AT_A_TIME or place == len(parameters) - 1:
-            discovered = _discover(optimizer, chunk)
+            discovered = _discover(optimizer, others, chunk)
             entries += [replace(entry, parameter=chunk[entry.parameter]) for entry in discovered.entries]
             forms |= {(chunk[number], name): form for (number, name), form in discovered.forms.items()}
             noted.append(discovered.noted)
@@ -127,24 +175,18 @@ def discover(optimizer: Optimizer) -> FoundState:
     return FoundState(entries, forms, NotedParts.of(noted))
 
 
-def _discover(optimizer: Optimizer, places: Sequence[int]) -> FoundState:
+def _discover(
+    optimizer: Optimizer, others: Sequence[Tensor], places: Sequence[int], reaches: bool = False
+) -> FoundState:
     """What it keeps for the parameters at `places`, numbered in this order."""
     parameters = parameters_of(optimizer)
-    copies = [Parameter(trial(parameters[place])) for place in places]
+    copies = counterparts(optimizer, [trial(parameters[place]) for place in places], places, is_trial=True)
     tried = train(rebuild(optimizer, copies, places))
     before = ChangedEntries(tried)
-    with torch.random.fork_rng(devices=[]):
-        for parameter in copies:
-            parameter.grad = trial_gradient(parameter, torch.ones_like(parameter))
-        try:
-            step(tried, closure=True)
-            first, first_forms = _kept(tried, copies)
-            for _ in range(DRY_STEPS - 1):
-                step(tried)
-        except UnfitError:
-            raise
-        except Exception as error:
-            raise unfit(optimizer, f"a step on CPU with dense gradients fails ({error})") from error
+    attributes = [images(vars(parameter)) for parameter in copies]
+    for parameter in copies:
+        parameter.grad = trial_gradient(parameter, torch.ones_like(parameter.data))
+    first, first_forms = _try(optimizer, others, tried, copies, reaches)
     last, forms = _kept(tried, copies)
     shapes = {(entry.parameter, entry.name, entry.hole): entry.example.shape for entry in last}
     for entry in first:
@@ -153,9 +195,50 @@ def _discover(optimizer: Optimizer, places: Sequence[int]) -> FoundState:
     for key, form in forms.items():
         if first_forms.get(key, form) not in (form, None):
             raise unfit(optimizer, f"its state {key[1]!r} is a {type(form).__name__} that changes")
+    for parameter, was in zip(copies, attributes, strict=True):
+        if images(vars(parameter)) != was:
+            raise unfit(
+                optimizer, "a step changes an attribute of a parameter, where servers do not look for its state"
+            )
     noted = _noted(optimizer, tried, before)
     numbers = groups_of(optimizer, places)
-    return FoundState(last, forms, replace(noted, keys=frozenset((numbers[group], key) for group, key in noted.keys)))
+    keys = frozenset((numbers[group], key) for group, key in noted.keys)
+    return FoundState(last, forms, replace(noted, keys=keys), reaches)
+
+
+def _try(
+    optimizer: Optimizer, others: Sequence[Tensor], tried: Optimizer, copies: Sequence[Parameter], reaches: bool
+) -> tuple[list[StateEntry], dict[tuple[int, str], Any]]:
+    """Make the trial steps; returns what `_kept` finds after the first. Without hooks, which may do anything, and
+    without a step that was put on the object. `_Reached` if a step uses the optimizer's parameters themselves, unless
+    `reaches` says so: then the optimizer itself steps, on the copies."""
+    watch = _Watch([] if reaches else parameters_of(optimizer), others)
+    with torch.random.fork_rng(devices=[]), no_hooks(tried, optimizer):
+        try:
+            with nullcontext() if is_torchs(optimizer) else watch:
+                _trial_step(tried, reaches, closure=True)
+                first = _kept(tried, copies)
+                for _ in range(DRY_STEPS - 1):
+                    _trial_step(tried, reaches)
+        except (UnfitError, _Reached):
+            if not (watch.uses_own or watch.uses_others):
+                raise
+        except Exception as error:
+            if not (watch.uses_own or watch.uses_others):
+                raise unfit(optimizer, f"a step on CPU with dense gradients fails ({error})") from error
+    if watch.uses_others:
+        raise unfit(optimizer, "it uses parameters of another optimizer")
+    if watch.uses_own:
+        raise _Reached
+    return first
+
+
+def _trial_step(tried: Optimizer, reaches: bool, closure: bool = False) -> None:
+    if not reaches:
+        step(tried, closure=closure)
+        return
+    with lent(tried) as original:
+        step(original, MethodType(type(original).step, original), closure)
 
 
 def _noted(optimizer: Optimizer, tried: Optimizer, before: ChangedEntries) -> NotedParts:
@@ -187,9 +270,9 @@ def refuse_coupling(optimizer: Optimizer, shards: Sequence[Sequence[int]]) -> No
     noise = [[_noise(p, generator) for p in originals] for _ in range(DRY_STEPS)]
     ways: list[tuple[list[Parameter], list[Optimizer]]] = []
     for cuts in ([range(len(originals))], shards):
-        copies = [Parameter(p.clone()) for p in originals]
+        copies = counterparts(optimizer, [p.clone() for p in originals], range(len(originals)), is_trial=True)
         made = [train(rebuild(optimizer, [copies[i] for i in cut], list(cut))) for cut in cuts]
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), no_hooks(*made):
             for gradients in noise:
                 for parameter, gradient in zip(copies, gradients, strict=True):
                     parameter.grad = trial_gradient(parameter, gradient.clone())

@@ -16,7 +16,7 @@ from scalebook.training.engine.memory.row_log import RowLog
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.rules.table_conflicts import refuse_beside_tables
 from scalebook.training.engine.store.group_changes import NotedParts
-from scalebook.training.engine.store.rebuilt_optimizer import groups_of, parameters_of
+from scalebook.training.engine.store.rebuilt_optimizer import cut_error, groups_of, is_written, parameters_of
 from scalebook.training.engine.store.state_discovery import (
     FoundState,
     StateEntry,
@@ -57,6 +57,8 @@ class TablePlan:
 class ShardPlan:
     """One shard: its parameters and groups of the optimizer, the layout of one version, and of its state.
 
+    `reaches`: as in `FoundState`.
+
     After the parameters a version has `notes`: what is `noted` of its optimizer. `forms`: of state that is neither a
     tensor nor a number, by parameter and name. The state has the optimizer's slots, then a flag for each slot, then
     what delay compensation keeps. The versions begin at byte `versions_at`, the two states at `state_at`. With error
@@ -85,6 +87,7 @@ class ShardPlan:
     notes: Layout = NOTHING
     noted: NotedParts = NOTED
     forms: tuple[tuple[int, str, Any], ...] = ()
+    reaches: bool = False
 
     @property
     def version_bytes(self) -> int:
@@ -197,11 +200,12 @@ def plan_section(
     start: int = 0,
     rows_start: int = 0,
     capacity: Capacity = OF_PROCESSES,
+    others: Sequence[Tensor] = (),
 ) -> PartitionPlan:
-    """Plan the memory of one optimizer from byte `start`, and from `rows_start` in the memory for rows. Refuses
-    optimizers as `discover` and `refuse_coupling` do."""
+    """Plan the memory of one optimizer from byte `start`, and from `rows_start` in the memory for rows. `others`:
+    parameters of other optimizers. Refuses optimizers as `discover` and `refuse_coupling` do."""
     refuse_optimizer(optimizer)
-    discovered = discover(optimizer)
+    discovered = discover(optimizer, others)
     entries = discovered.entries
     if settings.damping.scales:
         refuse_own_rate(optimizer, discovered)
@@ -215,6 +219,8 @@ def plan_section(
             f"{type(optimizer).__name__}. Write at most {len(parameters)}."
         )
     settings.push_codec.check([tuple(p.shape) for _, p in parameters], settings.push_codec.KEY)
+    if settings.shards > 1 and not settings.local.steps and (discovered.reaches or is_written(optimizer)):
+        raise cut_error(optimizer)
     cuts = [tuple(int(name) for name, _ in run) for run in split_into_shards(parameters, settings.shards)]
     refuse_coupling(optimizer, cuts)
     whole = dict(enumerate(p for _, p in parameters))
@@ -308,6 +314,7 @@ def _plan_shard(
     return ShardPlan(
         places, groups, version, slots, flags, squares, entries, start, buffers, residual, workers if residual else 0,
         notes=lay_out(room, start=version.nbytes), noted=discovered.noted, forms=forms,
+        reaches=discovered.reaches,
     )  # fmt: skip
 
 

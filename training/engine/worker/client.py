@@ -17,6 +17,7 @@ from scalebook.training.engine.store.optimizer_partition import OptimizerPartiti
 from scalebook.training.engine.store.rebuilt_optimizer import has_modes, packed
 from scalebook.training.engine.store.rounds import clip_
 from scalebook.training.engine.store.shard import Newest
+from scalebook.training.engine.store.written_step import UnseenSettings
 from scalebook.training.engine.trace import WorkerTrace
 from scalebook.training.engine.worker.optimizer_view import GroupView, RunState
 from scalebook.training.engine.worker.replica import Replica
@@ -30,7 +31,8 @@ def written_error(worker: int, names: Sequence[str], moment: str) -> WrittenErro
     some = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
     return WrittenError(
         f"model: worker {worker} wrote into {some} {moment}. Workers share the parameters, so that would "
-        "be lost. Write into buffers, or into parameters that never require a gradient; swap weights in "
+        "be lost. Parameters initialised by the first batch: write self(batch) into configure_model, the same batch in "
+        "every worker. Otherwise write into buffers, or into parameters that never require a gradient; swap weights in "
         "on_validation_start and back in on_validation_end; load weights in on_train_start, the same in every "
         "worker, or in on_train_end; or train with strategy: auto, under which a model may write everywhere."
     )
@@ -148,6 +150,9 @@ class Client:
         self._groups, self._steps = len(optimizer.param_groups), 0
         self._seq = max(self._counters.begun[worker], *(shard.applied(worker) for shard in host.section.shards))
         self._has_modes = has_modes(optimizer)
+        self._unseen: UnseenSettings | None = None
+        if not (host.steps_here or settings.local.steps):
+            self._unseen = UnseenSettings(optimizer, replica.parameters)
         self.names = [f"parameter {place}" for place in range(len(replica.parameters))]
         self._to_compare = COMPARED
         self.state = RunState(host, replica, optimizer)
@@ -224,6 +229,8 @@ class Client:
         self.replica.await_gradients()  # that is computing, and not yet a part of the push
         started, waited = self._now(), self._waited()
         self.check_foreign_writes("in a forward pass, in training_step or in a hook after on_train_batch_start")
+        if self._unseen is not None:
+            self._unseen.refuse_changes()
         gradients, groups = self._gradients(), self.pushed_groups
         if self._clip is not None:
             clip_(self._clip, gradients)

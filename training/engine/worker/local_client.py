@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import partial
 from typing import Any
 
 import torch
@@ -17,9 +16,10 @@ from scalebook.training.engine.hyper import Groups
 from scalebook.training.engine.memory.region import Control
 from scalebook.training.engine.store.hosts import Host
 from scalebook.training.engine.store.optimizer_partition import OptimizerPartition
-from scalebook.training.engine.store.rebuilt_optimizer import step
+from scalebook.training.engine.store.rebuilt_optimizer import is_torchs, original_of
 from scalebook.training.engine.store.rounds import clip_
 from scalebook.training.engine.store.shard import Newest
+from scalebook.training.engine.store.written_step import WrittenStep
 from scalebook.training.engine.worker.client import Client, PendingPush
 from scalebook.training.engine.worker.optimizer_view import LocalStepState
 from scalebook.training.engine.worker.replica import Replica
@@ -129,6 +129,8 @@ class LocalClient(Client):
         self._since = 0  # steps since the last push
         self._trains = self.is_late = False
         self._of_snapshot: LocalState | None = None
+        is_alone = original_of(optimizer) is optimizer or control.workers == 1
+        self._written_step = WrittenStep(optimizer, not is_torchs(optimizer), is_alone, settings.closures)
 
     @property
     @override
@@ -237,7 +239,7 @@ class LocalClient(Client):
             return
         if self._own_clip is not None:
             clip_(self._own_clip, [parameter.grad for parameter in self.replica.parameters])
-        step(self.optimizer, partial(type(self.optimizer).step, self.optimizer))
+        self._written_step()
         self._mine.stepped()
 
     def _pseudo_gradient_steps(self) -> Steps[list[Tensor | None]]:

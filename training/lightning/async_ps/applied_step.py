@@ -54,6 +54,7 @@ class AppliedStep:
         self._optimizer = optimizer
         self._replaced = vars(optimizer).get("step")
         self._own: Callable[..., Any] = optimizer.step
+        self.__wrapped__ = self._own
         self._push: Callable[..., Any] | None = None
         self._scaled: Callable[[], AbstractContextManager[None]] = nullcontext
         optimizer.step = self  # type: ignore[method-assign]  # on the object only
@@ -65,7 +66,13 @@ class AppliedStep:
         return step if isinstance(step, cls) else cls(optimizer)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the optimizer's own step, or the push that takes its place, with the scaled learning rates."""
+        """Call the optimizer's own step, or the push that takes its place, with the scaled learning rates. ValueError
+        if a wrapper around the push would have to act on its result."""
+        if self._push is not None and vars(self._optimizer).get("step") is not self:
+            raise ValueError(
+                f"optimizer: step of {type(self._optimizer).__name__} was replaced during training, and what it does "
+                "besides would not be part of the update. Set it in configure_optimizers."
+            )
         with self._scaled():
             return (self._push or self._own)(*args, **kwargs)
 

@@ -29,6 +29,7 @@ from scalebook.training.lightning.package import (
     _MockOptimizer,
     rank_zero_info,
 )
+from scalebook.training.lightning.tied_weights import refuse_shared_memory
 from scalebook.training.lightning.tuners import is_finder
 
 WORTH_SAYING: Final = 100_000_000  # bytes
@@ -74,8 +75,9 @@ def refuse_elastic(elastic: WorkerRange, on_each: int, nodes: int, settings: Set
 
 
 def refuse_model(module: LightningModule, settings: Settings) -> None:
-    """ValueError for layers that write into their weights in every forward pass, each worker into its own copy; and for
-    settings that exclude sparse tables."""
+    """ValueError for layers that write into their weights in every forward pass, each worker into its own copy; for
+    parameters that share memory; and for settings that exclude sparse tables."""
+    refuse_shared_memory(module)
     if any(isinstance(layer, Embedding | EmbeddingBag) and layer.sparse for layer in module.modules()):
         refuse_beside_tables(settings)
     for name, layer in module.named_modules():

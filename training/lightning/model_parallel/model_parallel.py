@@ -35,8 +35,10 @@ from scalebook.training.lightning.model_parallel.sim_parts import SimulatedParts
 from scalebook.training.lightning.model_parallel.splitting import (
     DATA,
     TENSOR,
+    attributes_of,
     begin_alike,
     draw_parts_apart,
+    give_attributes,
     refuse_optimizers,
     refuse_sparse,
     split,
@@ -60,6 +62,7 @@ from scalebook.training.lightning.process_group.forked_group import DEADLINE_S, 
 from scalebook.training.lightning.process_group.neighbours import gather_values
 from scalebook.training.lightning.processes.strategy_launcher import Processes
 from scalebook.training.lightning.random_streams import digests
+from scalebook.training.lightning.tied_weights import refuse_shared_memory
 from scalebook.training.pricing.part_record import PartRecord
 from scalebook.training.pricing.splits import Split
 
@@ -138,6 +141,7 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
         self.together = self.tensor * self.stages
         """Workers that compute one batch."""
         self.pipeline: Pipeline | None = None
+        self._attributes: dict[str, dict[str, Any]] = {}  # of parameters, before they are split
         """In a worker of several stages."""
         self._measures: EpochMeasures | None = None
         self._state: TrainerState | None = None  # of the Trainer, in a worker that fits
@@ -195,6 +199,7 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
             self._into_stages(module)
         else:
             empty = any(parameter.is_meta for parameter in module.parameters())
+            self._attributes = attributes_of(module)
             split(module, self.device_mesh)
             _materialize_distributed_module(self.model, self.root_device)
             if empty:
@@ -319,6 +324,7 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
                 "so for each microbatch. Let Lightning step them (automatic_optimization), or write no stages."
             )
         refuse_sparse(module)
+        refuse_shared_memory(module)
         begin_alike(module, self.device_mesh.device_type)
         forward = self.device_mesh[TENSOR].get_group()
         backward = None
@@ -339,6 +345,8 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
 
     @override
     def setup_optimizers(self, trainer: Trainer) -> None:
+        if self.pipeline is None and self.lightning_module is not None:
+            give_attributes(self.lightning_module, self._attributes)
         super().setup_optimizers(trainer)
         if self.pipeline is None:
             refuse_optimizers(self.optimizers)

@@ -47,6 +47,7 @@ from scalebook.training.lightning.model_parallel.stages import (
 from scalebook.training.lightning.package import LightningModule, SingleDeviceStrategy, Trainer, TrainerFn
 from scalebook.training.lightning.processes.strategy_launcher import repr_for_trainers
 from scalebook.training.lightning.run_figures import RunFigures
+from scalebook.training.lightning.tied_weights import refuse_shared_memory
 from scalebook.training.pricing.layer_times import OUTSIDE, LayerTimes
 from scalebook.training.pricing.layers import Layer, scaled
 from scalebook.training.pricing.part_record import PartRecord, Passed, PlacedLayer, WorkerPart
@@ -135,6 +136,7 @@ class SimulatedParts(SingleDeviceStrategy):
         assert self.lightning_module is not None
         if trainer.state.fn == TrainerFn.FITTING:
             refuse_sparse(self.lightning_module)
+            refuse_shared_memory(self.lightning_module)
             if not self.lightning_module.automatic_optimization:
                 raise ValueError(
                     "model: optimizes manually, and a virtual split has one price for an update. Write a model with "

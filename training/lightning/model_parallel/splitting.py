@@ -14,11 +14,12 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, Replicate, _random
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
-from torch.nn import Embedding, EmbeddingBag, Linear, Module, ModuleList, MultiheadAttention, Sequential
+from torch.nn import Embedding, EmbeddingBag, Linear, Module, ModuleList, MultiheadAttention, Parameter, Sequential
 from torch.optim import LBFGS, Adafactor, Optimizer, Rprop
 from torch.utils._pytree import tree_map_only
 
 from scalebook.training.lightning.model_parallel.brought_plan import ATTRIBUTE, brings_plan, brought_plan
+from scalebook.training.lightning.tied_weights import refuse_shared_memory
 
 Plan = Mapping[str, ParallelStyle]
 Units = Mapping[str, Sequence[str]]
@@ -30,6 +31,7 @@ STEPS: Final = ("training_step", "validation_step", "test_step", "predict_step")
 SMALLEST_UNIT: Final = 0.01
 """Share of the model's parameters from which a part is worth collectives of its own."""
 SEEDS: Final = 2**62
+_CLASS: Final = "_scalebook_class"
 WHOLE: Final = (Adafactor, LBFGS, Rprop)
 """Optimizers of torch that need whole parameters."""
 HOW: Final = (
@@ -46,6 +48,7 @@ def split(module: Module, mesh: DeviceMesh) -> None:
     split so.
     """
     refuse_sparse(module)
+    refuse_shared_memory(module)
     if not any(isinstance(parameter, DTensor) for parameter in module.parameters()):
         begin_alike(module, mesh.device_type)
         if mesh[TENSOR].size() > 1:
@@ -59,6 +62,24 @@ def split(module: Module, mesh: DeviceMesh) -> None:
             _shard(module, mesh[DATA])
     if mesh[DATA].size() > 1:
         _refuse_left_out(module)
+
+
+def attributes_of(module: Module) -> dict[str, dict[str, Any]]:
+    """By name, the attributes of whole parameters that have any, with the name of a class of their own."""
+    by_name = {}
+    for name, parameter in module.named_parameters():
+        own = {key: value for key, value in vars(parameter).items() if key != "_is_param"}
+        if type(parameter) is not Parameter and not isinstance(parameter, DTensor):
+            own[_CLASS] = type(parameter).__name__
+        if own:
+            by_name[name] = own
+    return by_name
+
+
+def give_attributes(module: Module, attributes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Give the split parameters the attributes that the whole ones had; before optimizers look at them."""
+    for name, parameter in module.named_parameters():
+        vars(parameter).update(attributes.get(name, {}))
 
 
 def refuse_sparse(module: Module) -> None:
@@ -295,6 +316,12 @@ def refuse_optimizers(optimizers: Iterable[Optimizer]) -> None:
             raise ValueError(
                 f"optimizer: {kind} computes with all parameters as one, or with rows and columns of whole ones, and "
                 "workers have parts. Use another, such as torch.optim.SGD or torch.optim.Adam, or strategy ddp."
+            )
+        kinds = {getattr(parameter, _CLASS, None) for group in optimizer.param_groups for parameter in group["params"]}
+        if (special := {*kinds} - {None}) and not type(optimizer).__module__.startswith("torch.optim."):
+            raise ValueError(
+                f"optimizer: {kind} may look at the class of its parameters, which split ones lose (here "
+                f"{special.pop()}). Use an optimizer of torch.optim, or strategy ddp."
             )
         for group in optimizer.param_groups:
             at_once = next((name for name in ("fused", "foreach") if group.get(name)), None)

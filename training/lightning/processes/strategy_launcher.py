@@ -487,8 +487,17 @@ def _load(trainer: Trainer, weights: dict[str, Tensor], arguments: Sequence[Any]
             f"model: after the fit {', '.join(missing[:3])}{' ...' if missing[3:] else ''} are not in the module of "
             f"this process{why}. Its workers have trained them: load the run's checkpoint before you use the module."
         )
+    _resize_buffers(module, weights)
     assign = {"assign": True} if any(tensor.is_meta for tensor in module.state_dict().values()) else {}
     module.load_state_dict(weights, strict=False, **assign)  # assigned where it was made without weights
+
+
+def _resize_buffers(module: torch.nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Make room in buffers that have got another shape during training."""
+    for name, buffer in [*module.named_buffers()]:
+        if (trained := weights.get(name)) is not None and trained.shape != buffer.shape:
+            path, _, key = name.rpartition(".")
+            module.get_submodule(path)._buffers[key] = torch.empty_like(trained)
 
 
 def _configure(trainer: Trainer, data: LightningDataModule | None) -> None:

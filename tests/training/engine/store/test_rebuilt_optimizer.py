@@ -8,7 +8,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from scalebook.training.engine.store.group_changes import NotedParts
 from scalebook.training.engine.store.rebuilt_optimizer import groups_of, parameters_of, rebuild
-from scalebook.training.engine.store.state_discovery import Hole, discover, refuse_coupling
+from scalebook.training.engine.store.state_discovery import FoundState, Hole, discover, refuse_coupling
 from tests.training.engine.custom_optimizers import (
     CountsInGroups,
     Elsewhere,
@@ -72,7 +72,7 @@ def test_discover_leaves_the_random_numbers_alone() -> None:
 
 
 def test_sgd_without_momentum_keeps_nothing() -> None:
-    assert discover(SGD([Parameter(torch.zeros(2))], lr=0.1)) == ([], {}, NotedParts())
+    assert discover(SGD([Parameter(torch.zeros(2))], lr=0.1)) == FoundState([], {}, NotedParts())
 
 
 @pytest.mark.parametrize(

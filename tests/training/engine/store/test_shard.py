@@ -332,6 +332,20 @@ def test_state_that_changes_its_type_during_the_run_is_named() -> None:
         pair.apply(0, gradients(5))
 
 
+def test_state_that_begins_after_the_trial_steps_is_named() -> None:
+    class Late(PythonNumbers):
+        def update(self, group: dict[str, Any], parameter: Parameter, state: dict[str, Any]) -> None:
+            super().update(group, parameter, state)
+            if state["step"] == 5:
+                state["late"] = torch.ones(1)
+
+    pair = Pair(Late(parameters()))
+    for step in range(4):
+        pair.apply(0, gradients(step))
+    with pytest.raises(TypeError, match="optimizer: Late added its state 'late' after its first steps"):
+        pair.apply(0, gradients(4))
+
+
 def test_plans_differ_when_models_or_settings_differ() -> None:
     def number(name: str, shards: int = 1) -> int:
         settings = Settings(shards=shards)

@@ -20,6 +20,8 @@ REFUSING: Final = (
     "lightning/async_ps/collectives.py",
     "lightning/async_ps/applied_step.py",
     "engine/store/rebuilt_optimizer.py",
+    "engine/store/written_step.py",
+    "lightning/tied_weights.py",
     "engine/store/state_discovery.py",
     "engine/store/table_optimizer.py",
     "engine/net/remote_tables.py",
