@@ -147,8 +147,9 @@ class PushingStep:
     """Replaces the step of this one optimizer object with a push, whoever calls it: Lightning's loops, its precision
     plugins, torch's GradScaler (which knows an optimizer by its identity), or the model."""
 
-    def __init__(self, optimizer: Optimizer, client: OptimizerEnd) -> None:
-        self._optimizer, self._client = optimizer, client
+    def __init__(self, optimizer: Optimizer, client: OptimizerEnd, before_push: Callable[[], None]) -> None:
+        """`before_push` is called when a gradient is complete."""
+        self._optimizer, self._client, self._before_push = optimizer, client, before_push
         self._pushed: PushResult | None = None
         self._step = AppliedStep.of(optimizer)
         self._step.push(self)
@@ -170,6 +171,7 @@ class PushingStep:
         if closure is not None:
             with torch.enable_grad():
                 output = closure()
+        self._before_push()
         self._pushed = self._push(valid=True)
         return output
 

@@ -21,7 +21,13 @@ from scalebook.training.engine.rules.peering import ONE_MACHINE
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.lightning.arguments import AsyncArguments
 from scalebook.training.lightning.async_ps.nodes import NodePart, SimulationNode, TrainingNode, machine_of_several
-from scalebook.training.lightning.async_ps.refusals import refuse_elastic, refuse_finders, refuse_model, refuse_settings
+from scalebook.training.lightning.async_ps.refusals import (
+    refuse_elastic,
+    refuse_finders,
+    refuse_model,
+    refuse_own_clipping,
+    refuse_settings,
+)
 from scalebook.training.lightning.async_ps.session import (
     FittedSession,
     MonitorSession,
@@ -208,7 +214,9 @@ class AsyncRun(AroundFork):
             self._machine = _NOTHING_TRAINS
             return self._machine.forks
         settings = self._arguments.settings(trainer)
-        refuse_settings(trainer, self._nodes * self._on_each)
+        workers = self._nodes * self._on_each
+        refuse_settings(trainer, workers)
+        refuse_own_clipping(trainer, settings, workers, are_processes=not self._arguments.is_simulated)
         if self._arguments.elastic is not None:
             refuse_elastic(self._arguments.elastic, self._on_each, self._nodes, settings)
         refuse_model(trainer.lightning_module, settings)

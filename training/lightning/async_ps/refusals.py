@@ -13,6 +13,12 @@ from scalebook.training.engine.rules.run_limits import WorkerRange, misfit
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.rules.table_conflicts import refuse_beside_tables, writes_by_norm
 from scalebook.training.engine.worker.worker_end import MemoryNeed
+from scalebook.training.lightning.async_ps.gradient_hooks import (
+    CLIPPING,
+    averages_in_backward,
+    averages_several,
+    hooks_on_gradients,
+)
 from scalebook.training.lightning.package import (
     BaseFinetuning,
     BatchSizeFinder,
@@ -34,6 +40,7 @@ WORTH_SAYING: Final = 100_000_000  # bytes
 WRITING: Final[tuple[type[Callback], ...]] = (
     StochasticWeightAveraging, WeightAveraging, ModelPruning, BaseFinetuning,
 )  # fmt: skip
+_MEAN_IN_BACKWARD: Final = "rule: sync with host inline or process, without backup workers and without a codec"
 SEARCHING: Final[tuple[type[Callback], ...]] = (LearningRateFinder, BatchSizeFinder)
 
 
@@ -80,6 +87,26 @@ def refuse_model(module: LightningModule, settings: Settings) -> None:
     for name, layer in module.named_modules():
         if isinstance(layer, Embedding | EmbeddingBag) and layer.max_norm and layer.weight.requires_grad:
             raise writes_by_norm(name)
+
+
+def refuse_own_clipping(trainer: Trainer, settings: Settings, workers: int, are_processes: bool) -> None:
+    """ValueError for a model that clips gradients itself, where the rule averages them only afterwards."""
+    in_backward = are_processes and averages_in_backward(settings, workers)
+    if averages_several(settings, workers) and not in_backward:
+        for name in hooks_on_gradients(trainer):
+            if name.endswith(f".{CLIPPING}"):
+                raise _refused(
+                    f"model: {name} would clip gradients before rule {settings.rule.name} averages them. Set "
+                    f"trainer.gradient_clip_val, which clips their mean, or use {_MEAN_IN_BACKWARD}"
+                )
+
+
+def changed_gradient(hooks: Sequence[str], settings: Settings) -> ValueError:
+    """The error for a gradient that one of these hooks has changed before the rule averages it."""
+    return _refused(
+        f"model: {' or '.join(hooks)} changed a gradient before rule {settings.rule.name} averages it. Use "
+        f"{_MEAN_IN_BACKWARD}"
+    )
 
 
 def refuse_playing(trainer: Trainer) -> None:

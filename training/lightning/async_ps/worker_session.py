@@ -1,6 +1,7 @@
 """The session of a worker that trains: connects Lightning's hooks with the parameter server."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
@@ -16,7 +17,20 @@ from scalebook.training.engine.worker.worker_end import JoinedEnd, MemoryNeed, P
 from scalebook.training.lightning.async_ps.applied_step import PushingStep, ScheduleFollower
 from scalebook.training.lightning.async_ps.collective_order import Stage
 from scalebook.training.lightning.async_ps.collectives import Collectives
-from scalebook.training.lightning.async_ps.refusals import announce_memory, refuse_model, refuse_optimizers
+from scalebook.training.lightning.async_ps.gradient_hooks import (
+    GradientHooks,
+    GradientMeans,
+    GradientWatch,
+    averages_in_backward,
+    averages_several,
+    hooks_on_gradients,
+)
+from scalebook.training.lightning.async_ps.refusals import (
+    announce_memory,
+    changed_gradient,
+    refuse_model,
+    refuse_optimizers,
+)
 from scalebook.training.lightning.async_ps.session import Session, State
 from scalebook.training.lightning.async_ps.snapshots import ResumePoint, Snapshots
 from scalebook.training.lightning.async_ps.worker_process import FinishedWorker, WorkerParts, WorkerProcess
@@ -103,7 +117,11 @@ class WorkerSession(WorkerProcess):
             parts, self.joined, self.buffers, self.following, self.wait_for_others, self.clock_state
         )
         self.resumed = ResumePoint([0] * len(optimizers))
-        self._pushing = {id(client.optimizer): PushingStep(client.optimizer, client) for client in self.joined.clients}
+        self._gradients = self._gradient_hooks()
+        self._pushing = {
+            id(client.optimizer): PushingStep(client.optimizer, client, self._gradients.before_push)
+            for client in self.joined.clients
+        }
         several = len(optimizers) > 1 and server.rule.synchronous
         self._meets_at_epochs = several or server.meets_after_epochs(workers)
         self.has_left = False
@@ -115,6 +133,19 @@ class WorkerSession(WorkerProcess):
 
     def _join(self, model: Module, optimizers: Sequence[Optimizer]) -> JoinedEnd:
         return self.end.join(optimizers, self._announce, model)
+
+    def _gradient_hooks(self) -> GradientHooks:
+        """What makes of the hooks that read or change gradients what they are under DDP, if there are any."""
+        settings, workers, trainer = self.end.settings, self.end.workers, self.trainer
+        hooks = hooks_on_gradients(trainer)
+        if not hooks or not averages_several(settings, workers):
+            return GradientHooks()
+        parameters = [
+            p for client in self.joined.clients for group in client.optimizer.param_groups for p in group["params"]
+        ]
+        if self.collectives is not None and averages_in_backward(settings, workers):
+            return GradientMeans(parameters, self.collectives, trainer)
+        return GradientWatch(parameters, lambda: changed_gradient(hooks, settings))
 
     def _share_buffers(self) -> None:
         self.buffers.share(self.end.meetings)
@@ -216,7 +247,21 @@ class WorkerSession(WorkerProcess):
         return self.end.settings.rule.synchronous
 
     @override
+    @contextmanager
+    def accumulating(self) -> Iterator[None]:
+        self._gradients.is_accumulating = True
+        try:
+            yield
+        finally:
+            self._gradients.is_accumulating = False
+
+    @override
+    def before_gradient_hooks(self) -> None:
+        self._gradients.before_hooks()
+
+    @override
     def computed(self) -> None:
+        self._gradients.computed()
         self.buffers.publish(self._whose_gradient, self.following.updates)
 
     @property
@@ -281,6 +326,7 @@ class WorkerSession(WorkerProcess):
             self.joined.finish()
             if self._ends_with_last_version:
                 self.snapshots.have()  # there is none where Lightning saw nothing to do: no epoch, or no batch
+        self._gradients.remove()
         for pushing in self._pushing.values():
             pushing.uninstall()
         self.following.schedules.uninstall()

@@ -105,15 +105,20 @@ class Contrasts(Told):
         loss: Tensor = every.sum() ** 2 / 2 + 0 * sum(p.sum() for p in self.net.parameters())
         return loss
 
+    def on_train_start(self) -> None:
+        self.weight.register_hook(lambda gradient: self.hear("own gradient", gradient))  # type: ignore[no-untyped-call]
+
     def on_before_optimizer_step(self, optimizer: Any) -> None:
         assert self.weight.grad is not None
         self.hear("gradient", self.weight.grad)
 
 
 def test_gradients_cross_all_gather(tmp_path: Path) -> None:
-    """With w = 1 both losses are 3 ** 2 / 2, and the gradient of their sum is 2 * 3 * 1 in worker 0, 2 * 3 * 2 in 1."""
+    """With w = 1 both losses are 3 ** 2 / 2, and the gradient of their sum is 2 * 3 * 1 in worker 0, 2 * 3 * 2 in 1.
+    Before the step both workers see the mean, as under DDP."""
     heard = run(Contrasts(tmp_path), "sync", max_steps=1)
-    assert [one["gradient"][0] for one in heard] == [6.0, 12.0]
+    assert [one["own gradient"][0] for one in heard] == [6.0, 12.0]
+    assert [one["gradient"][0] for one in heard] == [9.0, 9.0]
 
 
 class Logs(Told):
