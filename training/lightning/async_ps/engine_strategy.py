@@ -263,6 +263,7 @@ class FirstCallback(Callback):
 
     @override
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        self._session.batch_end()
         self._before_saving(trainer, _after_batch)
 
     @override

@@ -85,7 +85,7 @@ def _registered(parameter: Parameter, hook: Callable[[Tensor], None]) -> Any:
     before = parameter.requires_grad
     parameter.requires_grad_(True)
     try:
-        return parameter.register_post_accumulate_grad_hook(hook)
+        return parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
     finally:
         parameter.requires_grad_(before)
 

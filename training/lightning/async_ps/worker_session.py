@@ -112,7 +112,7 @@ class WorkerSession(WorkerProcess):
         self.joined = self._join(model, optimizers)
         self._share_buffers()
         self.joined.name_parameters(model.named_parameters())
-        self.following = ScheduleFollower(self.joined, self.trainer, self.rank, workers, self.end.signals)
+        self.following = ScheduleFollower(self.joined, self.trainer, self.end)
         self.snapshots = Snapshots(
             parts, self.joined, self.buffers, self.following, self.wait_for_others, self.clock_state
         )
@@ -289,6 +289,10 @@ class WorkerSession(WorkerProcess):
     def _take_buffers(self, pushed: PushResult) -> None:
         if pushed.was_sent:
             self.buffers.apply_policy(self.rank, self.following.updates)
+
+    def batch_end(self) -> None:
+        """Let the schedules follow the updates of the batch, before other hooks, which may log the rates."""
+        self.following.rates()
 
     def before_validation(self) -> None:
         """Take the snapshot to validate, before all other hooks, which may swap weights."""
