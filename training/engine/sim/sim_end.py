@@ -145,6 +145,7 @@ class SimulatedJoined:
         self.due = self._pending = None
         self.workers.push(valid)
         self.workers.advance()
+        self.multiplexer.advanced()
         self._between.show_newest(worker)
 
     def push_rest(self) -> bool:

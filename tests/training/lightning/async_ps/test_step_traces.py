@@ -15,6 +15,7 @@ from torch.optim import SGD
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, TensorDataset
 
+from scalebook.training.engine.rules.clock_settings import ClockSettings
 from scalebook.training.engine.rules.local_steps import LocalSGD
 from scalebook.training.lightning import AsyncPS, Peers
 from tests.training.lightning.async_ps.small import trainer
@@ -108,3 +109,81 @@ def test_every_hook_sees_what_it_sees_in_one_process(name: str, every: int, accu
     workers = 1 if name in ONE else 2
     found = trace(tmp_path / "found", {**ONE, **SEVERAL}[name](), workers, 24 // workers, **settings)
     assert found == expected
+
+
+def scheduled(seen: list[Any]) -> list[Any]:
+    return [one for one in seen if one[0].startswith("lr_scheduler_step")]
+
+
+def batches(seen: list[Any]) -> list[list[Any]]:
+    """The hooks of each batch, but those around the schedules."""
+    parts: list[list[Any]] = []
+    for one in seen:
+        if one[0] == "on_train_batch_start":
+            parts.append([])
+        if parts and not one[0].startswith(("lr_scheduler_step", "optimizer_step after", "on_save", "on_train_end")):
+            parts[-1].append(one)
+    return parts
+
+
+def test_virtual_workers_see_it_at_the_gradient_that_completes_the_update(tmp_path: Path) -> None:
+    """There a schedule makes its step within the push, since the others begin their next gradients then."""
+    clock = ClockSettings(gradient_s=0.05)
+    expected = trace(tmp_path / "one", "auto", 1, 24)
+    found = trace(tmp_path / "found", AsyncPS("sync", workers=2, host="virtual", clock=clock), 1, 12)
+    assert scheduled(found) == scheduled(expected)
+    assert batches(found)[1::2] == batches(expected)
+
+
+@pytest.mark.parametrize("rule", ["async", "bounded", "softsync"])
+def test_a_schedule_sees_the_step_that_it_makes_however_many_come_at_once(rule: Any, tmp_path: Path) -> None:
+    seen = trace(tmp_path, AsyncPS(rule, workers=2), 2, 6)
+    before = [one for one in seen if one[0] == "lr_scheduler_step before"]
+    assert [step for _, _, step, _ in before] == list(range(1, len(before) + 1))
+    assert [rate for *_, rate in before] == pytest.approx([0.01 * step for _, _, step, _ in before])
+
+
+class WarmsUp(LightningModule):
+    """Sets the rate from `global_step` itself: after the step, as in Lightning's documentation, or after the batch."""
+
+    def __init__(self, after: str) -> None:
+        super().__init__()
+        torch.manual_seed(5)
+        self.layer, self.after = torch.nn.Linear(2, 1), after
+
+    def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
+        loss: Tensor = (self.layer(batch[0]) - 1).square().mean()
+        return loss
+
+    def optimizer_step(  # type: ignore[override]
+        self, epoch: int, batch_idx: int, optimizer: Any, closure: Callable[[], Any]
+    ) -> None:
+        optimizer.step(closure=closure)
+        self._set("step")
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self._set("batch")
+
+    def _set(self, now: str) -> None:
+        if now == self.after:
+            self.trainer.optimizers[0].param_groups[0]["lr"] = 0.01 * (self.trainer.global_step + 1)
+
+    def configure_optimizers(self) -> Any:
+        return SGD(self.parameters(), 0.001)
+
+
+@pytest.mark.parametrize("after", ["step", "batch"])
+@pytest.mark.parametrize("name", [*ONE, *SEVERAL, "virtual", "virtual peers"])
+def test_a_rate_that_a_hook_sets_from_the_step_is_that_of_one_process(name: str, after: str, tmp_path: Path) -> None:
+    clock, data = ClockSettings(gradient_s=0.05), torch.randn(144, 2, generator=torch.Generator().manual_seed(3))
+    strategies: dict[str, Callable[[], Strategy]] = {
+        **ONE,
+        **SEVERAL,
+        "virtual": lambda: AsyncPS("sync", workers=2, host="virtual", clock=clock),
+        "virtual peers": lambda: Peers(workers=2, topology="complete", host="virtual", clock=clock),
+    }
+    workers, models = 1 if name in ONE else 2, [WarmsUp(after), WarmsUp(after)]
+    trainer(tmp_path, "auto").fit(models[0], DataLoader(TensorDataset(data), 24))
+    devices = 1 if "virtual" in name else workers
+    trainer(tmp_path, strategies[name](), devices).fit(models[1], DataLoader(TensorDataset(data), 24 // workers))
+    torch.testing.assert_close(models[1].layer.weight, models[0].layer.weight, rtol=0, atol=1e-6)
