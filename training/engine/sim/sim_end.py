@@ -108,6 +108,11 @@ class SimulatedJoined:
         self.workers.joined[self.due].check_foreign_writes(moment, thorough)
         self._show_again(self.due)
 
+    def watch_closely(self) -> None:
+        """Let all workers watch."""
+        for joined in self.workers.joined.values():
+            joined.watch_closely()
+
     def pull(self, moment: str = "between two pulls") -> None:
         """No-op: a worker pulls when it begins to compute."""
 

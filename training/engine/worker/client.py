@@ -19,7 +19,7 @@ from scalebook.training.engine.store.rounds import clip_
 from scalebook.training.engine.store.shard import Newest
 from scalebook.training.engine.trace import WorkerTrace
 from scalebook.training.engine.worker.optimizer_view import GroupView, RunState
-from scalebook.training.engine.worker.replica import Replica
+from scalebook.training.engine.worker.replica import COMPARED, Replica
 from scalebook.training.engine.worker.table_reads import TableReads
 from scalebook.training.engine.worker.worker_end import LocalState, PushResult, WrittenError
 from scalebook.training.engine.worker_clock import Steps
@@ -109,11 +109,6 @@ class GradientSum:
     def clear(self) -> None:
         """Start again after a push."""
         self._count = 0
-
-
-COMPARED: Final = 4
-"""How many times, at first, a replica in memory of its own is compared in full: in-place writes through `.data` leave
-no other trace."""
 
 
 @dataclass

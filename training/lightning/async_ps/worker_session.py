@@ -274,6 +274,8 @@ class WorkerSession(WorkerProcess):
             return None
         pushed = pushing.result()
         trainer, signals = self.trainer, self.end.signals
+        if trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:  # hooks of the epoch's end may swap weights
+            self.joined.watch_closely()
         self.snapshots.drop()
         self.parts.machine.note_updates(self.rank, self.following.updates)
         self._take_buffers(pushed)
