@@ -144,7 +144,7 @@ class Client:
         self._seq = max(self._counters.begun[worker], *(shard.applied(worker) for shard in host.section.shards))
         self._has_modes = has_modes(optimizer)
         self.names = [f"parameter {place}" for place in range(len(replica.parameters))]
-        self._to_compare = COMPARED
+        self._to_compare = 0
         self.state = RunState(host, replica, optimizer)
         self.notes = GroupView(host.section, optimizer)
         self.bases: list[Newest] = []
@@ -190,6 +190,8 @@ class Client:
         self.host.come_back(self._worker)
         yield from self.host.await_turn(self._worker)
         self.check_foreign_writes("between two pulls", thorough=True)
+        self._to_compare = COMPARED
+        self.replica.watch_closely()
         yield from self._begin_anew_steps()
 
     def _begin_anew_steps(self) -> Steps[None]:
@@ -274,8 +276,8 @@ class Client:
         written into it since the last pull. Allowed is the rounding of an optimizer that swaps weights for a
         validation, and back. ValueError if param groups have been added to the optimizer."""
         self.check_groups()
+        written = self.replica.written(thorough or self._to_compare > 0)
         self._to_compare -= 1
-        written = self.replica.written(thorough or self._to_compare >= 0)
         if written and not (self._has_modes and all(map(self.replica.is_rounded, written))):
             raise self.refused(written, moment)
         self.replica.unfreeze()

@@ -98,8 +98,8 @@ class LocalReplica(Replica):
         if self._aside:
             for parameter, own in zip(self.parameters, self._aside, strict=True):
                 parameter.copy_(own)
-            self._kept = dict(enumerate(self._aside))
-            self._aside = []
+            self._kept, self._aside = dict(enumerate(self._aside)), []
+            self._homes = {place: parameter.data for place, parameter in enumerate(self.parameters)}
             self._watch()
 
     def drop_aside(self) -> bool:

@@ -15,9 +15,9 @@ from scalebook.training.engine.store.optimizer_partition import OptimizerPartiti
 from scalebook.training.engine.store.shard import Newest, Shard
 from scalebook.training.engine.store.table_shard import Tables
 
-COMPARED: Final = 4
-"""How many times, at first, a replica in memory of its own is compared in full: in-place writes through `.data` leave
-no other trace."""
+COMPARED: Final = 8
+"""How many times, at first, a replica in memory of its own is compared in full, twice in each step: in-place writes
+through `.data` leave no other trace."""
 
 
 class SharedTables:
@@ -125,7 +125,8 @@ class Replica:
         self._held: list[Newest] = []
         self._touched = self._stepped = False
         self._kept: dict[int, Tensor] = {}  # by place, what a step of its own has made, if that was copied
-        self._copies_for, self._has_writers = 2 * COMPARED, False  # checks ahead; whether anybody ever wrote
+        self._homes: dict[int, Tensor] = {}  # and the memory where it was
+        self._copies_for, self._has_writers = COMPARED, False  # checks ahead; whether anybody ever wrote
         self._watch()
 
     def load_versions(self, versions: Sequence[Newest], whole: bool = False) -> Sequence[int]:
@@ -180,7 +181,7 @@ class Replica:
         for place, own in self._own.items():
             if place not in self.frozen:
                 self.parameters[place].data = own
-        self._stepped, self._kept = True, dict(enumerate(pulls.known))
+        self._stepped, self._kept, self._homes = True, dict(enumerate(pulls.known)), self._own
         self._watch()
         return sizes
 
@@ -235,7 +236,17 @@ class Replica:
             self._has_writers |= bool(counted)
             if not self._kept:
                 return counted
-        return sorted(place for place in set(differing) if self._differs(place))
+        written = sorted(place for place in set(differing) if self._differs(place))
+        if self._stepped and not written and pointers != self._pointers:
+            self._bring_home()
+        return written
+
+    @torch.no_grad()
+    def _bring_home(self) -> None:
+        """Somebody has put other tensors into the parameters, with the same values."""
+        for place in self._places:
+            if self.parameters[place].data_ptr() != self._homes[place].data_ptr():
+                self.parameters[place].data = self._homes[place].copy_(self._kept[place])
 
     def _written_tables(self, thorough: bool) -> list[int]:
         in_place = self._tables.written() if thorough else []
@@ -279,7 +290,7 @@ class Replica:
 
     def watch_closely(self) -> None:
         """Copy what this step and the next few have made: others may write into the parameters, and restore them."""
-        self._copies_for = 2 * COMPARED
+        self._copies_for = COMPARED
         if self._stepped and not self._kept:
             self._keep()
 
@@ -292,7 +303,8 @@ class Replica:
             self._keep()
 
     def _keep(self) -> None:
-        self._kept = {place: self.parameters[place].detach().clone() for place in self._places}
+        self._homes = {place: self.parameters[place].data for place in self._places}
+        self._kept = {place: home.clone() for place, home in self._homes.items()}
 
     def _watch(self) -> None:
         own = self.frozen | self.tables
