@@ -139,10 +139,10 @@ class ModelMultiplexer:
         """Give those workers what was changed since, unless they began with another value."""
         for worker in self._begun if self._advanced else ():
             asked = self._own[worker].asked or []
-            for optimizer, was, own in zip(self._optimizers, self._advanced, asked, strict=False):
-                for now, before, mine in zip(_hyper(optimizer), was, own, strict=False):
-                    changed = {key for key, value in now.items() if value is not before.get(key)}
-                    mine.update({key: now[key] for key in changed if mine.get(key) is before.get(key)})
+            for optimizer, earlier, groups in zip(self._optimizers, self._advanced, asked, strict=False):
+                for present, before, group in zip(_hyper(optimizer), earlier, groups, strict=False):
+                    changed = {key for key, value in present.items() if value is not before.get(key)}
+                    group.update({key: present[key] for key in changed if group.get(key) is before.get(key)})
         self._begun = []
 
     def switch_to(self, worker: int) -> None:

@@ -27,6 +27,7 @@ from scalebook.training.lightning.async_ps.refusals import (
     refuse_model,
     refuse_own_clipping,
     refuse_settings,
+    warn_of_averages,
 )
 from scalebook.training.lightning.async_ps.session import (
     FittedSession,
@@ -185,6 +186,7 @@ class AsyncRun(AroundFork):
         self._kept: StateFile
         self._aside: ParameterSpill
         self._python: tuple[Any, ...]  # its random numbers
+        self._has_warned = False  # of an average of the weights
 
     @override
     def __getstate__(self) -> dict[str, Any]:
@@ -220,6 +222,8 @@ class AsyncRun(AroundFork):
         if self._arguments.elastic is not None:
             refuse_elastic(self._arguments.elastic, self._on_each, self._nodes, settings)
         refuse_model(trainer.lightning_module, settings)
+        sees_all = self._arguments.is_simulated
+        self._has_warned = not sees_all and warn_of_averages(trainer, settings, workers)
         self._machine, self._kept = self._machine_of(settings), StateFile()
         self._aside = ParameterSpill.of(trainer.lightning_module.parameters())
         self._python = random.getstate()
@@ -283,7 +287,8 @@ class AsyncRun(AroundFork):
             parts = worker_parts(*arguments, players, trainer, self._kept, players.next_gradient)
             self.session = ArrivingSimulation(parts, players, self._python)
         else:
-            self.session = ArrivingWorker(worker_parts(*arguments, machine.worker(worker), trainer, self._kept))
+            parts = worker_parts(*arguments, machine.worker(worker), trainer, self._kept, has_warned=self._has_warned)
+            self.session = ArrivingWorker(parts)
 
     @override
     def become_server(self, server: int, trainer: Trainer) -> None:

@@ -30,6 +30,7 @@ from scalebook.training.lightning.async_ps.refusals import (
     changed_gradient,
     refuse_model,
     refuse_optimizers,
+    warn_of_averages,
 )
 from scalebook.training.lightning.async_ps.session import Session, State
 from scalebook.training.lightning.async_ps.snapshots import ResumePoint, Snapshots
@@ -175,6 +176,8 @@ class WorkerSession(WorkerProcess):
     @override
     def train_start(self) -> None:
         trainer, meetings = self.trainer, self.end.meetings
+        if self.rank == 0 and self.collectives is not None and not self.parts.has_warned:
+            warn_of_averages(trainer, self.end.settings, self.end.workers)  # which hooks have made since the fork
         if self.rank > 0:  # its own dropout; worker 0 draws as a single process would
             torch.manual_seed(torch.initial_seed() + self.rank)
         self.buffers.freeze()

@@ -90,8 +90,11 @@ def trace(folder: Path, strategy: Strategy | str, devices: int, batch: int, ever
     return json.loads((folder / "0.json").read_text())
 
 
-ONE = {"async, one worker": lambda: AsyncPS(workers=1), "sync, one worker": lambda: AsyncPS("sync", workers=1)}
-SEVERAL = {
+ONE: dict[str, Callable[[], Strategy]] = {
+    "async, one worker": lambda: AsyncPS(workers=1),
+    "sync, one worker": lambda: AsyncPS("sync", workers=1),
+}
+SEVERAL: dict[str, Callable[[], Strategy]] = {
     "sync": lambda: AsyncPS("sync", workers=2),
     "sync, server process": lambda: AsyncPS("sync", workers=2, host="process", shards=2),
     "local steps": lambda: AsyncPS("sync", workers=2, local=LocalSGD(every=1)),
