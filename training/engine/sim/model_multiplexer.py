@@ -138,8 +138,8 @@ class ModelMultiplexer:
     def _hand_changes(self) -> None:
         """Give those workers what was changed since, unless they began with another value."""
         for worker in self._begun if self._advanced else ():
-            asked = self._own[worker].asked or []
-            for optimizer, earlier, groups in zip(self._optimizers, self._advanced, asked, strict=False):
+            began_with = self._own[worker].asked or []
+            for optimizer, earlier, groups in zip(self._optimizers, self._advanced, began_with, strict=False):
                 for present, before, group in zip(_hyper(optimizer), earlier, groups, strict=False):
                     changed = {key for key, value in present.items() if value is not before.get(key)}
                     group.update({key: present[key] for key in changed if group.get(key) is before.get(key)})

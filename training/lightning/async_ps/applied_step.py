@@ -209,12 +209,12 @@ class Schedules:
         worker: int,
         signals: Signals,
         versions: Callable[[], Mapping[int, int]],
-        shown: Callable[[int], AbstractContextManager[None]],
+        at_version: Callable[[int], AbstractContextManager[None]],
     ) -> None:
-        """`versions`: present ones, by the id of the optimizer. `shown`: the context in which a schedule makes its step
-        for this version."""
+        """`versions`: present ones, by the id of the optimizer. `at_version`: the context in which a schedule makes
+        its step for this version."""
         self._module, self._worker, self._signals = module, worker, signals
-        self._versions, self._shown = versions, shown
+        self._versions, self._at_version = versions, at_version
         self._original: Callable[[Any, Any], None] = module.lr_scheduler_step
         self._configs: list[LRSchedulerConfig] = []
         self._taken: list[int] = []  # steps of each scheduler
@@ -261,7 +261,7 @@ class Schedules:
         while self._taken[index] < until:
             config.scheduler.optimizer._opt_called = True  # type: ignore[attr-defined]  # by whomever
             self._taken[index] += 1
-            with self._shown(self._taken[index] * every):
+            with self._at_version(self._taken[index] * every):
                 self._original(config.scheduler, None)
 
     def _step(self, scheduler: Any, metric: Any) -> None:
