@@ -20,7 +20,8 @@ What advances the schedules of several workers:
 
 - `interval: step` counts updates of the parameters, whoever makes them, as `max_steps` does: the learning rate is a
   function of the version, so it does not depend on the number of workers or on their speed, and a worker that joins
-  late has the rate of the others. `trainer.estimated_stepping_batches` counts the same.
+  late has the rate of the others. As in one process a schedule makes its step when the hook `optimizer_step` is over,
+  and then `trainer.global_step` is the version of that step. `trainer.estimated_stepping_batches` counts the same.
   Where workers make steps of their own optimizers (`local`) it counts these, a worker's own.
 - `interval: epoch` counts each worker's own epochs; all pass through the same ones.
 - ReduceLROnPlateau: only worker 0 has validation metrics. It tells the others what it tells its schedulers, and theirs
