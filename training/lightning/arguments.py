@@ -18,7 +18,7 @@ from scalebook.training.engine.rules.run_limits import Limits, WorkerRange, read
 from scalebook.training.engine.rules.settings import Clip, Settings
 from scalebook.training.engine.rules.update_rules import Rule
 from scalebook.training.lightning.buffers import BufferPolicy
-from scalebook.training.lightning.package import GradClipAlgorithmType, Trainer, is_overridden, rank_zero_warn
+from scalebook.training.lightning.package import GradClipAlgorithmType, Trainer, is_overridden
 
 T = TypeVar("T")
 
@@ -131,13 +131,12 @@ def shared_clip(trainer: Trainer, rule: Rule) -> Clip | None:
     """The Trainer's clipping, if the engine does it: a gathering rule clips the average, as DDP does.
 
     Under an immediate rule Lightning clips each worker's gradient before the push. A model's own
-    `configure_gradient_clipping` also runs in the worker, and what Lightning refuses is still refused.
+    `configure_gradient_clipping` runs in the worker (`gradient_hooks.py`), and what Lightning refuses is still refused.
     """
     limit, model = trainer.gradient_clip_val, trainer.lightning_module
     if not rule.gathers or not limit or not model.automatic_optimization:
         return None
     if is_overridden("configure_gradient_clipping", model):
-        rank_zero_warn(f"The model's configure_gradient_clipping clips before the average that rule {rule.name} takes.")
         return None
     by_value = trainer.gradient_clip_algorithm == GradClipAlgorithmType.VALUE
     return Clip("value" if by_value else "norm", float(limit))

@@ -4,7 +4,8 @@
 between two batches of one worker it grows by the updates of all workers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from typing_extensions import override
@@ -93,8 +94,9 @@ class _Completed(_ReadyCompletedTracker):
 
     @completed.setter
     def completed(self, _value: int) -> None:
-        """Ignore the value: Lightning adds one for each push of this worker, and the count is `Steps.now`."""
+        """Ignore the value: Lightning adds one for each push of this worker, after the hook `optimizer_step`."""
         self._begun = 0
+        self._steps.step_completed()
 
     @property
     def ready(self) -> int:  # as above
@@ -110,13 +112,14 @@ class Steps:
 
     `global_step` counts the updates of all optimizers together, as Lightning does. Loggers and `log_every_n_steps` use
     Lightning's `_batches_that_stepped`: with several optimizers, the updates of the one with the most, since a batch
-    steps each of them.
+    steps each of them. As in one process, hooks see a step as soon as the hook that has made it is over.
 
     `alone`: there is one worker, so that everything is as Lightning counts it.
     """
 
     def __init__(self, trainer: Trainer, alone: bool) -> None:
         self._trainer, self._alone, self.now = trainer, alone, 0
+        self._next = 0  # what `now` becomes when Lightning has completed the step
         self._until = self._since = 0, 0  # after the last push, before the present batch
         self._most, self._is_counting = 0, False
         self._loop, self._tells_loggers = trainer.fit_loop.epoch_loop, False
@@ -124,7 +127,8 @@ class Steps:
     def start(self, versions: Sequence[int], before: Sequence[int]) -> None:
         """Replace Lightning's counts. `versions`: each optimizer's, now; `before`: in the checkpoint that the run
         resumes from. Updates in between, of other workers, count as new."""
-        self.now, self._most, self._is_counting = sum(versions), max(versions), True
+        self.now = self._next = sum(versions)
+        self._most, self._is_counting = max(versions), True
         self._until = self._since = sum(before), max(before)
         automatic = self._trainer.lightning_module.automatic_optimization
         progress = (
@@ -141,11 +145,24 @@ class Steps:
 
     def pushed(self, versions: Sequence[int], least: int) -> None:
         """Note the replica's versions after a push. `least`: updates that have certainly been made."""
-        updates, most = max(sum(versions), least, int(self.now)), max(versions)
+        updates, most = max(sum(versions), least, int(self._next)), max(versions)
         self._until, self._most = (updates, most), most
-        self.now = updates if self._alone else Step(updates, self._since[0], updates)
+        self._next = updates if self._alone else Step(updates, self._since[0], updates)
         if self._tells_loggers:  # less 1, which Lightning adds after the batch
             self._loop._batches_that_stepped = (most if self._alone else Step(most, self._since[1], most)) - 1
+
+    def step_completed(self) -> None:
+        """Show the updates of the last push."""
+        self.now = self._next
+
+    @contextmanager
+    def shown(self, updates: int) -> Iterator[None]:
+        """Meanwhile the count is `updates`."""
+        before, self.now = self.now, updates
+        try:
+            yield
+        finally:
+            self.now = before
 
     def moved(self, versions: Sequence[int]) -> None:
         """Note the versions after a pull without a push: names and checkpoints use them now. They count as new only
@@ -153,7 +170,7 @@ class Steps:
         if not self._is_counting:
             return
         updates, logged_step = max(sum(versions), int(self.now)), self._loop._batches_that_stepped
-        self.now = self.now.at(updates) if isinstance(self.now, Step) else updates
+        self.now = self._next = self.now.at(updates) if isinstance(self.now, Step) else updates
         if self._tells_loggers and isinstance(logged_step, Step):
             self._loop._batches_that_stepped = logged_step.at(int(logged_step) + max(versions) - self._most)
         self._most = max(versions)

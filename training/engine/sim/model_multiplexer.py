@@ -77,6 +77,8 @@ class ModelMultiplexer:
         self._first = [buffer.detach().clone() for buffer in buffers()]
         self._own: dict[int, _Own] = {}
         self._shown: int | None = None  # whose buffers and random numbers are there
+        self._begun: list[int] = []  # workers that began since the last switch
+        self._advanced: list[Hyper] = []  # the hyper-parameters when the last of them began
         self._common: list[Hyper] | None = None  # while those of when somebody began are there
         self._is_apart = False  # what is drawn now counts for no worker
 
@@ -119,9 +121,25 @@ class ModelMultiplexer:
     def begins(self, worker: int) -> None:
         """Note that the worker begins a gradient, with the present hyper-parameters."""
         self._own[worker].asked = [_hyper(optimizer) for optimizer in self._optimizers]
+        self._begun.append(worker)
+
+    def advanced(self) -> None:
+        """Workers have begun after a step whose hooks still run: what these change holds for them, too."""
+        self._advanced = [_hyper(optimizer) for optimizer in self._optimizers]
+
+    def _hand_changes(self) -> None:
+        """Give those workers what was changed since, unless they began with another value."""
+        for worker in self._begun if self._advanced else ():
+            began_with = self._own[worker].asked or []
+            for optimizer, earlier, groups in zip(self._optimizers, self._advanced, began_with, strict=False):
+                for present, before, group in zip(_hyper(optimizer), earlier, groups, strict=False):
+                    changed = {key for key, value in present.items() if value is not before.get(key)}
+                    group.update({key: present[key] for key in changed if group.get(key) is before.get(key)})
+        self._begun = []
 
     def switch_to(self, worker: int) -> None:
         """Make the model `worker`'s: its version, buffers and random numbers; without gradients."""
+        self._hand_changes()
         own = self._own[worker]
         for parameter, mine in zip(self.parameters, own.parameters, strict=True):
             parameter.data = mine.data

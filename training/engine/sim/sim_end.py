@@ -108,6 +108,11 @@ class SimulatedJoined:
         self.workers.joined[self.due].check_foreign_writes(moment, thorough)
         self._show_again(self.due)
 
+    def watch_closely(self) -> None:
+        """Let all workers watch."""
+        for joined in self.workers.joined.values():
+            joined.watch_closely()
+
     def pull(self, moment: str = "between two pulls") -> None:
         """No-op: a worker pulls when it begins to compute."""
 
@@ -145,6 +150,7 @@ class SimulatedJoined:
         self.due = self._pending = None
         self.workers.push(valid)
         self.workers.advance()
+        self.multiplexer.advanced()
         self._between.show_newest(worker)
 
     def push_rest(self) -> bool:

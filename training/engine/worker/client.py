@@ -20,7 +20,7 @@ from scalebook.training.engine.store.shard import Newest
 from scalebook.training.engine.store.written_step import UnseenSettings
 from scalebook.training.engine.trace import WorkerTrace
 from scalebook.training.engine.worker.optimizer_view import GroupView, RunState
-from scalebook.training.engine.worker.replica import Replica
+from scalebook.training.engine.worker.replica import COMPARED, Replica
 from scalebook.training.engine.worker.table_reads import TableReads
 from scalebook.training.engine.worker.worker_end import LocalState, PushResult, WrittenError
 from scalebook.training.engine.worker_clock import Steps
@@ -113,11 +113,6 @@ class GradientSum:
         self._count = 0
 
 
-COMPARED: Final = 4
-"""How many times, at first, a replica in memory of its own is compared in full: in-place writes through `.data` leave
-no other trace."""
-
-
 @dataclass
 class PendingPush:
     """A push from beginning to end. `gradients`: as handed in, clipped and summed. `usable`: whether this worker's last
@@ -154,7 +149,7 @@ class Client:
         if not (host.steps_here or settings.local.steps):
             self._unseen = UnseenSettings(optimizer, replica.parameters)
         self.names = [f"parameter {place}" for place in range(len(replica.parameters))]
-        self._to_compare = COMPARED
+        self._to_compare = 0
         self.state = RunState(host, replica, optimizer)
         self.notes = GroupView(host.section, optimizer)
         self.bases: list[Newest] = []
@@ -200,6 +195,8 @@ class Client:
         self.host.come_back(self._worker)
         yield from self.host.await_turn(self._worker)
         self.check_foreign_writes("between two pulls", thorough=True)
+        self._to_compare = COMPARED
+        self.replica.watch_closely()
         yield from self._begin_anew_steps()
 
     def _begin_anew_steps(self) -> Steps[None]:
@@ -286,8 +283,8 @@ class Client:
         written into it since the last pull. Allowed is the rounding of an optimizer that swaps weights for a
         validation, and back. ValueError if param groups have been added to the optimizer."""
         self.check_groups()
+        written = self.replica.written(thorough or self._to_compare > 0)
         self._to_compare -= 1
-        written = self.replica.written(thorough or self._to_compare >= 0)
         if written and not (self._has_modes and all(map(self.replica.is_rounded, written))):
             raise self.refused(written, moment)
         self.replica.unfreeze()

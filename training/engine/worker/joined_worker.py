@@ -83,6 +83,11 @@ class Joined:
         for client in self.clients:
             client.check_foreign_writes(moment, thorough)
 
+    def watch_closely(self) -> None:
+        """See `JoinedEnd`."""
+        for client in self.clients:
+            client.replica.watch_closely()
+
     def begin(self) -> None:
         """Before the first gradient, and after a rest: wait until the rule lets this worker begin, then pull."""
         self.run.control.clock.play(self.begin_steps())

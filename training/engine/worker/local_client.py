@@ -48,8 +48,7 @@ class LocalReplica(Replica):
 
     def stepped(self) -> None:
         """The worker has made a local step."""
-        self._stepped = True
-        self._watch()
+        self._step_made()
 
     @torch.no_grad()
     def gone(self) -> list[Tensor | None]:
@@ -90,7 +89,8 @@ class LocalReplica(Replica):
         for place, value in enumerate(values):
             if place not in self.frozen:
                 self.parameters[place].copy_(value)
-        self.stepped()  # nothing to compare them with
+        self.stepped()
+        self._keep()
 
     @torch.no_grad()
     def show_own(self) -> None:
@@ -98,7 +98,8 @@ class LocalReplica(Replica):
         if self._aside:
             for parameter, own in zip(self.parameters, self._aside, strict=True):
                 parameter.copy_(own)
-            self._aside = []
+            self._kept, self._aside = dict(enumerate(self._aside)), []
+            self._homes = {place: parameter.data for place, parameter in enumerate(self.parameters)}
             self._watch()
 
     def drop_aside(self) -> bool:

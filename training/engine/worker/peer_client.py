@@ -270,6 +270,12 @@ class RoundPeer(PeerClient):
         self._coder = Coder(codec, specs, f"{ARGUMENTS}.codec", feedback=True) if codec.codes else None
         self._decoded = torch.empty(sum(p.numel() for p in replica.parameters) if codec.codes else 0)
 
+    @property
+    @override
+    def version(self) -> int:
+        """The rounds that it has completed itself: how far the others are is a matter of time."""
+        return self._made()
+
     @override
     def _claim_update(self) -> bool:
         return self._budget is None or self._made() < self._budget

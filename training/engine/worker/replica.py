@@ -1,6 +1,7 @@
 """A worker's copy of the parameters: on a CPU the newest version itself, else a copy of it."""
 
 from collections.abc import Sequence, Set
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -13,6 +14,10 @@ from scalebook.training.engine.store.coded_traffic import CodedPulls
 from scalebook.training.engine.store.optimizer_partition import OptimizerPartition
 from scalebook.training.engine.store.shard import Newest, Shard
 from scalebook.training.engine.store.table_shard import Tables
+
+COMPARED: Final = 8
+"""How many times, at first, a replica in memory of its own is compared in full, twice in each step: in-place writes
+through `.data` leave no other trace."""
 
 
 class SharedTables:
@@ -119,6 +124,9 @@ class Replica:
         self._pulls = self._coded(section, worker) if decodes else None
         self._held: list[Newest] = []
         self._touched = self._stepped = False
+        self._kept: dict[int, Tensor] = {}  # by place, what a step of its own has made, if that was copied
+        self._homes: dict[int, Tensor] = {}  # and the memory where it was
+        self._copies_for, self._has_writers = COMPARED, False  # checks ahead; whether anybody ever wrote
         self._watch()
 
     def load_versions(self, versions: Sequence[Newest], whole: bool = False) -> Sequence[int]:
@@ -173,7 +181,7 @@ class Replica:
         for place, own in self._own.items():
             if place not in self.frozen:
                 self.parameters[place].data = own
-        self._stepped = True  # it is as no version is
+        self._stepped, self._kept, self._homes = True, dict(enumerate(pulls.known)), self._own
         self._watch()
         return sizes
 
@@ -204,7 +212,8 @@ class Replica:
         """Places of the parameters that differ from the versions held, since somebody has written into them.
 
         On a CPU every write is found. In memory of the replica's own, in-place writes through `.data` are found only
-        when `thorough`, which compares everything; with local steps not after a step.
+        when `thorough`, which compares everything. Without a copy of what its last step has made, any other write
+        counts, and these are not found.
         """
         if not self._held:
             return []
@@ -221,9 +230,23 @@ class Replica:
             differing += self._written_tables(thorough)
         elif [p._version for p in self._shared] != self._counters or thorough:
             differing += self._places
-        if self._stepped:  # nothing to compare them with
-            return [place for place in self._places if self._counted(place)] if differing else []
-        return sorted(place for place in set(differing) if self._differs(place))
+        if self._stepped:
+            self._copies_for -= 1
+            counted = [place for place in self._places if self._counted(place)] if differing else []
+            self._has_writers |= bool(counted)
+            if not self._kept:
+                return counted
+        written = sorted(place for place in set(differing) if self._differs(place))
+        if self._stepped and not written and pointers != self._pointers:
+            self._bring_home()
+        return written
+
+    @torch.no_grad()
+    def _bring_home(self) -> None:
+        """Somebody has put other tensors into the parameters, with the same values."""
+        for place in self._places:
+            if self.parameters[place].data_ptr() != self._homes[place].data_ptr():
+                self.parameters[place].data = self._homes[place].copy_(self._kept[place])
 
     def _written_tables(self, thorough: bool) -> list[int]:
         in_place = self._tables.written() if thorough else []
@@ -263,8 +286,25 @@ class Replica:
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     parameter.add_(parameter.grad, alpha=-float(group["lr"]))
-        self._stepped = True
+        self._step_made()
+
+    def watch_closely(self) -> None:
+        """Copy what this step and the next few have made: others may write into the parameters, and restore them."""
+        self._copies_for = COMPARED
+        if self._stepped and not self._kept:
+            self._keep()
+
+    def _step_made(self) -> None:
+        """The parameters are as no version is. To compare them with, a copy is kept for the first checks, and in a
+        program that writes into parameters; it takes as long as a third of the step."""
+        self._stepped, self._kept = True, {}
         self._watch()
+        if self._copies_for > 0 or self._has_writers:
+            self._keep()
+
+    def _keep(self) -> None:
+        self._homes = {place: self.parameters[place].data for place in self._places}
+        self._kept = {place: home.clone() for place, home in self._homes.items()}
 
     def _watch(self) -> None:
         own = self.frozen | self.tables
@@ -289,10 +329,14 @@ class Replica:
         shard, index = self._place[place]
         return self._shards[shard].views[self._held[shard].buffer][index]
 
+    def _unwritten(self, place: int) -> Tensor:
+        """What the parameter is if nobody has written into it."""
+        return self._kept[place] if self._stepped and self._kept else self._published(place)
+
     def _differs(self, place: int) -> bool:
         self.arrive()
         with torch._C.DisableTorchFunctionSubclass():  # on another machine a table's weight lets nobody else read it
-            mine, other = self.parameters[place].detach(), self._published(place)
+            mine, other = self.parameters[place].detach(), self._unwritten(place)
         if mine.shape != other.shape or mine.dtype != other.dtype:
             return True
         other = other.to(mine.device)
@@ -302,7 +346,7 @@ class Replica:
     def is_rounded(self, place: int) -> bool:
         """Whether a write changed a parameter by no more than rounding."""
         self.arrive()
-        return rounded(self.parameters[place].detach(), self._published(place))
+        return rounded(self.parameters[place].detach(), self._unwritten(place))
 
     def _drop(self) -> None:
         if self._lending is not None:

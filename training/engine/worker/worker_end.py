@@ -206,6 +206,10 @@ class JoinedEnd(Protocol):
         Without `thorough`, writes through `.data` may be found only later.
         """
 
+    def watch_closely(self) -> None:
+        """Others may write into the parameters now, and restore them before the next check; this stays possible at any
+        time for who has done so before."""
+
     def pull(self, moment: str = "between two pulls") -> None:
         """Make the replica the newest version; `moment` as in `check_foreign_writes`."""
 

@@ -20,7 +20,8 @@ What advances the schedules of several workers:
 
 - `interval: step` counts updates of the parameters, whoever makes them, as `max_steps` does: the learning rate is a
   function of the version, so it does not depend on the number of workers or on their speed, and a worker that joins
-  late has the rate of the others. `trainer.estimated_stepping_batches` counts the same.
+  late has the rate of the others. As in one process a schedule makes its step when the hook `optimizer_step` is over,
+  and then `trainer.global_step` is the version of that step. `trainer.estimated_stepping_batches` counts the same.
   Where workers make steps of their own optimizers (`local`) it counts these, a worker's own.
 - `interval: epoch` counts each worker's own epochs; all pass through the same ones.
 - ReduceLROnPlateau: only worker 0 has validation metrics. It tells the others what it tells its schedulers, and theirs
@@ -40,7 +41,14 @@ import torch
 from torch.optim import Optimizer
 
 from scalebook.training.engine.rules.settings import Settings
-from scalebook.training.engine.worker.worker_end import JoinedEnd, OptimizerEnd, PlateauStep, PushResult, Signals
+from scalebook.training.engine.worker.worker_end import (
+    JoinedEnd,
+    OptimizerEnd,
+    PlateauStep,
+    PushResult,
+    Signals,
+    WorkerEnd,
+)
 from scalebook.training.lightning.package import LightningModule, LRSchedulerConfig, Trainer
 from scalebook.training.lightning.steps import Steps
 
@@ -154,8 +162,9 @@ class PushingStep:
     """Replaces the step of this one optimizer object with a push, whoever calls it: Lightning's loops, its precision
     plugins, torch's GradScaler (which knows an optimizer by its identity), or the model."""
 
-    def __init__(self, optimizer: Optimizer, client: OptimizerEnd) -> None:
-        self._optimizer, self._client = optimizer, client
+    def __init__(self, optimizer: Optimizer, client: OptimizerEnd, before_push: Callable[[], None]) -> None:
+        """`before_push` is called when a gradient is complete."""
+        self._optimizer, self._client, self._before_push = optimizer, client, before_push
         self._pushed: PushResult | None = None
         self._step = AppliedStep.of(optimizer)
         self._step.push(self)
@@ -177,6 +186,7 @@ class PushingStep:
         if closure is not None:
             with torch.enable_grad():
                 output = closure()
+        self._before_push()
         self._pushed = self._push(valid=True)
         return output
 
@@ -201,11 +211,22 @@ class Schedules:
     """The schedules of one of several workers. Between `start` and `uninstall` it replaces the model's
     `lr_scheduler_step` in this process; without `start` Lightning steps them."""
 
-    def __init__(self, module: LightningModule, worker: int, signals: Signals) -> None:
+    def __init__(
+        self,
+        module: LightningModule,
+        worker: int,
+        signals: Signals,
+        versions: Callable[[], Mapping[int, int]],
+        at_version: Callable[[int], AbstractContextManager[None]],
+    ) -> None:
+        """`versions`: present ones, by the id of the optimizer. `at_version`: the context in which a schedule makes
+        its step for this version."""
         self._module, self._worker, self._signals = module, worker, signals
+        self._versions, self._at_version = versions, at_version
         self._original: Callable[[Any, Any], None] = module.lr_scheduler_step
         self._configs: list[LRSchedulerConfig] = []
         self._taken: list[int] = []  # steps of each scheduler
+        self._every: list[int] = []  # updates between two of them
         self._plateau_steps = 0  # of those that worker 0 has told, the ones that are done
         self._is_ours = False
 
@@ -214,7 +235,10 @@ class Schedules:
         resumed checkpoint's."""
         self._configs, self._is_ours = list(configs), True
         self._original = self._module.lr_scheduler_step
-        self._taken = [versions[id(config.scheduler.optimizer)] // config.frequency for config in configs]
+        batches = self._module.trainer.accumulate_grad_batches  # which Lightning's frequency counts
+        self._every = [config.frequency // math.gcd(config.frequency, batches) for config in configs]
+        pairs = zip(configs, self._every, strict=True)
+        self._taken = [versions[id(config.scheduler.optimizer)] // every for config, every in pairs]
         self._module.lr_scheduler_step = _Stepping(self._module, self._step)  # type: ignore[method-assign]  # here only
 
     def uninstall(self) -> None:
@@ -228,21 +252,25 @@ class Schedules:
         metric."""
         return [config for config in self._configs if self._worker == 0 or not config.reduce_on_plateau]
 
-    def follow(self, versions: Mapping[int, int]) -> None:
-        """Advance the schedules to these versions (by the id of the optimizer), and repeat what worker 0's
-        ReduceLROnPlateau did."""
+    def follow(self) -> None:
+        """Advance the schedules to the present versions, and repeat what worker 0's ReduceLROnPlateau did."""
         for index, config in enumerate(self._configs):
             if config.interval == "step" and not config.reduce_on_plateau:
-                version = versions[id(config.scheduler.optimizer)]
-                until = min(version // config.frequency, getattr(config.scheduler, "total_steps", math.inf))
-                while self._taken[index] < until:
-                    config.scheduler.optimizer._opt_called = True  # type: ignore[attr-defined]  # by whomever
-                    self._original(config.scheduler, None)
-                    self._taken[index] += 1
+                self._advance(index, config)
         if self._worker > 0 and self._is_ours:
             for step in self._signals.plateau_steps(self._plateau_steps):
                 self._original(self._configs[step.scheduler].scheduler, step.metric)
                 self._plateau_steps += 1
+
+    def _advance(self, index: int, config: LRSchedulerConfig) -> None:
+        """Advance a schedule of steps to the present version."""
+        version, every = self._versions()[id(config.scheduler.optimizer)], self._every[index]
+        until = min(version // every, getattr(config.scheduler, "total_steps", math.inf))
+        while self._taken[index] < until:
+            config.scheduler.optimizer._opt_called = True  # type: ignore[attr-defined]  # by whomever
+            self._taken[index] += 1
+            with self._at_version(self._taken[index] * every):
+                self._original(config.scheduler, None)
 
     def _step(self, scheduler: Any, metric: Any) -> None:
         """What Lightning calls: after each batch, epoch or validation of this worker."""
@@ -251,7 +279,8 @@ class Schedules:
         if config.reduce_on_plateau:
             self._signals.add_plateau_step(PlateauStep(index, float(metric)))
         elif config.interval == "step":
-            return  # `follow` does it
+            self._advance(index, config)
+            return
         self._original(scheduler, metric)
 
 
@@ -302,12 +331,14 @@ def updates_estimated(trainer: Trainer, settings: Settings, processes: int, work
 
 class ScheduleFollower:
     """Makes one worker's step count and schedules follow the updates, from when it has joined; call `schedule` and
-    `count` when its training starts. `workers`: of the run."""
+    `count` when its training starts."""
 
-    def __init__(self, joined: JoinedEnd, trainer: Trainer, worker: int, workers: int, signals: Signals) -> None:
-        self._joined, self._trainer, self._workers = joined, trainer, workers
+    def __init__(self, joined: JoinedEnd, trainer: Trainer, end: WorkerEnd) -> None:
+        self._joined, self._trainer, self._workers = joined, trainer, end.workers
+        self._counts_own_steps = end.settings.local.steps
+        workers, worker, signals = end.workers, end.worker, end.signals
         self.steps = Steps(trainer, alone=workers == 1)
-        self.schedules = Schedules(trainer.lightning_module, worker, signals)
+        self.schedules = Schedules(trainer.lightning_module, worker, signals, self._schedule_steps, self._shown)
 
     @property
     def versions(self) -> list[int]:
@@ -337,7 +368,14 @@ class ScheduleFollower:
 
     def rates(self) -> None:
         """Set the learning rates for the version of this worker's replica, or for its own steps."""
-        self.schedules.follow({id(client.optimizer): client.steps for client in self._joined.clients})
+        self.schedules.follow()
+
+    def _schedule_steps(self) -> dict[int, int]:
+        return {id(client.optimizer): client.steps for client in self._joined.clients}
+
+    def _shown(self, version: int) -> AbstractContextManager[None]:
+        """The step count of one optimizer's version: with `local`, schedules count a worker's own steps instead."""
+        return self.steps.shown(self.updates if self._counts_own_steps else version)
 
     def moved(self, versions: Sequence[int]) -> None:
         """Follow a pull without a push."""
@@ -345,6 +383,5 @@ class ScheduleFollower:
         self.rates()
 
     def pushed(self, least: int) -> None:
-        """Follow a push; `least`: updates that have certainly been made."""
-        self.rates()
+        """Follow a push; `least`: updates that have certainly been made. The schedules follow after the step."""
         self.steps.pushed(self.versions, least)

@@ -20,7 +20,14 @@ from scalebook.training.engine.rules.peering import ONE_MACHINE
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.lightning.arguments import AsyncArguments
 from scalebook.training.lightning.async_ps.nodes import NodePart, SimulationNode, TrainingNode, machine_of_several
-from scalebook.training.lightning.async_ps.refusals import refuse_elastic, refuse_finders, refuse_model, refuse_settings
+from scalebook.training.lightning.async_ps.refusals import (
+    refuse_elastic,
+    refuse_finders,
+    refuse_model,
+    refuse_own_clipping,
+    refuse_settings,
+    warn_of_averages,
+)
 from scalebook.training.lightning.async_ps.session import (
     FittedSession,
     MonitorSession,
@@ -177,6 +184,7 @@ class AsyncRun(AroundFork):
         # Of a fit, from before the fork on:
         self._kept: StateFile
         self._aside: ParameterSpill
+        self._has_warned = False  # of an average of the weights
 
     @override
     def __getstate__(self) -> dict[str, Any]:
@@ -206,10 +214,14 @@ class AsyncRun(AroundFork):
             self._machine = _NOTHING_TRAINS
             return self._machine.forks
         settings = self._arguments.settings(trainer)
-        refuse_settings(trainer, self._nodes * self._on_each)
+        workers = self._nodes * self._on_each
+        refuse_settings(trainer, workers)
+        refuse_own_clipping(trainer, settings, workers, are_processes=not self._arguments.is_simulated)
         if self._arguments.elastic is not None:
             refuse_elastic(self._arguments.elastic, self._on_each, self._nodes, settings)
         refuse_model(trainer.lightning_module, settings)
+        sees_all = self._arguments.is_simulated
+        self._has_warned = not sees_all and warn_of_averages(trainer, settings, workers)
         self._machine, self._kept = self._machine_of(settings), StateFile()
         self._aside = ParameterSpill.of(trainer.lightning_module.parameters())
         self.session = MonitorSession(self._machine)
@@ -272,7 +284,8 @@ class AsyncRun(AroundFork):
             parts = worker_parts(*arguments, players, trainer, self._kept, players.next_gradient)
             self.session = ArrivingSimulation(parts, players)
         else:
-            self.session = ArrivingWorker(worker_parts(*arguments, machine.worker(worker), trainer, self._kept))
+            parts = worker_parts(*arguments, machine.worker(worker), trainer, self._kept, has_warned=self._has_warned)
+            self.session = ArrivingWorker(parts)
 
     @override
     def become_server(self, server: int, trainer: Trainer) -> None:

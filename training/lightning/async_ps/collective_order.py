@@ -115,15 +115,19 @@ class CollectiveOrder:
         return len(self._where()) == 2
 
     def _where(self) -> tuple[int, ...]:
-        """(batch,) inside a batch; (epoch, `Boundary`) between batches."""
+        """(batch,) inside a batch; (epoch, `Boundary`) between batches. The batch in which `on_train_batch_start`
+        returned -1 is never completed, so it counts only while its epoch runs."""
         fit = self._trainer.fit_loop
         batch = fit.epoch_loop.batch_progress
         epoch: Any = fit.epoch_progress.current  # Lightning types it too widely
-        if batch.current.ready != batch.current.completed:
-            return (batch.total.ready,)
         if epoch.ready == epoch.completed:
             return (epoch.ready, Boundary.OVER)
-        return (epoch.ready, Boundary.END if epoch.processed == epoch.ready else Boundary.START)
+        if epoch.processed == epoch.ready:
+            return (epoch.ready, Boundary.END)
+        is_running = epoch.started == epoch.ready
+        if is_running and batch.current.ready != batch.current.completed:
+            return (batch.total.ready,)
+        return (epoch.ready, Boundary.START)
 
 
 def number_of_metric(name: str) -> int:

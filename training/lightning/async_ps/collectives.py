@@ -1,7 +1,7 @@
 """Collectives (reduce, all_gather, broadcast, barrier) for workers that otherwise do not wait for each other."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path, PosixPath
 from typing import Any, Final, NamedTuple
 
@@ -74,6 +74,14 @@ class Collectives:
         }  # fmt: skip
         return by_name[operation](stacked, dim=0).to(tensor.dtype)
 
+    def mean(self, call: str, tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """The means over the roll, place by place, on the CPU; where a worker has None it counts as 0."""
+        values = self._exchange(call, [None if tensor is None else tensor.cpu().clone() for tensor in tensors])
+        return [
+            _mean([one for one in place if one is not None], len(values))
+            for place in zip(*values.values(), strict=True)
+        ]
+
     def gather(self, tensor: Tensor) -> list[Tensor]:
         """Every worker's tensor, of any shape, in the order of the workers; this worker's own keeps its graph."""
         values = self._exchange("gather", tensor.detach())
@@ -137,6 +145,17 @@ class Collectives:
         return letters
 
 
+def _mean(present: Sequence[Tensor], count: int) -> Tensor | None:
+    """Their sum in this order, divided by `count`."""
+    if not present:
+        return None
+    total = present[0]
+    for tensor in present[1:]:
+        total = total + tensor
+    mean = total / count if count > 1 else total
+    return mean.coalesce() if mean.is_sparse else mean
+
+
 class _Unsendable(Exception):  # becomes a TypeError that names the call
     pass
 
@@ -149,7 +168,8 @@ def _seal(letter: _Letter) -> bytes:
     except Exception as error:
         raise _Unsendable(f"{type(value).__name__} cannot be sent: {error}") from error
     sealed = buffer.getvalue()
-    if not isinstance(value, Tensor):
+    many = value if isinstance(value, list) else [value]
+    if not all(isinstance(one, Tensor | None) for one in many):
         _open(sealed)  # what the others could not open is said by whoever sent it
     return sealed
 

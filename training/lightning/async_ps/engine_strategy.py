@@ -7,7 +7,8 @@ from a consistent snapshot.
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import torch
@@ -257,7 +258,12 @@ class FirstCallback(Callback):
         self._session.before_validation()
 
     @override
+    def on_before_optimizer_step(self, *_: Any) -> None:
+        self._session.before_gradient_hooks()
+
+    @override
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        self._session.batch_end()
         self._before_saving(trainer, _after_batch)
 
     @override
@@ -424,6 +430,12 @@ class EngineStrategy(IndependentWorkers):
         self.session.take_rank()  # Lightning's environment has forgotten it, and asks the loaders once more
 
     # --- training ------------------------------------------------------------------------------------------------
+
+    @override
+    @contextmanager
+    def block_backward_sync(self) -> Iterator[None]:
+        with self.session.accumulating():
+            yield
 
     @override
     def optimizer_step(

@@ -1,10 +1,11 @@
 """Refuses by name what AsyncPS cannot do: settings of the Trainer before the fork, optimizers before training."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import torch
-from torch.nn import Embedding, EmbeddingBag
+from torch import Tensor
+from torch.nn import Embedding, EmbeddingBag, Module
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
@@ -13,6 +14,12 @@ from scalebook.training.engine.rules.run_limits import WorkerRange, misfit
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.rules.table_conflicts import refuse_beside_tables, writes_by_norm
 from scalebook.training.engine.worker.worker_end import MemoryNeed
+from scalebook.training.lightning.async_ps.gradient_hooks import (
+    CLIPPING,
+    averages_in_backward,
+    averages_several,
+    hooks_on_gradients,
+)
 from scalebook.training.lightning.package import (
     BaseFinetuning,
     BatchSizeFinder,
@@ -28,6 +35,7 @@ from scalebook.training.lightning.package import (
     WeightAveraging,
     _MockOptimizer,
     rank_zero_info,
+    rank_zero_warn,
 )
 from scalebook.training.lightning.tied_weights import refuse_shared_memory
 from scalebook.training.lightning.tuners import is_finder
@@ -36,6 +44,11 @@ WORTH_SAYING: Final = 100_000_000  # bytes
 WRITING: Final[tuple[type[Callback], ...]] = (
     StochasticWeightAveraging, WeightAveraging, ModelPruning, BaseFinetuning,
 )  # fmt: skip
+_MEAN_IN_BACKWARD: Final = "rule: sync with host inline or process, without backup workers and without a codec"
+AVERAGES: Final = frozenset(
+    {"AveragedModel", "EMA", "ExponentialMovingAverage", "ModelEma", "ModelEmaV2", "ModelEmaV3", "PostHocEMA"}
+)
+"""Classes of moving averages: of torch, ema-pytorch, torch-ema and timm."""
 SEARCHING: Final[tuple[type[Callback], ...]] = (LearningRateFinder, BatchSizeFinder)
 
 
@@ -85,6 +98,26 @@ def refuse_model(module: LightningModule, settings: Settings) -> None:
             raise writes_by_norm(name)
 
 
+def refuse_own_clipping(trainer: Trainer, settings: Settings, workers: int, are_processes: bool) -> None:
+    """ValueError for a model that clips gradients itself, where the rule averages them only afterwards."""
+    in_backward = are_processes and averages_in_backward(settings, workers)
+    if averages_several(settings, workers) and not in_backward:
+        for name in hooks_on_gradients(trainer):
+            if name.endswith(f".{CLIPPING}"):
+                raise _refused(
+                    f"model: {name} would clip gradients before rule {settings.rule.name} averages them. Set "
+                    f"trainer.gradient_clip_val, which clips their mean, or use {_MEAN_IN_BACKWARD}"
+                )
+
+
+def changed_gradient(hooks: Sequence[str], settings: Settings) -> ValueError:
+    """The error for a gradient that one of these hooks has changed before the rule averages it."""
+    return _refused(
+        f"model: {' or '.join(hooks)} changed a gradient before rule {settings.rule.name} averages it. Use "
+        f"{_MEAN_IN_BACKWARD}"
+    )
+
+
 def refuse_playing(trainer: Trainer) -> None:
     """ValueError for what a process that simulates all workers cannot do."""
     if not trainer.lightning_module.automatic_optimization:
@@ -105,6 +138,51 @@ def accumulates_by_schedule(trainer: Trainer) -> bool:
 
 def _pushes_once(key: str, why: str, instead: str) -> ValueError:
     return ValueError(f"{key}: {why}, and virtual workers push once a batch. Write {instead}, or host: inline.")
+
+
+def warn_of_averages(trainer: Trainer, settings: Settings, workers: int) -> bool:
+    """Warn if the model or a callback seems to average weights after each batch, and updates are made that worker 0 has
+    no batch of. Returns whether it has warned."""
+    if workers == 1 or settings.meets_after_epochs(workers) or not (name := _average_of_weights(trainer)):
+        return False
+    rank_zero_warn(
+        f"{name} seems to be a moving average of the weights. Each of the {workers} workers would update its own one, "
+        "after its own batches only, and worker 0's is kept: it sees about one update of the run in "
+        f"{workers}. Raise its decay to the power of {workers} (from 0.99 to {0.99**workers:.3g}), or use rule: sync, "
+        "under which every update is one of worker 0's."
+    )
+    return True
+
+
+def _average_of_weights(trainer: Trainer) -> str:
+    """The path of the first one that is found: of a known class, or a frozen copy of a part that is trained."""
+    module = trainer.lightning_module
+    owners: list[Any] = [module, *trainer.callbacks]  # type: ignore[attr-defined]  # as above
+    held = {f"{type(owner).__name__}.{key}": value for owner in owners for key, value in vars(owner).items()}
+    held |= {f"{type(module).__name__}.{key}": part for key, part in module.named_modules() if key}
+    trained = [part for part in module.modules() if any(p.requires_grad for p in part.parameters())]
+    for path, value in held.items():
+        if type(value).__name__ in AVERAGES or (isinstance(value, Module) and _copies_one(value, trained)):
+            return path
+    return ""
+
+
+def _copies_one(part: Module, trained: Sequence[Module]) -> bool:
+    """Whether a module does not train, and has the values of one that does."""
+    mine = list(part.parameters())
+    if not mine or any(parameter.requires_grad or is_lazy(parameter) for parameter in mine):
+        return False
+    for other in trained:
+        theirs = list(other.parameters()) if type(other) is type(part) else []
+        if len(theirs) == len(mine) and all(map(_are_same, mine, theirs)):
+            return True
+    return False
+
+
+def _are_same(mine: Tensor, other: Tensor) -> bool:
+    if is_lazy(other) or (mine.shape, mine.dtype, mine.device) != (other.shape, other.dtype, other.device):
+        return False
+    return torch.equal(mine, other)
 
 
 def announce_memory(need: MemoryNeed, device: torch.device) -> None:

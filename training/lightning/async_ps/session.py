@@ -2,7 +2,8 @@
 run `Session`, in a server `ServerSession`; in a worker `ArrivingWorker`, then `WorkerSession` from `setup` to
 `teardown`, then `FinishedWorker`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
@@ -75,8 +76,16 @@ class Session:
     def train_end(self) -> None:
         """At the end of the hook."""
 
+    @contextmanager
+    def accumulating(self) -> Iterator[None]:
+        """Meanwhile, backward passes only add to the gradients, and no step follows."""
+        yield
+
     def computed(self) -> None:
         """Called when a gradient is computed, before its push."""
+
+    def before_gradient_hooks(self) -> None:
+        """Called before all hooks `on_before_optimizer_step`."""
 
     def stepped(self, optimizer: Optimizer) -> PushResult | None:
         """Called after the optimizer's step: the result of the push, if one was made."""

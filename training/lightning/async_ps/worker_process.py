@@ -41,6 +41,8 @@ class WorkerParts:
     collectives: Collectives | None
     figures: TrainingFigures
     kept: StateFile
+    has_warned: bool
+    """Whether the monitor has warned of an average of the weights."""
 
 
 def worker_parts(
@@ -52,6 +54,7 @@ def worker_parts(
     trainer: Trainer,
     state_file: StateFile,
     turn: Callable[[], int | None] | None = None,
+    has_warned: bool = False,
 ) -> WorkerParts:
     """Set up the process that was forked for this worker; `turn`: see `SharedData`."""
     take_rank(rank, machine.processes, on_each if machine.several else None)
@@ -62,7 +65,7 @@ def worker_parts(
     data.join(rank, arguments.limits.deadline_s, end.is_over)
     collectives = Collectives(end.meetings, CollectiveOrder(trainer), rank) if machine.processes > 1 else None
     return WorkerParts(
-        rank, on_each, arguments, machine, end, trainer, data, collectives, TrainingFigures(end), state_file
+        rank, on_each, arguments, machine, end, trainer, data, collectives, TrainingFigures(end), state_file, has_warned
     )
 
 

@@ -1,6 +1,7 @@
 """The session of a worker that trains: connects Lightning's hooks with the parameter server."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
@@ -16,7 +17,21 @@ from scalebook.training.engine.worker.worker_end import JoinedEnd, MemoryNeed, P
 from scalebook.training.lightning.async_ps.applied_step import PushingStep, ScheduleFollower
 from scalebook.training.lightning.async_ps.collective_order import Stage
 from scalebook.training.lightning.async_ps.collectives import Collectives
-from scalebook.training.lightning.async_ps.refusals import announce_memory, refuse_model, refuse_optimizers
+from scalebook.training.lightning.async_ps.gradient_hooks import (
+    GradientHooks,
+    GradientMeans,
+    GradientWatch,
+    averages_in_backward,
+    averages_several,
+    hooks_on_gradients,
+)
+from scalebook.training.lightning.async_ps.refusals import (
+    announce_memory,
+    changed_gradient,
+    refuse_model,
+    refuse_optimizers,
+    warn_of_averages,
+)
 from scalebook.training.lightning.async_ps.session import Session, State
 from scalebook.training.lightning.async_ps.snapshots import ResumePoint, Snapshots
 from scalebook.training.lightning.async_ps.worker_process import FinishedWorker, WorkerParts, WorkerProcess
@@ -99,12 +114,16 @@ class WorkerSession(WorkerProcess):
         self.joined = self._join(model, optimizers)
         self._share_buffers()
         self.joined.name_parameters(model.named_parameters())
-        self.following = ScheduleFollower(self.joined, self.trainer, self.rank, workers, self.end.signals)
+        self.following = ScheduleFollower(self.joined, self.trainer, self.end)
         self.snapshots = Snapshots(
             parts, self.joined, self.buffers, self.following, self.wait_for_others, self.clock_state
         )
         self.resumed = ResumePoint([0] * len(optimizers))
-        self._pushing = {id(client.optimizer): PushingStep(client.optimizer, client) for client in self.joined.clients}
+        self._gradients = self._gradient_hooks()
+        self._pushing = {
+            id(client.optimizer): PushingStep(client.optimizer, client, self._gradients.before_push)
+            for client in self.joined.clients
+        }
         several = len(optimizers) > 1 and server.rule.synchronous
         self._meets_at_epochs = several or server.meets_after_epochs(workers)
         self.has_left = False
@@ -116,6 +135,19 @@ class WorkerSession(WorkerProcess):
 
     def _join(self, model: Module, optimizers: Sequence[Optimizer]) -> JoinedEnd:
         return self.end.join(optimizers, self._announce, model)
+
+    def _gradient_hooks(self) -> GradientHooks:
+        """What makes of the hooks that read or change gradients what they are under DDP, if there are any."""
+        settings, workers, trainer = self.end.settings, self.end.workers, self.trainer
+        hooks = hooks_on_gradients(trainer)
+        if not hooks or not averages_several(settings, workers):
+            return GradientHooks()
+        parameters = [
+            p for client in self.joined.clients for group in client.optimizer.param_groups for p in group["params"]
+        ]
+        if self.collectives is not None and averages_in_backward(settings, workers):
+            return GradientMeans(parameters, self.collectives, trainer)
+        return GradientWatch(parameters, lambda: changed_gradient(hooks, settings))
 
     def _share_buffers(self) -> None:
         self.buffers.share(self.end.meetings)
@@ -145,6 +177,8 @@ class WorkerSession(WorkerProcess):
     @override
     def train_start(self) -> None:
         trainer, meetings = self.trainer, self.end.meetings
+        if self.rank == 0 and self.collectives is not None and not self.parts.has_warned:
+            warn_of_averages(trainer, self.end.settings, self.end.workers)  # which hooks have made since the fork
         draw_as(self.rank, self.device)
         self.buffers.freeze()
         self.buffers.begin_watching()
@@ -216,7 +250,21 @@ class WorkerSession(WorkerProcess):
         return self.end.settings.rule.synchronous
 
     @override
+    @contextmanager
+    def accumulating(self) -> Iterator[None]:
+        self._gradients.is_accumulating = True
+        try:
+            yield
+        finally:
+            self._gradients.is_accumulating = False
+
+    @override
+    def before_gradient_hooks(self) -> None:
+        self._gradients.before_hooks()
+
+    @override
     def computed(self) -> None:
+        self._gradients.computed()
         self.buffers.publish(self._whose_gradient, self.following.updates)
 
     @property
@@ -229,6 +277,8 @@ class WorkerSession(WorkerProcess):
             return None
         pushed = pushing.result()
         trainer, signals = self.trainer, self.end.signals
+        if trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:  # hooks of the epoch's end may swap weights
+            self.joined.watch_closely()
         self.snapshots.drop()
         self.parts.machine.note_updates(self.rank, self.following.updates)
         self._take_buffers(pushed)
@@ -244,6 +294,10 @@ class WorkerSession(WorkerProcess):
     def _take_buffers(self, pushed: PushResult) -> None:
         if pushed.was_sent:
             self.buffers.apply_policy(self.rank, self.following.updates)
+
+    def batch_end(self) -> None:
+        """Let the schedules follow the updates of the batch, before other hooks, which may log the rates."""
+        self.following.rates()
 
     def before_validation(self) -> None:
         """Take the snapshot to validate, before all other hooks, which may swap weights."""
@@ -281,6 +335,7 @@ class WorkerSession(WorkerProcess):
             self.joined.finish()
             if self._ends_with_last_version:
                 self.snapshots.have()  # there is none where Lightning saw nothing to do: no epoch, or no batch
+        self._gradients.remove()
         for pushing in self._pushing.values():
             pushing.uninstall()
         self.following.schedules.uninstall()

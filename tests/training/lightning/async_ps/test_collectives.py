@@ -18,6 +18,7 @@ from scalebook.training.engine.rules.clock_settings import ClockSettings
 from scalebook.training.engine.rules.run_limits import Limits
 from scalebook.training.lightning.async_ps.async_ps import AsyncPS
 from scalebook.training.lightning.async_ps.collective_order import number_of_metric
+from scalebook.training.lightning.async_ps.peers import Peers
 from tests.training.lightning.async_ps.small import AtBatch, Batch, Small, data, held_out, kill_me, loader, trainer
 
 pytestmark = pytest.mark.long
@@ -105,15 +106,20 @@ class Contrasts(Told):
         loss: Tensor = every.sum() ** 2 / 2 + 0 * sum(p.sum() for p in self.net.parameters())
         return loss
 
+    def on_train_start(self) -> None:
+        self.weight.register_hook(lambda gradient: self.hear("own gradient", gradient))  # type: ignore[no-untyped-call]
+
     def on_before_optimizer_step(self, optimizer: Any) -> None:
         assert self.weight.grad is not None
         self.hear("gradient", self.weight.grad)
 
 
 def test_gradients_cross_all_gather(tmp_path: Path) -> None:
-    """With w = 1 both losses are 3 ** 2 / 2, and the gradient of their sum is 2 * 3 * 1 in worker 0, 2 * 3 * 2 in 1."""
+    """With w = 1 both losses are 3 ** 2 / 2, and the gradient of their sum is 2 * 3 * 1 in worker 0, 2 * 3 * 2 in 1.
+    Before the step both workers see the mean, as under DDP."""
     heard = run(Contrasts(tmp_path), "sync", max_steps=1)
-    assert [one["gradient"][0] for one in heard] == [6.0, 12.0]
+    assert [one["own gradient"][0] for one in heard] == [6.0, 12.0]
+    assert [one["gradient"][0] for one in heard] == [9.0, 9.0]
 
 
 class Logs(Told):
@@ -330,6 +336,45 @@ def test_the_last_round_of_an_epoch_is_of_those_who_have_a_batch(host: Any, logs
         assert made.global_step == 18
         weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
     torch.testing.assert_close(*weights, rtol=1e-6, atol=1e-7)
+
+
+class SkipsRest(LightningModule):
+    """Leaves its second epoch after three batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(5)
+        self.net, self.means = torch.nn.Linear(5, 1), list[float]()
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> int | None:
+        return -1 if (self.current_epoch, batch_idx) == (1, 3) else None
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        loss: Tensor = (self.net(batch[0]) - 1).square().mean()
+        self.log("loss", loss, on_step=False, on_epoch=True, sync_dist=True)
+        return loss
+
+    def on_train_epoch_end(self) -> None:
+        self.means.append(float(self.trainer.callback_metrics["loss"]))
+
+    def on_train_end(self) -> None:
+        self.trainer.callback_metrics.update({f"mean {e}": torch.tensor(mean) for e, mean in enumerate(self.means)})
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+@pytest.mark.parametrize("strategy", [AsyncPS("sync", workers=2), Peers(workers=2, topology="complete")], ids=repr)
+def test_epochs_after_one_that_was_left_are_of_all_workers(strategy: Any, tmp_path: Path) -> None:
+    made = [trainer(tmp_path, one, max_epochs=4) for one in ("auto", strategy)]
+    models = [SkipsRest(), SkipsRest()]
+    for one, model, batch in zip(made, models, (16, 8), strict=True):
+        one.fit(model, DataLoader(data(), batch))
+    assert made[0].global_step == made[1].global_step == 3 * 6 + 3
+    for epoch in range(4):
+        means = [float(one.callback_metrics[f"mean {epoch}"]) for one in made]
+        assert means[1] == pytest.approx(means[0], abs=1e-6)
+    torch.testing.assert_close(models[1].net.weight, models[0].net.weight, rtol=0, atol=1e-6)
 
 
 class Alternates(Told):

@@ -1,6 +1,8 @@
 """What AsyncPS cannot do is said by name, with a remedy, before anything is trained."""
 
+import copy
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +21,16 @@ from lightning.pytorch.callbacks import (
 from lightning.pytorch.strategies import Strategy
 from torch.nn import Parameter
 from torch.optim import SGD
+from torch.optim.swa_utils import AveragedModel
+from torch.utils.data import DataLoader
 
 from scalebook.training.engine.rules.clock_settings import ClockSettings
+from scalebook.training.engine.rules.local_steps import LocalSGD
 from scalebook.training.engine.rules.update_rules import Softsync, Sync
-from scalebook.training.lightning import DDP, AsyncPS
+from scalebook.training.lightning import DDP, AsyncPS, Peers
+from scalebook.training.lightning.async_ps.refusals import warn_of_averages
 from tests.training.lightning.async_ps.contract.models import Plain
-from tests.training.lightning.async_ps.small import AtBatch, fit, loader, trainer
+from tests.training.lightning.async_ps.small import AtBatch, data, fit, held_out, loader, trainer
 
 
 class Forked(Callback):
@@ -146,3 +152,81 @@ def test_a_process_group_of_this_process(strategy: Strategy, tmp_path: Path) -> 
     made = trainer(tmp_path, AsyncPS(workers=2), max_epochs=1)
     fit(made)
     assert made.global_step == 12
+
+
+DECAY = 0.9
+
+
+class Averaged(Plain):
+    """Keeps a moving average of its weights after each batch, in a frozen copy."""
+
+    def __init__(self, copies: bool = True) -> None:
+        super().__init__()
+        if copies:
+            self.average = copy.deepcopy(self.net).requires_grad_(False)
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        for average, parameter in zip(self.average.parameters(), self.net.parameters(), strict=True):
+            average.lerp_(parameter.detach(), 1 - DECAY)
+
+
+class Holds(Callback):
+    """Has a moving average of torch's, made before training or in a hook."""
+
+    def __init__(self, average: AveragedModel | None = None) -> None:
+        self.average = average
+
+
+class Teacher(Plain):
+    """Has a frozen part that is no copy, and an embedding that is not trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.teacher = copy.deepcopy(self.net).requires_grad_(False)
+        for parameter in self.teacher.parameters():
+            parameter.data.add_(1.0)
+        self.register_buffer("zeros", torch.zeros(3))
+
+
+def said_of(folder: Path, strategy: Any, workers: int, model: Plain, *callbacks: Callback) -> list[str]:
+    made = trainer(folder, copy.deepcopy(strategy), callbacks=list(callbacks))
+    made.strategy.connect(model)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        said = warn_of_averages(made, strategy.arguments.settings(made), workers)
+    assert said is bool(heard)
+    return [str(one.message) for one in heard]
+
+
+def checked(strategy: Any, workers: int) -> Any:
+    strategy.arguments.server.check(workers)
+    return strategy
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [AsyncPS(), AsyncPS("bounded"), AsyncPS(Sync(1)), AsyncPS("sync", local=LocalSGD(2)), Peers()],
+    ids=["async", "bounded", "backup worker", "local steps", "peers"],
+)
+def test_a_moving_average_of_one_worker_s_batches_is_said(strategy: Any, tmp_path: Path) -> None:
+    strategy = checked(strategy, 4)
+    average = AveragedModel(torch.nn.Linear(2, 2))
+    for found, made, callbacks in (
+        ("Averaged.average", Averaged(), ()),
+        ("Holds.average", Plain(), (Holds(average),)),
+    ):
+        (text,) = said_of(tmp_path, strategy, 4, made, *callbacks)
+        assert text.startswith(f"{found} seems to be a moving average of the weights. Each of the 4 workers")
+        assert "from 0.99 to 0.961" in text
+    assert not said_of(tmp_path, strategy, 4, Teacher(), Holds())
+    assert not said_of(tmp_path, checked(strategy, 2), 1, Averaged())
+
+
+@pytest.mark.filterwarnings("error:.*moving average")
+def test_an_average_under_sync_is_that_of_one_process(tmp_path: Path) -> None:
+    found = []
+    for strategy, batch in (("auto", 16), (AsyncPS("sync", workers=2), 8)):
+        model = Averaged()
+        trainer(tmp_path, strategy).fit(model, DataLoader(data(), batch), held_out())
+        found.append(torch.cat([parameter.flatten() for parameter in model.average.parameters()]))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-6)

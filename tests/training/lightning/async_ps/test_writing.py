@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import SGD
 
-from scalebook.training.lightning import AsyncPS
+from scalebook.training.engine.rules.clock_settings import ClockSettings
+from scalebook.training.engine.rules.local_steps import DiLoCo, Downpour, Elastic, LocalSGD
+from scalebook.training.lightning import AsyncPS, Peers
 from tests.training.lightning.async_ps.contract.models import Plain
 from tests.training.lightning.async_ps.small import Batch, fit, trainer, weights
 
@@ -267,3 +269,86 @@ def test_a_published_version_is_never_changed(tmp_path: Path) -> None:
 
     with pytest.raises(KeyError, match="same"):
         two(tmp_path, model=Looks())
+
+
+class Perturbs(Plain):
+    """Writes into its weights within every step from `first` on, and restores them, as SAM and adversarial training
+    do."""
+
+    def __init__(self, write: Write, first: int = 0, restores: bool = True) -> None:
+        super().__init__()
+        self.write, self.first, self.restores, self.steps = write, first, restores, 0
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        self.steps += 1
+        if self.steps > self.first:
+            own = [p.detach().clone() for p in self.parameters()]
+            self.write(self, [value * 1.01 for value in own])
+            if self.restores:
+                self.write(self, own)
+        return super().training_step(batch, batch_idx)
+
+
+class Swaps(Callback):
+    """Shows other weights at the end of each epoch, in every worker, and restores the own ones."""
+
+    def __init__(self, write: Write) -> None:
+        self.write = write
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        own = [p.detach().clone() for p in pl_module.parameters()]
+        self.write(pl_module, [torch.zeros_like(value) for value in own])
+        self.write(pl_module, own)
+
+
+OWN: dict[str, Callable[[], Any]] = {
+    "local_sgd": lambda: AsyncPS("sync", workers=2, local=LocalSGD(every=2)),
+    "diloco": lambda: AsyncPS("sync", workers=2, local=DiLoCo(every=2)),
+    "elastic": lambda: AsyncPS("sync", workers=2, local=Elastic(every=2)),
+    "downpour": lambda: AsyncPS(workers=2, local=Downpour(n_push=2, n_fetch=2)),
+    "pull codec": lambda: AsyncPS("sync", workers=2, pull_codec="int8"),
+    "d_psgd": lambda: Peers(workers=2),
+    "early": lambda: Peers(workers=2, every=2, topology="complete"),
+    "sgp": lambda: Peers(workers=2, exchange="sgp"),
+    "ad_psgd": lambda: Peers(workers=2, exchange="ad_psgd", topology="bipartite"),
+    "gossip": lambda: Peers(workers=2, exchange="gossip"),
+}
+"""Where workers have parameters of their own."""
+
+
+def with_own(name: str, folder: Path, model: Plain, *callbacks: Callback) -> Tensor:
+    return fit(trainer(folder, OWN[name](), callbacks=list(callbacks), max_epochs=3, num_sanity_val_steps=0), model)
+
+
+@pytest.mark.each_once
+@ways
+@pytest.mark.parametrize("name", OWN)
+def test_own_weights_may_be_written_and_restored_bit_for_bit(name: str, way: Write, tmp_path: Path) -> None:
+    found = with_own(name, tmp_path, Perturbs(way), Average(way), Swaps(way))
+    if name not in ("ad_psgd", "gossip", "downpour"):  # which depend on time
+        torch.testing.assert_close(found, with_own(name, tmp_path, Plain()), rtol=1e-6, atol=1e-7)
+
+
+@ways
+@pytest.mark.parametrize("name", OWN)
+def test_own_weights_that_stay_written_are_refused(name: str, way: Write, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"worker \d wrote into net\.0\.weight, net\.0\.bias.* in a forward pass"):
+        with_own(name, tmp_path, Perturbs(way, restores=False))
+    if way is not by_data:  # which leaves no trace, and is found in the first steps
+        with pytest.raises(ValueError, match=r"worker \d wrote into net\.0\.weight, net\.0\.bias"):
+            with_own(name, tmp_path, Perturbs(way, first=6, restores=False))
+    with pytest.raises(ValueError, match=r"worker \d wrote into net\.0\.weight, .* since its last validation"):
+        with_own(name, tmp_path, Plain(), In("on_validation_end", way))
+
+
+@pytest.mark.parametrize("peers", [True, False])
+def test_virtual_workers_may_write_and_restore(peers: bool, tmp_path: Path) -> None:
+    clock = ClockSettings(gradient_s=0.05)
+    made = (
+        Peers(workers=2, host="virtual", clock=clock)
+        if peers
+        else AsyncPS("sync", workers=2, host="virtual", clock=clock, local=LocalSGD(every=2))
+    )
+    expected = fit(trainer(tmp_path, copy.deepcopy(made)), Plain())
+    found = fit(trainer(tmp_path, made, callbacks=[Average(by_load), Swaps(by_load)]), Perturbs(by_load))
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-7)
