@@ -14,6 +14,7 @@ from typing import Any, Final
 from torch.utils.data import DataLoader
 
 from scalebook.training.engine.memory.uncopied import UncopiedIterator
+from scalebook.training.engine.rules.settings import Deal
 from scalebook.training.engine.worker.worker_end import Claim, DataCursor
 from scalebook.training.lightning.data.claims_sampler import NO_LIMIT, Claims, SimulatedClaims
 from scalebook.training.lightning.data.epoch_order import EpochOrder, index_sampler
@@ -183,7 +184,7 @@ class SharedLoader(LoaderPosition):
         trainer: Trainer,
         cursor: DataCursor,
         worker: int,
-        turns: bool,
+        deal: Deal,
         turn: Callable[[], int | None] | None = None,
         meets: bool = False,
         is_over: Callable[[], bool] = lambda: False,
@@ -196,11 +197,11 @@ class SharedLoader(LoaderPosition):
         self._inner = copy.copy(loader)
         inside: list[tuple[str, Any]] = [("_iterator", None)]
         if turn is None:
-            self._claims = Claims(cursor, worker, turns, self._order)
+            self._claims = Claims(cursor, worker, deal, self._order)
             self._processes = cursor.workers
         else:
             ahead = self._batches_in, self._epochs
-            self._claims = SimulatedClaims(cursor, turns, meets, self._order, turn, *ahead, is_over)
+            self._claims = SimulatedClaims(cursor, deal, meets, self._order, turn, *ahead, is_over)
             self._processes = 1
             inside += [("num_workers", 0), ("prefetch_factor", None), ("persistent_workers", False), ("timeout", 0)]
         inside.append(("sampler" if loader.batch_sampler is None else "batch_sampler", self._claims))
