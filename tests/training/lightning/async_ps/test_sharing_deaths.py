@@ -50,9 +50,8 @@ def test_what_a_dead_worker_leaves_is_done_by_the_others(tmp_path: Path, batch: 
         tmp_path,
         lambda: numbers(80, shuffle=True),
         2,
-        pauses=(0.02, 0.01)
-        if deal is Deal.IN_TURNS
-        else (0.03, 0.01),  # worker 1 is to come to its nineteenth batch of forty
+        # worker 1 is to come to its nineteenth batch of forty
+        pauses=(0.02 if deal is Deal.IN_TURNS else 0.03, 0.01),
         deal=deal,
         lost=mark_dead,
         callbacks=lambda worker: [DieAt(batch, after)] if worker == 1 else [],

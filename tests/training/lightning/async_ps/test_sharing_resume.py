@@ -11,6 +11,7 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader, TensorDataset
 
+from scalebook.training.engine.rules.settings import Deal
 from scalebook.training.zoo.shuffle import EpochShuffle
 from tests.training.lightning.async_ps.sharing_runs import numbers, run
 
@@ -19,14 +20,17 @@ def saving(folder: Path, **when: Any) -> Callable[[int], list[Callback]]:
     return lambda worker: [ModelCheckpoint(folder, save_top_k=-1, **when)] if worker == 0 else []
 
 
-PACES = [(1, 1, (0.0,)), (3, 2, (0.0, 0.02, 0.0)), (2, 1, (0.02, 0.01))]
+PACES = [
+    (1, 1, (0.0,), Deal.ONE_EACH), (3, 2, (0.0, 0.02, 0.0), Deal.ONE_EACH), (2, 1, (0.02, 0.01), Deal.ONE_EACH),
+    (3, 3, (0.0, 0.0, 0.03), Deal.WORKER_0),
+]  # fmt: skip
 
 
 @pytest.mark.each_once
-@pytest.mark.parametrize(("before", "after", "pauses"), PACES)
+@pytest.mark.parametrize(("before", "after", "pauses", "deal"), PACES)
 @pytest.mark.parametrize("moment", ["batch", "validation", "validation_end", "epoch_end"])
 def test_a_run_resumed_in_the_middle_of_an_epoch_sees_no_sample_twice(
-    tmp_path: Path, before: int, after: int, pauses: tuple[float, ...], moment: str
+    tmp_path: Path, before: int, after: int, pauses: tuple[float, ...], deal: Deal, moment: str
 ) -> None:
     def loader() -> DataLoader[Any]:
         data = TensorDataset(torch.arange(144))
@@ -53,8 +57,8 @@ def test_a_run_resumed_in_the_middle_of_an_epoch_sees_no_sample_twice(
     for folder in folders:
         folder.mkdir()
     settings: dict[str, Any] = {"val_check_interval": 0.5, "max_epochs": 3}
-    first = run(folders[0], loader, before, pauses, callbacks=lambda worker: [Save()], **settings)
-    second = run(folders[1], loader, after, ckpt_path=tmp_path / "middle.ckpt", **settings)
+    first = run(folders[0], loader, before, pauses, deal, callbacks=lambda worker: [Save()], **settings)
+    second = run(folders[1], loader, after, deal=deal, ckpt_path=tmp_path / "middle.ckpt", **settings)
 
     saved = torch.load(tmp_path / "middle.ckpt", weights_only=True)
     left = saved["position"]["left"]
