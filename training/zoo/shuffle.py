@@ -34,7 +34,8 @@ class EpochShuffle(RandomSampler):
 def shuffled_by_epochs(loader: DataLoader[Any]) -> DataLoader[Any]:
     """A copy of a loader made with `shuffle=True`, in the order of `EpochShuffle` and not in one that depends on what
     the process has drawn before. Any other loader is returned as it is: its sampler is the user's."""
-    sampler, batches = loader.sampler, loader.batch_sampler
+    sampler: Any = loader.sampler
+    batches: Any = loader.batch_sampler
     is_whole = type(sampler) is RandomSampler and not sampler.replacement
     if not is_whole or len(sampler) != len(sampler.data_source) or type(batches) not in (BatchSampler, type(None)):
         return loader
