@@ -75,6 +75,25 @@ def test_a_run_resumed_in_the_middle_of_an_epoch_sees_no_sample_twice(
     assert [second.read("end", worker)[0][:2] for worker in range(after)] == [[3, 0.00125]] * after
 
 
+@pytest.mark.parametrize("deal", [Deal.WORKER_0, Deal.ONE_EACH, Deal.IN_TURNS])
+def test_who_gets_nothing_of_the_epoch_that_is_resumed_still_follows_the_schedule(tmp_path: Path, deal: Deal) -> None:
+    """One batch of the second of three epochs is left, for worker 0."""
+
+    class Save(Callback):
+        def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+            if trainer.current_epoch == 1 and trainer.fit_loop.batch_idx == 8:
+                trainer.save_checkpoint(tmp_path / "middle.ckpt")
+
+    for folder in (tmp_path / "first", tmp_path / "second"):
+        folder.mkdir()
+    run(tmp_path / "first", lambda: numbers(40), 1, callbacks=lambda worker: [Save()], max_epochs=2)
+    notes = run(
+        tmp_path / "second", lambda: numbers(40), 3, deal=deal, ckpt_path=tmp_path / "middle.ckpt", max_epochs=3
+    )
+    assert sum(notes.samples(3), Counter()) == Counter([*range(36, 40), *range(40)])
+    assert [notes.read("end", worker)[0][:2] for worker in range(3)] == [[3, 0.00125]] * 3
+
+
 def test_resuming_an_order_that_nobody_knows_or_another_batch_size_warns(tmp_path: Path) -> None:
     class Save(Callback):
         def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
