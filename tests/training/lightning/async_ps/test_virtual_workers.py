@@ -1,10 +1,9 @@
 """Virtual workers under Lightning: one process plays them all, on a virtual clock."""
 
-import copy
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -169,84 +168,6 @@ def test_every_sample_is_seen_once_an_epoch_whoever_dies_or_stops(
     (diary,) = diaries(tmp_path)
     assert Counter(diary["train"]) == dict.fromkeys(range(SAMPLES), 3)
     assert diary["updates"] == made.global_step == 3 * BATCHES / rule.averaged(4)
-
-
-class Linear(Small):
-    """Without random numbers."""
-
-    def __init__(self) -> None:
-        super().__init__(lambda model: SGD(model.parameters(), lr=0.1, momentum=0.5))
-        self.net = torch.nn.Sequential(torch.nn.Linear(5, 3))
-
-
-def with_one_to_spare(
-    model: Small, batches: Sequence[Any], slow: int, slow_s: float, cancel: bool
-) -> tuple[list[int], float]:
-    """Chen et al. 2016, algorithm 3, in plain torch: four workers take the next of `batches` each, the first three
-    make an update, `slow` takes `slow_s` seconds and the others one. Returns the updates' sizes and when the last
-    worker was done. No two of the slow worker's gradients may end together with the others'."""
-    optimizer, left = model.make_optimizer(model), list(batches)
-    taken = {worker: left.pop(0) for worker in range(4)}
-    sizes, ended_s, last_s, update_s = list[int](), slow_s, 0.0, 0.0
-    stale, given = False, dict[int, list[Tensor]]()
-
-    def gradient(worker: int) -> list[Tensor]:
-        batch = taken.pop(worker)
-        loss = torch.nn.functional.cross_entropy(model.net(batch[0]), batch[1])
-        return list(torch.autograd.grad(loss, list(model.parameters())))
-
-    while taken or given:
-        fast = [worker for worker in taken if worker != slow]
-        if slow in taken and (not fast or ended_s < last_s + 1):
-            update_s = ended_s
-            made = gradient(slow)
-            if not stale:
-                given[slow] = made
-            elif left:
-                taken[slow], ended_s, stale = left.pop(0), ended_s + slow_s, False
-        else:
-            last_s = update_s = last_s + 1 if fast else update_s
-            given |= {worker: gradient(worker) for worker in fast}
-        if given and (len(given) >= 3 or not taken):
-            for parameter, *parts in zip(model.parameters(), *given.values(), strict=True):
-                parameter.grad = torch.stack(parts).mean(0)
-            optimizer.step()
-            sizes.append(len(given))
-            stale = not cancel and slow in taken
-            if cancel and slow in taken:
-                ended_s = update_s + slow_s
-            for worker in sorted(given):
-                if left:
-                    taken[worker] = left.pop(0)
-            given.clear()
-    return sizes, update_s
-
-
-@pytest.mark.parametrize(
-    ("slow", "cancel", "sizes", "end_s"),
-    [(3, False, [3] * 38 + [2], 39.0), (0, False, [3] * 38 + [2], 39.0), (3, True, [3] * 40, 48.7)],
-)
-def test_with_workers_to_spare_every_update_is_full_until_the_data_end(
-    slow: int, cancel: bool, sizes: list[int], end_s: float, tmp_path: Path
-) -> None:
-    """Three epochs of 40 batches. The slow worker, ten times as slow, begins one at 0, 9.7, 19.4 and 29.1 s, and the
-    others make updates of what is left: 116, in 39 s, where three workers would take 40. With `cancel` nothing is
-    dropped; the last update needs the slow worker, which begins its only batch again after 39 s."""
-    looks, samples = Looks(tmp_path), 320
-    torch.manual_seed(7)
-    model = Linear()
-    alone = copy.deepcopy(model)
-    strategy = virtual(4, ClockSettings(1.0, stragglers={slow: 9.7}), rule=Sync(1, cancel))
-    made = trainer(tmp_path, strategy, max_epochs=3, callbacks=[looks, Diary(tmp_path)])
-    made.fit(model, loader(samples=samples), held_out())
-    played, ended_s = with_one_to_spare(alone, [*loader(samples=samples)] * 3, slow, 9.7, cancel)
-    assert played == sizes
-    assert ended_s == pytest.approx(end_s)
-    torch.testing.assert_close(weights(model), weights(alone), rtol=0, atol=1e-6)
-    assert made.global_step == len(sizes)
-    assert looks.read()["end"] == pytest.approx(end_s)
-    (diary,) = diaries(tmp_path)
-    assert Counter(diary["train"]) == dict.fromkeys(range(samples), 3)
 
 
 def test_worker_0_validates_where_it_would_and_all_see_its_samples(tmp_path: Path) -> None:
