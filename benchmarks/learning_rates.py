@@ -33,6 +33,7 @@ from benchmarks.largest import largest, most
 from benchmarks.machine import Others, machine
 from scalebook.training.engine import Settings, SharedRun, join
 from scalebook.training.engine.rules.damping import Damping, Inverse, NoDamping
+from scalebook.training.engine.rules.settings import Deal
 from scalebook.training.engine.worker.cursor import Cursor
 from scalebook.training.lightning.processes.run_workers import run_workers
 
@@ -214,7 +215,7 @@ def free(workers: int, settings: Settings, rate: float, seed: int, epochs: int) 
     def body(worker: int) -> float:
         model = perceptron(seed)
         joined = join(run, run.member(worker, DEADLINE_S), [SGD(model.parameters(), lr=rate)])
-        cursor.enter_epoch(worker, 0, updates, turns=False)
+        cursor.enter_epoch(worker, 0, updates, Deal.ONE_EACH)
         joined.begin()
         while not hopeless[0] and (claim := cursor.claim_batch(worker)) is not None:
             gradient(model, batch(seed, *divmod(claim.batch, batches_per_epoch())))

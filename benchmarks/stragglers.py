@@ -30,6 +30,7 @@ from torch.optim import SGD
 from benchmarks.digits_task import BATCH, accuracy, batch, batches_per_epoch, gradient, perceptron
 from benchmarks.machine import Others, machine
 from scalebook.training.engine import Settings, SharedRun, join
+from scalebook.training.engine.rules.settings import Deal
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, Sync
 from scalebook.training.engine.worker.cursor import Cursor
 from scalebook.training.lightning.processes.run_workers import run_workers
@@ -97,7 +98,7 @@ def under_rule(rule: Rule, averaged: int, seed: int, epochs: int) -> Trained:
         membership = run.member(worker, DEADLINE_S)
         joined = join(run, membership, [SGD(model.parameters(), lr=LEARNING_RATE * averaged)])
         (client,), validate, applied, dropped = joined.clients, Validation(model, worker), 0, 0
-        cursor.enter_epoch(worker, 0, epochs * batches_per_epoch(), turns=False)
+        cursor.enter_epoch(worker, 0, epochs * batches_per_epoch(), Deal.ONE_EACH)
         joined.begin()
         began = time.monotonic()
         while (claim := cursor.claim_batch(worker)) is not None:

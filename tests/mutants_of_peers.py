@@ -59,6 +59,17 @@ MUTANTS_OF_PEERS = (
         "a partner writes into what a peer computes with", ORACLES,
     ),
     Mutant(
+        "engine", CLIENT,
+        "        yield from self._await_readers_steps(which)\n        room.write(worker, which, -self._round",
+        "        room.write(worker, which, -self._round",
+        "who leaves writes over what its receivers have not read", ORACLES,
+    ),
+    Mutant(
+        "engine", "training/engine/coordination/membership.py",
+        "is_member(peers, worker) and max(peers.published) >= following", "False",
+        "who leaves is missing from rounds that others have begun with it", ORACLES,
+    ),
+    Mutant(
         "engine", "training/engine/coordination/membership.py",
         "(number - 1) % EPOCHS, max(peers.published) + 1\n", "(number - 1) % EPOCHS, max(peers.published)\n",
         "a round that somebody has published gets other members", DRILLS,

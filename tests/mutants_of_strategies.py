@@ -90,6 +90,18 @@ MUTANTS_OF_STRATEGIES = (
         "running statistics lie last", WATCHED,
     ),
     Mutant(
+        "strategies", "training/engine/rules/settings.py",
+        "if self.local.in_rounds or self.rule.averaged(workers) == workers:", "if True:",
+        "a slow worker trains the rest of its share with nobody to average with",
+        ("tests/training/lightning/async_ps/test_backup_workers.py",),
+    ),
+    Mutant(
+        "strategies", "training/lightning/data/shared_loader.py",
+        "fit_loop.restarting and self._was_ended:", "fit_loop.restarting:",
+        "who gets nothing of a resumed epoch misses a step of the schedule",
+        ("tests/training/lightning/async_ps/test_sharing_resume.py",),
+    ),
+    Mutant(
         "strategies", "training/lightning/data/claims_sampler.py",
         "                self._in_vain.add(worker)\n", "",
         "a hundred workers that wait ask the cursor after each event", PLAYED,

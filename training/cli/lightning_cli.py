@@ -20,6 +20,7 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.plugins.io import CheckpointIO, TorchCheckpointIO
 from lightning.pytorch.profilers import AdvancedProfiler, Profiler, PyTorchProfiler, SimpleProfiler
 from lightning.pytorch.utilities.model_helpers import is_overridden
+from torch.utils.data import DataLoader
 from torchmetrics import MeanMetric
 from typing_extensions import override
 
@@ -59,6 +60,7 @@ from scalebook.training.tracking import names
 from scalebook.training.tracking.directions import modes
 from scalebook.training.tracking.logger import RunLogger, names_class
 from scalebook.training.tracking.worker_figures import WorkerFile
+from scalebook.training.zoo.shuffle import shuffled_by_epochs
 
 PARSED: Final = re.compile(r'Parser key "([^"]+)"')
 NOT_ACCEPTED: Final = re.compile(r"(?:Option|option) '([^']+)' is not accepted|does not accept option '([^']+)'")
@@ -326,6 +328,7 @@ class TrainingCLI(LightningCLI):
         compares them between nodes.
         """
         if self.run:
+            _shuffle_alike(self.trainer)
             if isinstance(self.trainer.strategy, ForkedGroup | EngineStrategy):
                 self.trainer.strategy.started_with.update(alike_digests(self.config[self.command].as_dict()))
             hparams = self.model.hparams
@@ -407,6 +410,20 @@ def _loggers(value: Any) -> list[Logger]:
     if isinstance(value, Logger):
         return [value]
     return [logger for logger in value if isinstance(logger, Logger)] if isinstance(value, list) else []
+
+
+def _shuffle_alike(trainer: Trainer) -> None:
+    """Give training loaders that shuffle the same order with one process as with several: of several, Lightning and
+    AsyncPS shuffle by seed and epoch alone, whatever the loader's sampler has drawn."""
+    process = trainer.strategy.process_dataloader
+
+    def processed(dataloader: object) -> object:
+        divides = trainer._accelerator_connector.use_distributed_sampler
+        if trainer.training and divides and isinstance(dataloader, DataLoader):
+            dataloader = shuffled_by_epochs(dataloader)
+        return process(dataloader)
+
+    trainer.strategy.process_dataloader = processed  # type: ignore[method-assign]
 
 
 @contextmanager

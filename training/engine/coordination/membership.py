@@ -32,6 +32,23 @@ def leave(control: Control, worker: int, deadline_s: float = 10.0) -> None:
     _change(control, worker, deadline_s, is_in=False)
 
 
+def leave_between_rounds(control: Control, worker: int, deadline_s: float) -> bool:
+    """`leave`, at a moment when nobody has begun a round with `worker` that it has not published itself: False, with no
+    effect, if somebody has. A round that lacks one of its members does not keep the mean on a directed graph."""
+    with HeldLock(control.admission_lock, deadline_s):
+        if any(is_behind(section.peers, worker) for section in control.sections if section.peers is not None):
+            return False
+        _change_locked(control, worker, is_in=False)
+    control.event.wake()
+    return True
+
+
+def is_behind(peers: PeerCounters, worker: int) -> bool:
+    """Whether somebody has published a round of which `worker` is a member, and `worker` has not."""
+    following = max(peers.published[worker] + 1, peers.entered[worker])
+    return is_member(peers, worker) and max(peers.published) >= following
+
+
 def enter(control: Control, worker: int, deadline_s: float = 10.0) -> None:
     """`worker` takes part from the next round on. No effect if it does already, has finished or rests."""
     _change(control, worker, deadline_s, is_in=True)
@@ -43,10 +60,14 @@ def _change(control: Control, worker: int, deadline_s: float, is_in: bool) -> No
     with HeldLock(control.admission_lock, deadline_s):
         if is_in and worker not in control.active():  # it has finished meanwhile, or has no data
             return
-        for counters in control.sections:
-            if counters.peers is not None and is_member(counters.peers, worker) != is_in:
-                _append(counters.peers, worker, is_in)
+        _change_locked(control, worker, is_in)
     control.event.wake()
+
+
+def _change_locked(control: Control, worker: int, is_in: bool) -> None:
+    for counters in control.sections:
+        if counters.peers is not None and is_member(counters.peers, worker) != is_in:
+            _append(counters.peers, worker, is_in)
 
 
 def _append(peers: PeerCounters, worker: int, is_in: bool) -> None:

@@ -17,6 +17,7 @@ from scalebook.training.engine.net.raw_tensors import bytes_of
 from scalebook.training.engine.net.remote_shared_state import LETTER
 from scalebook.training.engine.net.wire import ProtocolError
 from scalebook.training.engine.rules.duration_summary import DurationSummary
+from scalebook.training.engine.rules.settings import Deal
 from scalebook.training.engine.worker.shared_end import SharedEnd
 
 MOST_BATCHES: Final = 2**31
@@ -43,7 +44,7 @@ class SideCalls:
             "living": CallSpec((), end.living),
             "sign_of_life": CallSpec((), end.sign_of_life),
             "is_over": CallSpec((), end.is_over),
-            "cursor.enter_epoch": CallSpec((int, int, bool), self._begin),
+            "cursor.enter_epoch": CallSpec((int, int, int), self._begin),
             "cursor.claim_batch": CallSpec((), lambda: cursor.claim_batch(worker)),
             "cursor.mark_done": CallSpec((int,), lambda done: cursor.mark_done(worker, count(done, MOST_BATCHES))),
             "cursor.outstanding": CallSpec((list,), lambda besides: cursor.outstanding(set(besides))),
@@ -75,9 +76,9 @@ class SideCalls:
             "timings": CallSpec((), self._timings),
         }
 
-    def _begin(self, epoch: int, batches: int, turns: bool) -> bool:
+    def _begin(self, epoch: int, batches: int, deal: int) -> bool:
         return self._end.cursor.enter_epoch(
-            self._end.worker, count(epoch, MOST_BATCHES), count(batches, MOST_BATCHES), turns
+            self._end.worker, count(epoch, MOST_BATCHES), count(batches, MOST_BATCHES), Deal(deal)
         )
 
     def _letter_room(self, length: int, _what: str) -> Room:

@@ -13,6 +13,7 @@ from scalebook.training.engine.net.channel import Channel
 from scalebook.training.engine.net.push_stream import PushStream
 from scalebook.training.engine.net.raw_tensors import bytes_of
 from scalebook.training.engine.net.wire import ProtocolError
+from scalebook.training.engine.rules.settings import Deal
 from scalebook.training.engine.worker.cursor import Claim
 
 LETTER: Final = 64 << 20
@@ -25,8 +26,8 @@ class RemoteCursor:
     def __init__(self, channel: Channel, workers: int, stream: PushStream | None) -> None:
         self._call, self.workers, self._stream = channel.call, workers, stream
 
-    def enter_epoch(self, worker: int, epoch: int, batches: int, turns: bool) -> bool:
-        return bool(self._call("cursor.enter_epoch", epoch, batches, turns))
+    def enter_epoch(self, worker: int, epoch: int, batches: int, deal: Deal) -> bool:
+        return bool(self._call("cursor.enter_epoch", epoch, batches, int(deal)))
 
     def claim_batch(self, worker: int) -> Claim | None:
         claimed = self._call("cursor.claim_batch")

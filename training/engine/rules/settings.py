@@ -1,6 +1,7 @@
 """How a parameter server treats gradients: one value, made before the fork, the same in every process."""
 
 from dataclasses import dataclass, field
+from enum import IntEnum
 from pathlib import Path
 from typing import Final, Literal, get_args
 
@@ -18,6 +19,20 @@ REAL_HOSTS: Final[tuple[HostName, ...]] = ("inline", "process")
 SERVERS: Final[tuple[HostName, ...]] = ("process", "overlap")
 """Hosts with a server process for each shard."""
 ClipKind = Literal["norm", "value"]
+
+
+class Deal(IntEnum):
+    """Which batches of an epoch belong to a worker before anybody has asked for one. The others are first come, first
+    served."""
+
+    NOBODY = 0
+    """None."""
+    WORKER_0 = 1
+    """Batch 0 to worker 0, which validates and saves; the epoch of any other may be empty."""
+    ONE_EACH = 2
+    """Batch w to worker w, so that no worker, however slow, has an empty epoch."""
+    IN_TURNS = 3
+    """Batch i to worker i % workers, since each update needs one gradient of each of them."""
 
 
 @dataclass(frozen=True)
@@ -164,11 +179,14 @@ class Settings:
         """Whether a worker computes more than one gradient between two pushes."""
         return self.local.n_push > 1 or self.local.steps
 
-    @property
-    def in_turns(self) -> bool:
-        """Whether batch i of an epoch is for worker i % workers, since each worker must have one gradient in each
-        update."""
-        return self.rule.synchronous or self.local.in_rounds
+    def deal(self, workers: int) -> Deal:
+        """How the batches of an epoch are dealt out. With backup workers nobody has a share: whoever is late would
+        train the rest of it with nobody left to average with."""
+        if not (self.rule.synchronous or self.local.in_rounds):
+            return Deal.ONE_EACH
+        if self.local.in_rounds or self.rule.averaged(workers) == workers:
+            return Deal.IN_TURNS
+        return Deal.NOBODY if self.host == "virtual" else Deal.WORKER_0  # whose loop has the epochs of all workers
 
     def meets_after_epochs(self, workers: int) -> bool:
         """Whether no worker begins an epoch before all updates of the previous one: each update must have a gradient of

@@ -164,7 +164,7 @@ class Sync(Rule):
 
     The first N of N + b workers make the update. A late worker finishes its gradient, which is dropped when it arrives;
     until then the worker contributes to no update. Without backup workers nothing is dropped, and the update equals
-    that of one process with an N-fold batch.
+    that of one process with N times the batch size, if the batches of all workers have the same size.
 
     Args:
         backup_workers: Workers (b) that an update does not wait for. More: stragglers cost less, more gradients are

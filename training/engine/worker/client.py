@@ -206,8 +206,14 @@ class Client:
         """This worker has nothing to compute until it begins anew: complete what others wait for. No-op with shards."""
         yield from ()
 
-    def leave(self) -> None:
-        """After `complete_steps` of all its clients: others count on it no more. No-op: shards need nothing of it."""
+    def leave(self) -> bool:
+        """After `complete_steps` of all its clients: others count on it no more. False if something is to be completed
+        before that. No-op: shards need nothing of it."""
+        return True
+
+    def left_steps(self) -> Steps[None]:
+        """After `leave`: leave behind what others may read until this worker begins again. No-op with shards."""
+        yield from ()
 
     def push(self, valid: bool = True) -> PushResult:
         """Push the gradients with the optimizer's present hyper-parameters, wait for the rule, pull.

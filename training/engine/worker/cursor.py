@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from scalebook.training.engine.memory.lock import LOCK_BYTES, RobustMutex
 from scalebook.training.engine.memory.uncopied import Uncopied
+from scalebook.training.engine.rules.settings import Deal
 
 Write = tuple[int, int]
 """A counter's index and its new value."""
@@ -74,7 +75,7 @@ _HEADER: Final = 8
 _TAG: Final = 0  # 1 + epoch
 _BATCHES: Final = 1
 _NEXT: Final = 2  # of the pool: batches that belong to nobody in particular
-_TURNS: Final = 3
+_DEALT: Final = 3  # batches that belong to worker 0, 1, ... in turn
 _EPOCH_COUNTERS: Final = 4
 # int64 counters of one worker's row, under the lock but for _DONE, which the worker alone writes
 _EPOCH: Final = 0  # 1 + the epoch it is in; 0 before the first
@@ -98,9 +99,8 @@ class Claim(NamedTuple):
 class Cursor(Uncopied):
     """The position in the data, shared by all workers. Made before the fork, in anonymous memory.
 
-    An epoch has `batches` batches. With `turns`, batch i belongs to worker i % workers. Without, each worker owns one
-    (batch w is worker w's, so that no worker, however slow, has an empty epoch), and the others are first come, first
-    served. Batches that a dead worker had claimed or owned are open to all.
+    An epoch has `batches` batches. Some of them, or all, belong to a worker (`Deal`), and the others are first come,
+    first served. Batches that a dead worker had claimed or owned are open to all.
 
     A process may be killed anywhere in here: each call happens wholly or not at all (`RedoLog`).
     """
@@ -114,11 +114,11 @@ class Cursor(Uncopied):
 
     # --- what a worker does ----------------------------------------------------------------------------------------
 
-    def enter_epoch(self, worker: int, epoch: int, batches: int, turns: bool) -> bool:
+    def enter_epoch(self, worker: int, epoch: int, batches: int, deal: Deal) -> bool:
         """The worker enters an epoch; calling it again changes nothing. Earlier epochs are over for it.
 
-        False, and it has not entered: it owns none of the batches, and an owner has not come there yet. A worker with
-        nothing to compute would run ahead of the others, until the ring forgets their epochs.
+        False, and it has not entered: all batches have owners, of which it is none and none has come there yet. A
+        worker with nothing to compute would run ahead of the others, until the ring forgets their epochs.
 
         ValueError when another worker has begun this epoch with another number of batches.
         """
@@ -130,15 +130,16 @@ class Cursor(Uncopied):
                     f"data: epoch {epoch} has {batches} batches in worker {worker} but "
                     f"{self._counters[offset + _BATCHES]} in another. Let its length depend on the epoch alone."
                 )
-            if worker >= batches and epoch >= self._counters[_NEWEST] and self._anybody_lives(batches):
+            dealt = min(batches, self._dealt(deal, batches))
+            entitled = self.workers if dealt < batches else min(self.workers, dealt)
+            if worker >= entitled and epoch >= self._counters[_NEWEST] and self._anybody_lives(entitled):
                 return False
             if tag < epoch + 1:
-                pool = batches if turns else min(self.workers, batches)
                 writes += [
                     (offset + _TAG, epoch + 1),
                     (offset + _BATCHES, batches),
-                    (offset + _NEXT, pool),
-                    (offset + _TURNS, turns),
+                    (offset + _NEXT, dealt),
+                    (offset + _DEALT, dealt),
                 ]
             if self._counters[row + _SHARE_EPOCH] < epoch:
                 writes += [(row + _SHARE_EPOCH, epoch), (row + _SHARE_STEP, 0)]
@@ -291,6 +292,9 @@ class Cursor(Uncopied):
             share_epoch, step = share_epoch + 1, 0
         return None
 
+    def _dealt(self, deal: Deal, batches: int) -> int:
+        return {Deal.NOBODY: 0, Deal.WORKER_0: 1, Deal.ONE_EACH: self.workers, Deal.IN_TURNS: batches}[deal]
+
     def _anybody_lives(self, below: int) -> bool:
         return not all(self._counters[self._row(worker) + _GONE] for worker in range(below))
 
@@ -298,8 +302,7 @@ class Cursor(Uncopied):
         offset = self._epoch_at(epoch)
         if self._counters[offset + _TAG] != epoch + 1:
             return 0
-        owned = -(-(self._counters[offset + _BATCHES] - owner) // self.workers)
-        return max(0, owned if self._counters[offset + _TURNS] else min(1, owned))
+        return max(0, -(-(self._counters[offset + _DEALT] - owner) // self.workers))
 
     def _not_claimed(self, epoch: int, pool: bool) -> set[int]:
         offset = self._epoch_at(epoch)

@@ -148,10 +148,13 @@ class Joined:
             yield from client.host.complete()
 
     def _leave(self, counter: int, value: int = 1) -> Steps[None]:
+        has_left = False
+        while not has_left:
+            for client in self.clients:
+                yield from client.complete_steps()
+            has_left = all(client.leave() for client in self.clients)
         for client in self.clients:
-            yield from client.complete_steps()
-        for client in self.clients:
-            client.leave()
+            yield from client.left_steps()
             yield from client.host.flush(self.membership.worker)
             for shard in client.host.section.shards:
                 shard.release(self.membership.worker)

@@ -17,7 +17,13 @@ from torch.optim import Optimizer
 from typing_extensions import override
 
 from scalebook.training.engine.codecs.coder import Coder, Spec
-from scalebook.training.engine.coordination.membership import enter, is_member, leave
+from scalebook.training.engine.coordination.membership import (
+    enter,
+    is_behind,
+    is_member,
+    leave,
+    leave_between_rounds,
+)
 from scalebook.training.engine.memory.region import (
     APPLIED,
     BINS,
@@ -143,15 +149,22 @@ class PeerClient(LocalClient, ABC):
         yield from ()
 
     @override
-    def leave(self) -> None:
-        """Take no part until it begins again; its newest parameters can be read."""
+    def leave(self) -> bool:
+        """Take no part until it begins again."""
         if self._takes_part:
             leave(self._control, self._worker, self.room.deadline_s)
-            self._publish_last()
+        return True
+
+    @override
+    def left_steps(self) -> Steps[None]:
+        """Let others read its newest parameters."""
+        if self._takes_part:
+            yield from self._publish_last_steps()
         self._takes_part = False
 
-    def _publish_last(self) -> None:
+    def _publish_last_steps(self) -> Steps[None]:
         """Write the parameters to where the mean is made of them, if they are not there."""
+        yield from ()
 
     # --- the mean ----------------------------------------------------------------------------------------------------
 
@@ -304,12 +317,30 @@ class RoundPeer(PeerClient):
         yield from super().complete_steps()
         if self._graph is not None:
             yield from self._mix_steps(self._graph)
+        while self._takes_part and is_behind(self.peers, self._worker):
+            yield from self._publish_steps()
+            if self._graph is not None:
+                yield from self._mix_steps(self._graph)
 
     @override
-    def _publish_last(self) -> None:
-        which = 1 - self._which
-        if self.room.is_read(self._worker, which, self._receivers.get(which)):
-            self.room.write(self._worker, which, -self._round, self._numerators(), self.weight)
+    def leave(self) -> bool:
+        """Take no part until it begins again. In rounds that others have begun with it before, it takes part without a
+        gradient (`complete_steps`): then all of them keep the mean."""
+        return not self._takes_part or leave_between_rounds(self._control, self._worker, self.room.deadline_s)
+
+    @override
+    def _publish_last_steps(self) -> Steps[None]:
+        """Its values before the last mixing stay where others may still read them; the new ones take the place of the
+        round before, which its receivers may not have read yet either: on a directed graph it did not wait for them."""
+        room, worker, which = self.room, self._worker, 1 - self._which
+        yield from self._await_readers_steps(which)
+        room.write(worker, which, -self._round, self._numerators(), self.weight)
+
+    def _await_readers_steps(self, which: int) -> Steps[None]:
+        """Wait until nobody will read this buffer of its own any more."""
+        room, worker, receivers = self.room, self._worker, self._receivers.get(which)
+        what = f"its peers to read round {self.peers.tags[2 * worker + which]}"
+        yield from self._wait_steps(lambda: room.is_read(worker, which, receivers), what)
 
     @override
     def _update_steps(self, valid: bool, is_due: bool) -> Steps[int]:
@@ -348,9 +379,8 @@ class RoundPeer(PeerClient):
         """Publish the present values as those of the next round."""
         room, worker = self.room, self._worker
         number = max(self._round + 1, self.peers.entered[worker])
-        which, receivers = number % 2, self._receivers.get(number % 2)
-        what = f"its peers to read round {self.peers.tags[2 * worker + which]}"
-        yield from self._wait_steps(lambda: room.is_read(worker, which, receivers), what)
+        which = number % 2
+        yield from self._await_readers_steps(which)
         values, nbytes = self._encoded(self._numerators(before_step))
         room.write(worker, which, number, values, self.weight)
         self.peers.sizes[2 * worker + which] = nbytes
@@ -590,11 +620,11 @@ class MailPeer(PeerClient):
 
     @override
     def _enter_steps(self) -> Steps[None]:
-        self._publish_last()
-        yield from ()
+        yield from self._publish_last_steps()
 
     @override
-    def _publish_last(self) -> None:
+    def _publish_last_steps(self) -> Steps[None]:
+        yield from ()
         self.peers.published[self._worker] += 1
         which = 1 - self.peers.current[self._worker]
         values = [value * self.weight for value in self.values]
@@ -610,8 +640,7 @@ class MailPeer(PeerClient):
             others = self.room.partners(self._worker)
             if others and self._random.random() < self.peering.exchange.probability:
                 self._send(self._random.choice(others))
-        self._publish_last()
-        yield from ()
+        yield from self._publish_last_steps()
         return messages
 
     def _send(self, receiver: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from scalebook.training.engine.coordination.worker_messages import Phase, PlateauStep
+from scalebook.training.engine.rules.settings import Deal
 from scalebook.training.engine.worker.cursor import Claim
 
 
@@ -21,10 +22,10 @@ class DataCursor(Protocol):
     @property
     def workers(self) -> int: ...
 
-    def enter_epoch(self, worker: int, epoch: int, batches: int, turns: bool) -> bool:
-        """The worker enters an epoch of so many batches; with `turns` batch i belongs to worker i % workers. False: not
-        yet, since it owns none of them and an owner has not come there. ValueError when another worker has begun it
-        with another number of batches."""
+    def enter_epoch(self, worker: int, epoch: int, batches: int, deal: Deal) -> bool:
+        """The worker enters an epoch of so many batches, some of which belong to a worker (`deal`). False: not yet,
+        since they all do, it owns none, and no owner has come there. ValueError when another worker has begun it with
+        another number of batches."""
 
     def claim_batch(self, worker: int) -> Claim | None:
         """The next batch for this worker, of its epoch or an earlier one; None: nothing is left now."""

@@ -208,7 +208,7 @@ def shared_data(
     """The data of a run with so many workers; `turn`: see `SharedData`."""
     server = arguments.server
     is_elastic, meets = arguments.elastic is not None, server.meets_after_epochs(workers)
-    return SharedData(cursor, server.in_turns, meetings, turn, is_elastic, meets)
+    return SharedData(cursor, server.deal(workers), meetings, turn, is_elastic, meets)
 
 
 def enter_stage(collectives: Collectives | None, meeting: str) -> None:

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
+from scalebook.training.engine.rules.settings import Deal
 from scalebook.training.engine.worker.worker_end import Claim, DataCursor
 from scalebook.training.lightning.data.epoch_order import EpochOrder, Indices
 
@@ -11,8 +12,8 @@ from scalebook.training.lightning.data.epoch_order import EpochOrder, Indices
 class Claims:
     """The index sampler of the inner loader: yields one epoch's claims as they are made."""
 
-    def __init__(self, cursor: DataCursor, worker: int, turns: bool, order: EpochOrder) -> None:
-        self._cursor, self._worker, self._turns, self._order = cursor, worker, turns, order
+    def __init__(self, cursor: DataCursor, worker: int, deal: Deal, order: EpochOrder) -> None:
+        self._cursor, self._worker, self._deal, self._order = cursor, worker, deal, order
         self.plans: dict[int, list[Claim]] = {}  # of epochs that a checkpoint has found begun: what was left
         self._held: Claim | None = None
         self._given: deque[Claim] = deque()  # to the loader inside, which has not delivered them
@@ -25,7 +26,7 @@ class Claims:
         self.finish_all()
         self._held, self._epoch = None, epoch
         self._given.clear()
-        return self._cursor.enter_epoch(self._worker, epoch, batches, self._turns)
+        return self._cursor.enter_epoch(self._worker, epoch, batches, self._deal)
 
     def succeed(self, before: "Claims") -> None:
         """Take over the claims of an earlier loader."""
@@ -127,7 +128,7 @@ class SimulatedClaims:
     def __init__(
         self,
         cursor: DataCursor,
-        turns: bool,
+        deal: Deal,
         meets: bool,
         order: EpochOrder,
         turn: Callable[[], int | None],
@@ -135,7 +136,7 @@ class SimulatedClaims:
         epochs: Callable[[], int],
         is_over: Callable[[], bool],
     ) -> None:
-        self._cursor, self._turns, self._meets, self._order, self._turn = cursor, turns, meets, order, turn
+        self._cursor, self._deal, self._meets, self._order, self._turn = cursor, deal, meets, order, turn
         self._batches_in, self._epochs, self._is_over = batches_in, epochs, is_over
         self.plans: dict[int, list[Claim]] = {}
         self._taken: dict[int, Claim] = {}  # by worker, what it computes on
@@ -165,7 +166,7 @@ class SimulatedClaims:
             is_first = following > max(self._epoch_of.values(), default=-1)
             if self._meets and is_first and (self._taken or self._cursor.outstanding()):
                 return False
-            if not self._cursor.enter_epoch(worker, following, batches, self._turns):
+            if not self._cursor.enter_epoch(worker, following, batches, self._deal):
                 return False
             self._epoch_of[worker] = following
             self._in_vain.discard(worker)

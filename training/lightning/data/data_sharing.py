@@ -27,6 +27,7 @@ from typing_extensions import override
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.validation_interval import too_rare
 from scalebook.training.engine.memory.uncopied import Uncopied, UncopiedIterator
+from scalebook.training.engine.rules.settings import Deal
 from scalebook.training.engine.worker.worker_end import DataCursor, MessageExchange
 from scalebook.training.lightning.data.claims_sampler import SimulatedWork
 from scalebook.training.lightning.data.common_draws import CommonDraws, order_alike
@@ -141,8 +142,8 @@ class SharedData(Uncopied):
 
     Args:
         cursor: Which worker has which batches; shared by all workers of the run.
-        turns: Batch i of an epoch belongs to worker i % workers, as synchronous rules need it. Else the first takes it,
-            but for a loader whose sampler gives each worker its own samples (`SkewedSampler`).
+        deal: Which batches of an epoch belong to a worker. All of them do where a loader's sampler gives each worker
+            its own samples (`SkewedSampler`).
         turn: In a process that simulates all workers, returns whose gradient is due next; `work` is then theirs.
         is_elastic: Workers may join and leave, so nothing is divided by their number.
         meets: In a process that simulates all workers, none begins an epoch before the others have ended theirs.
@@ -151,13 +152,13 @@ class SharedData(Uncopied):
     def __init__(
         self,
         cursor: DataCursor,
-        turns: bool,
+        deal: Deal,
         meetings: MessageExchange | None = None,
         turn: Callable[[], int | None] | None = None,
         is_elastic: bool = False,
         meets: bool = False,
     ) -> None:
-        self.cursor, self.turns, self._turn, self._is_elastic = cursor, turns, turn, is_elastic
+        self.cursor, self.deal, self._turn, self._is_elastic = cursor, deal, turn, is_elastic
         self._meets = meets
         self.workers = cursor.workers if turn is None else 1
         self.work = SimulatedWork()
@@ -187,10 +188,10 @@ class SharedData(Uncopied):
         divided |= not trainer._accelerator_connector.use_distributed_sampler
         stream = not isinstance(dataloader, DataLoader) or has_iterable_dataset(dataloader)
         stream |= sized_len(dataloader) is None
-        turns = self.turns
+        deal = self.deal
         if isinstance(sampler := getattr(dataloader, "sampler", None), SkewedSampler):
             self._refuse_skew(divided)
-            sampler.workers, turns = self.cursor.workers, True
+            sampler.workers, deal = self.cursor.workers, Deal.IN_TURNS
         if divided or stream:
             if self._turn is not None:
                 raise _cannot_be_dealt("virtual workers take the batches of one loader in turn", "host: inline")
@@ -217,7 +218,7 @@ class SharedData(Uncopied):
                 trainer,
                 self.cursor,
                 self.worker,
-                turns,
+                deal,
                 self._turn,
                 self._meets,
                 self._stopped,

@@ -14,6 +14,7 @@ from typing import Any, Final
 from torch.utils.data import DataLoader
 
 from scalebook.training.engine.memory.uncopied import UncopiedIterator
+from scalebook.training.engine.rules.settings import Deal
 from scalebook.training.engine.worker.worker_end import Claim, DataCursor
 from scalebook.training.lightning.data.claims_sampler import NO_LIMIT, Claims, SimulatedClaims
 from scalebook.training.lightning.data.epoch_order import EpochOrder, index_sampler
@@ -36,6 +37,8 @@ class LoaderPosition:
     _batches: int
     _due: bool
     _marked: dict[str, Any] | None = None
+    _was_ended = False
+    """Whether the checkpoint that the run goes on from was written after the last batch of worker 0's epoch."""
 
     def mark(self) -> None:
         """Remember the present position for the checkpoints written before the next push."""
@@ -72,6 +75,9 @@ class LoaderPosition:
         `position`: that of the SharedLoader that wrote the checkpoint; None for another loader.
         """
         fit, batches = self._trainer.fit_loop, len(index_sampler(self.loader))
+        ready = fit.epoch_loop.batch_progress.current.processed if fit.restarting else 0  # type: ignore[attr-defined]
+        ended = ready > 0 and fit.epoch_loop.batch_progress.is_last_batch  # the epoch, but for worker 0's validation
+        self._was_ended = ended
         if position is None and fit.restarting:
             epoch_batches = self._limit(len(self._order(fit.epoch_progress.current.processed)))  # type: ignore[attr-defined]
             position = of_one_process(self._trainer, epoch_batches, batches, self._order.is_the_same_everywhere)
@@ -97,8 +103,6 @@ class LoaderPosition:
                 "scalebook.training.zoo.shuffle.EpochShuffle as its sampler to resume exactly."
             )
         first = fit.epoch_progress.current.processed  # type: ignore[attr-defined]  # Lightning types the base class
-        ready = fit.epoch_loop.batch_progress.current.processed if fit.restarting else 0  # type: ignore[attr-defined]
-        ended = ready > 0 and fit.epoch_loop.batch_progress.is_last_batch  # the epoch, but for worker 0's validation
         passed = fit.epoch_loop.restarted_on_train_batch_end and fit.restarted_mid_epoch  # it is counted already
         over = ended and not passed
         self._plan(first + over, position)
@@ -260,7 +264,7 @@ class SharedLoader(LoaderPosition, WorkerLoader):
         trainer: Trainer,
         cursor: DataCursor,
         worker: int,
-        turns: bool,
+        deal: Deal,
         turn: Callable[[], int | None] | None = None,
         meets: bool = False,
         is_over: Callable[[], bool] = lambda: False,
@@ -271,11 +275,11 @@ class SharedLoader(LoaderPosition, WorkerLoader):
         self._order = EpochOrder(loader, alone=cursor.workers == 1)
         self._claims: Claims | SimulatedClaims
         if turn is None:
-            self._claims = Claims(cursor, worker, turns, self._order)
+            self._claims = Claims(cursor, worker, deal, self._order)
             self._processes = cursor.workers
         else:
             ahead = self._batches_in, self._epochs
-            self._claims = SimulatedClaims(cursor, turns, meets, self._order, turn, *ahead, is_over)
+            self._claims = SimulatedClaims(cursor, deal, meets, self._order, turn, *ahead, is_over)
             self._processes = 1
         WorkerLoader.__init__(self, loader, self._claims, worker, without_processes=turn is not None)
         self.is_last = False  # the batch delivered last is the worker's last of this epoch
@@ -395,11 +399,11 @@ class SharedLoader(LoaderPosition, WorkerLoader):
         self._say_validation(self._trainer.fit_loop.epoch_loop.batch_progress.current.ready + 1, self._due)
 
     def _pass_by(self) -> None:
-        """Advance the schedulers by an epoch of which this worker got no batch, unless a checkpoint has them so
-        already. No push tells it of the run's end."""
+        """Advance the schedulers by an epoch of which this worker got no batch, unless the checkpoint that the run goes
+        on from has them so already. No push tells it of the run's end."""
         if self._is_over():
             end_now(self._trainer)
-        if self._trainer.fit_loop.restarting:
+        if self._trainer.fit_loop.restarting and self._was_ended:
             return
         for optimizer in self._trainer.optimizers:
             optimizer._opt_called = True  # type: ignore[attr-defined]  # else a scheduler warns that it comes too early

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from scalebook.training.engine.rules.settings import Deal
 from scalebook.training.engine.worker.cursor import Cursor, RedoLog, Write
 
 pytestmark = pytest.mark.alike
@@ -42,10 +43,10 @@ def test_writes_are_seen_by_other_processes_and_only_whole() -> None:
     assert journal.counters.tolist() == [7, 7, 0, -1]
 
 
-def two_workers(turns: bool) -> Cursor:
+def two_workers(deal: Deal) -> Cursor:
     cursor = Cursor(3, deadline_s=5.0)
     for worker in range(3):
-        cursor.enter_epoch(worker, 0, 9, turns)
+        cursor.enter_epoch(worker, 0, 9, deal)
         cursor.claim_batch(worker)
         cursor.claim_batch(worker)
     cursor.mark_dead(2)
@@ -64,9 +65,9 @@ def killed_at(write: int, cursor: Cursor, operation: Operation) -> bool:
     return os.waitpid(pid, 0)[1] != 0
 
 
-def whole_states(turns: bool, operation: Operation) -> tuple[set[tuple[int, ...]], tuple[int, ...]]:
+def whole_states(deal: Deal, operation: Operation) -> tuple[set[tuple[int, ...]], tuple[int, ...]]:
     """All counters before the operation and after each change in it; and after it."""
-    cursor = two_workers(turns)
+    cursor = two_workers(deal)
     states, commit = {tuple(cursor._counters)}, cursor._commit
 
     def remember(writes: list[Write]) -> None:
@@ -85,28 +86,30 @@ OPERATIONS: dict[str, Operation] = {
         cursor.claim_batch(0) for _ in range(4)
     ],  # and then its own share, a dead one's, the pool
     "done": lambda cursor: cursor.mark_done(0, 2),
-    "begin": lambda cursor: cursor.enter_epoch(1, 1, 5, False),
+    "begin": lambda cursor: cursor.enter_epoch(1, 1, 5, Deal.ONE_EACH),
     "mark_dead": lambda cursor: cursor.mark_dead(1),
     "rejoin": lambda cursor: cursor.rejoin(2),
 }
 
 
 @pytest.mark.parametrize(
-    ("turns", "operation"),
-    [  # per commit each operation once, half of them with turns
-        pytest.param(turns, operation, id=f"{name}-{turns}", marks=pytest.mark.drill if number % 2 != turns else ())
-        for turns in (False, True)
+    ("deal", "operation"),
+    [  # per commit each operation once, each deal by turns
+        pytest.param(
+            deal, operation, id=f"{name}-{deal.name}", marks=pytest.mark.drill if number % len(Deal) != deal else ()
+        )
+        for deal in Deal
         for number, (name, operation) in enumerate(OPERATIONS.items())
     ],
 )
 def test_a_kill_at_any_write_leaves_the_state_before_or_after(
-    turns: bool, operation: Operation, monkeypatch: pytest.MonkeyPatch
+    deal: Deal, operation: Operation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("scalebook.training.engine.worker.cursor.CLAIMS", 8)  # fewer counters to compare
     monkeypatch.setattr("scalebook.training.engine.worker.cursor.EPOCHS", 4)
-    states, after = whole_states(turns, operation)
+    states, after = whole_states(deal, operation)
     kills = 0
-    while killed_at(kills, cursor := two_workers(turns), operation):
+    while killed_at(kills, cursor := two_workers(deal), operation):
         with cursor._locked():
             assert tuple(cursor._counters) in states
         kills += 1

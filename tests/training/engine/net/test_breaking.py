@@ -13,6 +13,7 @@ from torch.nn import Parameter
 
 from scalebook.training.engine.net.channel import ChannelLost
 from scalebook.training.engine.net.remote_end import RemoteEnd
+from scalebook.training.engine.rules.settings import Deal
 from scalebook.training.engine.rules.update_rules import Async, Sync
 from scalebook.training.engine.worker.worker_end import Claim, JoinedEnd
 from tests.training.engine.net.far import DEADLINE_S, LOOPBACK, RUN, Far, joined
@@ -188,7 +189,7 @@ def test_with_overlap_a_batch_is_not_done_whose_push_has_not_come(run: Callable[
         together(*[one[0].begin for one in pair])
         cursors = [far.ends[worker].cursor for worker in range(2)]
         for worker, cursor in enumerate(cursors):
-            cursor.enter_epoch(worker, 0, 4, turns=True)
+            cursor.enter_epoch(worker, 0, 4, Deal.IN_TURNS)
         assert [cursors[1].claim_batch(1), cursors[1].claim_batch(1)] == [Claim(0, 1), Claim(0, 3)]
         push(pair[1])
         cursors[1].mark_done(1)

@@ -6,6 +6,7 @@ from scalebook.training.engine import Settings
 from scalebook.training.engine.rules.clock_settings import ClockSettings
 from scalebook.training.engine.rules.damping import DelayCompensation, DropAbove
 from scalebook.training.engine.rules.local_steps import Downpour, LocalSGD
+from scalebook.training.engine.rules.settings import Deal
 from scalebook.training.engine.rules.update_rules import Async, Softsync, Sync
 
 
@@ -55,17 +56,18 @@ def test_the_slots_that_rules_need() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "averaged", "computed", "rarely", "in_turns"),
+    ("settings", "averaged", "computed", "rarely", "deal"),
     [
-        (Settings(), 1, 1, False, False),
-        (Settings(local=Downpour(3, 1)), 1, 3, True, False),
-        (Settings(rule=Sync(1)), 3, 4, False, True),
-        (Settings(rule=Softsync(2)), 2, 2, False, False),
-        (Settings(rule=Sync(), local=LocalSGD(5)), 1, 4, True, True),
+        (Settings(), 1, 1, False, Deal.ONE_EACH),
+        (Settings(local=Downpour(3, 1)), 1, 3, True, Deal.ONE_EACH),
+        (Settings(rule=Sync(1)), 3, 4, False, Deal.WORKER_0),
+        (Settings(rule=Sync(1), host="virtual", clock=ClockSettings(1.0)), 3, 4, False, Deal.NOBODY),
+        (Settings(rule=Softsync(2)), 2, 2, False, Deal.ONE_EACH),
+        (Settings(rule=Sync(), local=LocalSGD(5)), 1, 4, True, Deal.IN_TURNS),
     ],
 )
 def test_what_four_workers_compute_while_one_step_is_counted(
-    settings: Settings, averaged: int, computed: int, rarely: bool, in_turns: bool
+    settings: Settings, averaged: int, computed: int, rarely: bool, deal: Deal
 ) -> None:
     assert (settings.averaged_in_step(4), settings.computed_in_step(4)) == (averaged, computed)
-    assert (settings.pushes_rarely, settings.in_turns) == (rarely, in_turns)
+    assert (settings.pushes_rarely, settings.deal(4)) == (rarely, deal)

@@ -17,7 +17,7 @@ from torch.nn import Parameter
 from scalebook.training.engine.launch import Launch
 from scalebook.training.engine.rules.damping import DropAbove, Inverse
 from scalebook.training.engine.rules.local_steps import Downpour
-from scalebook.training.engine.rules.settings import Settings
+from scalebook.training.engine.rules.settings import Deal, Settings
 from scalebook.training.engine.rules.update_rules import Bounded, Sync
 from scalebook.training.engine.worker.worker_end import (
     Claim,
@@ -159,7 +159,7 @@ class EndContract(ABC):
         with self.run(2, host="overlap", shards=2) as (_, (first, second)):
             mine = first.end.cursor
             for worker, one in enumerate((first, second)):
-                one.end.cursor.enter_epoch(worker, 0, 8, turns=True)
+                one.end.cursor.enter_epoch(worker, 0, 8, Deal.IN_TURNS)
             for _ in range(3):
                 assert mine.claim_batch(0) is not None
                 first.push()
@@ -337,8 +337,8 @@ class EndContract(ABC):
         with self.run(2) as (launch, (first, second)):
             mine, theirs = first.end.cursor, second.end.cursor
             assert mine.workers == 2
-            mine.enter_epoch(0, 0, 3, turns=False)
-            theirs.enter_epoch(1, 0, 3, turns=False)
+            mine.enter_epoch(0, 0, 3, Deal.ONE_EACH)
+            theirs.enter_epoch(1, 0, 3, Deal.ONE_EACH)
             assert (mine.claim_batch(0), theirs.claim_batch(1), mine.claim_batch(0)) == (
                 Claim(0, 0),
                 Claim(0, 1),

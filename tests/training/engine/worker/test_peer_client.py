@@ -28,6 +28,8 @@ from scalebook.training.engine.rules.topologies import (
 )
 from scalebook.training.engine.rules.update_rules import Sync
 from scalebook.training.engine.sim import SimulatedClock, SimulatedWorkers
+from scalebook.training.engine.worker.peer_client import PeerClient
+from scalebook.training.engine.worker_clock import Steps, Until, Wait
 from tests.training.engine.driven import driven
 from tests.training.engine.peer_runs import PeerRun, run_peers
 from tests.training.engine.sim.works import Asked
@@ -385,3 +387,62 @@ def test_less_often_and_all_together_now_and_then() -> None:
     torch.testing.assert_close(rarely.mean, apart.mean(0), rtol=0, atol=1e-12)
     exact = run_peers(Peering(ADAPT, Ring(), global_every=3), 8, 3, gradient, start)
     torch.testing.assert_close(exact.parameters[4], apart.mean(0), rtol=0, atol=1e-12)
+
+
+# --- the end -------------------------------------------------------------------------------------------------------
+
+DIRECTED: Sequence[tuple[PeerExchange, Topology]] = [
+    (ADAPT, Exponential()), (COMBINE, Exponential()), (ADAPT, OnePeerExponential()), (COMBINE, OnePeerExponential()),
+    (Sgp(), Exponential()), (Sgp("combine_first"), OnePeerExponential()), (Sgp(), Ring()), (ADAPT, Ring()),
+]  # fmt: skip
+
+
+def mean_after_a_pause(
+    exchange: PeerExchange, topology: Topology, gradients: Sequence[Tensor], held: int, at: int
+) -> tuple[Tensor, bool]:
+    """The mean that worker 0 reads when all have finished, and whether the pause came before `held` had finished.
+    `gradients[w]`: those of worker w. Worker `held` stops where it waits for the `at`-th time, until no other can go
+    on without it."""
+    workers, start = len(gradients), torch.zeros(gradients[0].shape[1], dtype=DOUBLE)
+    with driven(workers, Settings(local=Peering(exchange, topology)), [start], lambda p: SGD(p, lr=1.0)) as run:
+
+        def steps_of(worker: int) -> Steps[None]:
+            for gradient in gradients[worker]:
+                run.replicas[worker][0].grad = gradient.clone()
+                yield from run.joined[worker].clients[0].push_steps()
+            yield from run.joined[worker].finish_steps()
+
+        programs = {worker: steps_of(worker) for worker in range(workers)}
+        waits: dict[int, Wait | Until | None] = dict.fromkeys(programs)
+        passed, is_held = 0, False
+        while programs:
+            ready = [w for w in programs if (wait := waits[w]) is None or (isinstance(wait, Wait) and wait.ready())]
+            others = [worker for worker in ready if worker != held]
+            is_held |= passed == at
+            chosen = others[0] if others and (passed >= at or held not in ready) else held
+            passed += chosen == held
+            try:
+                waits[chosen] = next(programs[chosen])
+            except StopIteration:
+                del programs[chosen]
+        client = run.joined[0].clients[0]
+        assert isinstance(client, PeerClient)
+        return client.mean()[0].clone(), is_held
+
+
+@pytest.mark.alike
+@pytest.mark.parametrize("workers", [4, 8])
+@pytest.mark.parametrize(("exchange", "topology"), DIRECTED, ids=repr)
+def test_the_mean_at_the_end_has_every_step_whoever_is_late(
+    exchange: PeerExchange, topology: Topology, workers: int
+) -> None:
+    """Also where some have a step less than others, and leave while these have begun another round with them."""
+    for short in (0, workers // 2):
+        gradients = [normal((3 - (w < short), 5), w) for w in range(workers)]
+        expected = -torch.stack([steps.sum(0) for steps in gradients]).mean(0)
+        for held in (0, workers // 2):
+            at, is_held = 0, True
+            while is_held:
+                mean, is_held = mean_after_a_pause(exchange, topology, gradients, held, at)
+                torch.testing.assert_close(mean, expected, rtol=0, atol=1e-12, msg=f"{held} held at {at}")
+                at += 1

@@ -14,6 +14,7 @@ from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import StepLR
 from torch.utils.data import DataLoader, TensorDataset
 
+from scalebook.training.engine.rules.settings import Deal
 from scalebook.training.engine.worker.cursor import Cursor
 from scalebook.training.lightning.async_ps.engine_strategy import IndependentWorkers
 from scalebook.training.lightning.async_ps.session import Session
@@ -151,7 +152,7 @@ def run(
     loader: Callable[[], Any],
     workers: int,
     pauses: tuple[float, ...] = (),
-    turns: bool = False,
+    deal: Deal = Deal.ONE_EACH,
     lost: Callable[[Cursor, LostProcess], Reaction] | None = None,
     callbacks: Callable[[int], list[Callback]] = lambda worker: [],
     net: Callable[..., Net] = Net,
@@ -162,7 +163,7 @@ def run(
     notes, cursor = Notes(folder), Cursor(workers)
 
     def body(worker: int) -> None:
-        strategy = Sharing(SharedData(cursor, turns), worker)
+        strategy = Sharing(SharedData(cursor, deal), worker)
         made = trainer(folder, strategy, callbacks=callbacks(worker), **settings)
         note = notes.writer(worker)
         model = net(note, (*pauses, *[0.0] * workers)[worker])

@@ -10,6 +10,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
 
 from scalebook.training.engine.rules.run_limits import Limits
+from scalebook.training.engine.rules.settings import Deal
 from scalebook.training.engine.worker.cursor import Cursor
 from scalebook.training.lightning.async_ps.async_ps import AsyncPS
 from scalebook.training.lightning.data.data_sharing import SharedData
@@ -129,4 +130,4 @@ def test_too_few_loader_processes_are_warned_of(workers: int, tmp_path: Path, mo
     monkeypatch.setattr("lightning.fabric.utilities.data._num_cpus_available", lambda: 4)
     made = Trainer(default_root_dir=tmp_path, accelerator="cpu", devices=1, logger=False, enable_progress_bar=False)
     with pytest.warns(UserWarning, match="'train_dataloader' does not have many workers"):
-        SharedData(Cursor(workers), turns=False).process(made, numbers(8))
+        SharedData(Cursor(workers), Deal.ONE_EACH).process(made, numbers(8))

@@ -5,6 +5,7 @@ from collections.abc import Collection
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+from scalebook.training.engine.rules.settings import Deal
 from scalebook.training.engine.worker.cursor import Cursor
 from scalebook.training.engine.worker.worker_end import Claim
 from scalebook.training.lightning.data.claims_sampler import SimulatedClaims
@@ -31,7 +32,9 @@ def claims(cursor: Cursor, epochs: int = 1) -> SimulatedClaims:
     def turn() -> int | None:
         raise AssertionError("nothing is loaded")
 
-    return SimulatedClaims(cursor, True, True, order, turn, lambda epoch: cursor.workers, lambda: epochs, lambda: False)
+    return SimulatedClaims(
+        cursor, Deal.IN_TURNS, True, order, turn, lambda epoch: cursor.workers, lambda: epochs, lambda: False
+    )
 
 
 def test_who_waits_for_others_asks_the_cursor_once_however_often_it_is_asked() -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from lightning.pytorch import Callback, Trainer
 
+from scalebook.training.engine.rules.settings import Deal
 from scalebook.training.engine.worker.cursor import Cursor
 from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
 from tests.training.lightning.async_ps.sharing_runs import Net, numbers, run
@@ -42,15 +43,16 @@ def mark_dead_and_restart(cursor: Cursor, lost: LostProcess) -> Reaction:
 
 
 @pytest.mark.alone  # who is slow here does not come to the batch at which it shall die
-@pytest.mark.parametrize("turns", [False, True])
+@pytest.mark.parametrize("deal", [Deal.WORKER_0, Deal.ONE_EACH, Deal.IN_TURNS])
 @pytest.mark.parametrize(("batch", "after"), [(0, False), (3, True), (11, False), (18, True)])
-def test_what_a_dead_worker_leaves_is_done_by_the_others(tmp_path: Path, batch: int, after: bool, turns: bool) -> None:
+def test_what_a_dead_worker_leaves_is_done_by_the_others(tmp_path: Path, batch: int, after: bool, deal: Deal) -> None:
     notes = run(
         tmp_path,
         lambda: numbers(80, shuffle=True),
         2,
-        pauses=(0.02, 0.01) if turns else (0.03, 0.01),  # worker 1 is to come to its nineteenth batch of forty
-        turns=turns,
+        # worker 1 is to come to its nineteenth batch of forty
+        pauses=(0.02 if deal is Deal.IN_TURNS else 0.03, 0.01),
+        deal=deal,
         lost=mark_dead,
         callbacks=lambda worker: [DieAt(batch, after)] if worker == 1 else [],
     )
@@ -71,14 +73,14 @@ class DieOnce(DieAt):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("turns", [False, True])
-def test_a_restarted_worker_takes_part_again(tmp_path: Path, turns: bool) -> None:
+@pytest.mark.parametrize("deal", [Deal.WORKER_0, Deal.ONE_EACH, Deal.IN_TURNS])
+def test_a_restarted_worker_takes_part_again(tmp_path: Path, deal: Deal) -> None:
     notes = run(
         tmp_path,
         lambda: numbers(240, shuffle=True),
         2,
         pauses=(0.03, 0.01),
-        turns=turns,
+        deal=deal,
         lost=mark_dead_and_restart,
         callbacks=lambda worker: [DieOnce(12, tmp_path / "mark")] if worker == 1 else [],
         max_epochs=3,

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from scalebook.training.engine.rules.settings import Deal
 from tests.training.lightning.async_ps.sharing_runs import Net, every, numbers, run
 
 
@@ -28,7 +29,7 @@ def test_limits_are_per_worker_as_numbers_and_of_the_epoch_as_fractions(
 
 @pytest.mark.parametrize("samples", [40, 36, 44])
 def test_the_rest_of_an_accumulation_is_applied_at_the_end_of_the_epoch(tmp_path: Path, samples: int) -> None:
-    notes = run(tmp_path, lambda: numbers(samples), 2, turns=True, accumulate_grad_batches=3)
+    notes = run(tmp_path, lambda: numbers(samples), 2, deal=Deal.IN_TURNS, accumulate_grad_batches=3)
     assert notes.samples(2) == every(samples)
     for worker in (0, 1):
         mine = -(-(samples // 4 - worker) // 2)
@@ -37,7 +38,9 @@ def test_the_rest_of_an_accumulation_is_applied_at_the_end_of_the_epoch(tmp_path
 
 @pytest.mark.thorough
 @pytest.mark.each_once
-@pytest.mark.parametrize(("workers", "turns"), [(1, False), (2, False), (2, True)])
+@pytest.mark.parametrize(
+    ("workers", "deal"), [(1, Deal.ONE_EACH), (2, Deal.ONE_EACH), (2, Deal.WORKER_0), (2, Deal.IN_TURNS)]
+)
 @pytest.mark.parametrize(
     ("settings", "at"),
     [
@@ -49,11 +52,11 @@ def test_the_rest_of_an_accumulation_is_applied_at_the_end_of_the_epoch(tmp_path
     ],
 )
 def test_validation_comes_at_its_interval(
-    tmp_path: Path, workers: int, turns: bool, settings: dict[str, Any], at: list[int]
+    tmp_path: Path, workers: int, deal: Deal, settings: dict[str, Any], at: list[int]
 ) -> None:
-    notes = run(tmp_path, lambda: numbers(40 * workers), workers, turns=turns, pauses=(0.002, 0.002), **settings)
+    notes = run(tmp_path, lambda: numbers(40 * workers), workers, deal=deal, pauses=(0.002, 0.002), **settings)
     found = notes.read("val", 0)
-    if turns or workers == 1:
+    if deal is Deal.IN_TURNS or workers == 1:
         assert found == [[epoch, batch] for epoch in (0, 1) for batch in at]
     else:
         assert [epoch for epoch, _ in found] == [0] * len(at) + [1] * len(at)
@@ -64,7 +67,7 @@ def test_validation_comes_at_its_interval(
     "settings", [{"check_val_every_n_epoch": 2}, {"check_val_every_n_epoch": None, "val_check_interval": 20}]
 )
 def test_validation_every_second_epoch_or_by_batches_of_worker_0(tmp_path: Path, settings: dict[str, Any]) -> None:
-    notes = run(tmp_path, lambda: numbers(80), 2, turns=True, max_epochs=4, **settings)
+    notes = run(tmp_path, lambda: numbers(80), 2, deal=Deal.IN_TURNS, max_epochs=4, **settings)
     assert notes.read("val", 0) == [[1, 10], [3, 10]]
 
 
@@ -86,5 +89,5 @@ def test_a_user_may_skip_the_rest_of_an_epoch(tmp_path: Path) -> None:
         def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
             return -1 if batch_idx == 3 and self.current_epoch == 0 else None
 
-    notes = run(tmp_path, lambda: numbers(80, num_workers=1), 2, turns=True, net=Skips)
+    notes = run(tmp_path, lambda: numbers(80, num_workers=1), 2, deal=Deal.IN_TURNS, net=Skips)
     assert [sum(seen.values()) for seen in notes.samples(2)] == [24, 80]

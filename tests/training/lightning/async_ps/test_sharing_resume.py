@@ -11,6 +11,7 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader, TensorDataset
 
+from scalebook.training.engine.rules.settings import Deal
 from scalebook.training.zoo.shuffle import EpochShuffle
 from tests.training.lightning.async_ps.sharing_runs import numbers, run
 
@@ -19,14 +20,17 @@ def saving(folder: Path, **when: Any) -> Callable[[int], list[Callback]]:
     return lambda worker: [ModelCheckpoint(folder, save_top_k=-1, **when)] if worker == 0 else []
 
 
-PACES = [(1, 1, (0.0,)), (3, 2, (0.0, 0.02, 0.0)), (2, 1, (0.02, 0.01))]
+PACES = [
+    (1, 1, (0.0,), Deal.ONE_EACH), (3, 2, (0.0, 0.02, 0.0), Deal.ONE_EACH), (2, 1, (0.02, 0.01), Deal.ONE_EACH),
+    (3, 3, (0.0, 0.0, 0.03), Deal.WORKER_0),
+]  # fmt: skip
 
 
 @pytest.mark.each_once
-@pytest.mark.parametrize(("before", "after", "pauses"), PACES)
+@pytest.mark.parametrize(("before", "after", "pauses", "deal"), PACES)
 @pytest.mark.parametrize("moment", ["batch", "validation", "validation_end", "epoch_end"])
 def test_a_run_resumed_in_the_middle_of_an_epoch_sees_no_sample_twice(
-    tmp_path: Path, before: int, after: int, pauses: tuple[float, ...], moment: str
+    tmp_path: Path, before: int, after: int, pauses: tuple[float, ...], deal: Deal, moment: str
 ) -> None:
     def loader() -> DataLoader[Any]:
         data = TensorDataset(torch.arange(144))
@@ -53,8 +57,8 @@ def test_a_run_resumed_in_the_middle_of_an_epoch_sees_no_sample_twice(
     for folder in folders:
         folder.mkdir()
     settings: dict[str, Any] = {"val_check_interval": 0.5, "max_epochs": 3}
-    first = run(folders[0], loader, before, pauses, callbacks=lambda worker: [Save()], **settings)
-    second = run(folders[1], loader, after, ckpt_path=tmp_path / "middle.ckpt", **settings)
+    first = run(folders[0], loader, before, pauses, deal, callbacks=lambda worker: [Save()], **settings)
+    second = run(folders[1], loader, after, deal=deal, ckpt_path=tmp_path / "middle.ckpt", **settings)
 
     saved = torch.load(tmp_path / "middle.ckpt", weights_only=True)
     left = saved["position"]["left"]
@@ -69,6 +73,25 @@ def test_a_run_resumed_in_the_middle_of_an_epoch_sees_no_sample_twice(
     validated = {epoch for epoch, _ in second.read("val", 0)}
     assert validated == ({1, 2} if moment in ("batch", "validation") else {2})
     assert [second.read("end", worker)[0][:2] for worker in range(after)] == [[3, 0.00125]] * after
+
+
+@pytest.mark.parametrize("deal", [Deal.WORKER_0, Deal.ONE_EACH, Deal.IN_TURNS])
+def test_who_gets_nothing_of_the_epoch_that_is_resumed_still_follows_the_schedule(tmp_path: Path, deal: Deal) -> None:
+    """One batch of the second of three epochs is left, for worker 0."""
+
+    class Save(Callback):
+        def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+            if trainer.current_epoch == 1 and trainer.fit_loop.batch_idx == 8:
+                trainer.save_checkpoint(tmp_path / "middle.ckpt")
+
+    for folder in (tmp_path / "first", tmp_path / "second"):
+        folder.mkdir()
+    run(tmp_path / "first", lambda: numbers(40), 1, callbacks=lambda worker: [Save()], max_epochs=2)
+    notes = run(
+        tmp_path / "second", lambda: numbers(40), 3, deal=deal, ckpt_path=tmp_path / "middle.ckpt", max_epochs=3
+    )
+    assert sum(notes.samples(3), Counter()) == Counter([*range(36, 40), *range(40)])
+    assert [notes.read("end", worker)[0][:2] for worker in range(3)] == [[3, 0.00125]] * 3
 
 
 def test_resuming_an_order_that_nobody_knows_or_another_batch_size_warns(tmp_path: Path) -> None:

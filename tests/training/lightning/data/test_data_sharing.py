@@ -10,16 +10,17 @@ import torch
 from lightning.pytorch import Trainer, seed_everything
 from torch.utils.data import BatchSampler, DataLoader, TensorDataset, WeightedRandomSampler
 
+from scalebook.training.engine.rules.settings import Deal
 from scalebook.training.zoo.data.module import ImageBatches, LabelledImages
 from scalebook.training.zoo.data.module import loader as memory_loader
 from scalebook.training.zoo.shuffle import EpochShuffle
 from tests.training.lightning.async_ps.sharing_runs import Net, Notes, every, in_order, numbers, run
 
 
-@pytest.mark.parametrize("turns", [False, True])
+@pytest.mark.parametrize("deal", [Deal.WORKER_0, Deal.ONE_EACH, Deal.IN_TURNS])
 @pytest.mark.parametrize(("workers", "samples"), [(1, 46), (2, 46), (3, 40), (3, 9)])
-def test_every_sample_is_seen_once_an_epoch(tmp_path: Path, workers: int, samples: int, turns: bool) -> None:
-    notes = run(tmp_path, lambda: numbers(samples, shuffle=True), workers, turns=turns)
+def test_every_sample_is_seen_once_an_epoch(tmp_path: Path, workers: int, samples: int, deal: Deal) -> None:
+    notes = run(tmp_path, lambda: numbers(samples, shuffle=True), workers, deal=deal)
     assert notes.samples(workers) == every(samples)
     assert [line[0] for line in notes.read("val", 0)] == [0, 1]
     assert [notes.read("end", worker)[0][:2] for worker in range(workers)] == [[2, 0.0025]] * workers
@@ -73,7 +74,7 @@ def images() -> DataLoader[Any]:
     ids=["workers", "persistent", "batch_sampler", "no_batches", "memory"],
 )
 def test_any_loader_over_a_map_style_data_set(tmp_path: Path, loader: Callable[[], Any]) -> None:
-    notes = run(tmp_path, loader, 2, turns=False)
+    notes = run(tmp_path, loader, 2, deal=Deal.ONE_EACH)
     assert notes.samples(2) == every(42)
 
 
@@ -83,7 +84,7 @@ def test_a_shuffled_epoch_has_the_order_of_epoch_shuffle(tmp_path: Path, workers
         data = TensorDataset(torch.arange(40))
         return DataLoader(data, batch_size=4, sampler=EpochShuffle(data))
 
-    notes = run(tmp_path, loader, workers, turns=True)
+    notes = run(tmp_path, loader, workers, deal=Deal.IN_TURNS)
     shuffle = EpochShuffle(range(40))
     expected = []
     for epoch in (0, 1):
@@ -94,7 +95,7 @@ def test_a_shuffled_epoch_has_the_order_of_epoch_shuffle(tmp_path: Path, workers
 
 
 def test_a_sequential_epoch_keeps_its_order_and_drops_the_last(tmp_path: Path) -> None:
-    notes = run(tmp_path, lambda: numbers(27, drop_last=True), 3, turns=True, max_epochs=1)
+    notes = run(tmp_path, lambda: numbers(27, drop_last=True), 3, deal=Deal.IN_TURNS, max_epochs=1)
     assert in_order(notes, 3) == [list(range(at, at + 4)) for at in range(0, 24, 4)]
 
 
@@ -105,8 +106,8 @@ def test_a_weighted_sampler_draws_the_same_in_every_worker(tmp_path: Path) -> No
     folders = [tmp_path / name for name in "abc"]
     for folder in folders:
         folder.mkdir()
-    two = run(folders[0], loader, 2, turns=True)
-    four = run(folders[1], lambda: loader(torch.Generator()), 4, turns=True)
+    two = run(folders[0], loader, 2, deal=Deal.IN_TURNS)
+    four = run(folders[1], lambda: loader(torch.Generator()), 4, deal=Deal.IN_TURNS)
     assert in_order(two, 2) == in_order(four, 4)
     assert in_order(two, 2)[:10] != in_order(two, 2)[10:]
     assert two.samples(2)[0][0] == 0

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.engine.rules.run_limits import Limits
+from scalebook.training.engine.rules.settings import Deal
 from scalebook.training.engine.worker.cursor import Cursor
 from scalebook.training.lightning import DDP, AsyncPS, ModelParallel, Peers
 from scalebook.training.lightning.data import shared_loader
@@ -158,6 +159,6 @@ def test_it_is_refused_where_nobody_deals(tmp_path: Path) -> None:
 
 
 def test_it_is_refused_where_nodes_join_and_leave(tmp_path: Path) -> None:
-    shared = SharedData(Cursor(2), turns=False, is_elastic=True)
+    shared = SharedData(Cursor(2), Deal.ONE_EACH, is_elastic=True)
     with pytest.raises(ConfigError, match=r"data.init_args.skew.*nodes may join or leave. Remove it, or write a num"):
         shared.process(trainer(tmp_path, "auto"), Skewed().train_dataloader())
