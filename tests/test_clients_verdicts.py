@@ -54,6 +54,14 @@ def test_a_split_model_is_to_be_the_same() -> None:
         assert verdict(case, Result("one", "tensor", "ended", {"loss": loss}), {"single": SINGLE})[0] == expected
 
 
+def test_sync_equals_one_process_where_a_case_is_exact() -> None:
+    case = Case("one", "module.one", (), {"loss": Measure("lower", 0.2)}, exact={"loss": 1e-5})
+    for loss, expected in ((1.000009, "held"), (0.99998, "differs"), (float("nan"), "differs")):
+        of_sync = Result("one", "sync", "ended", {"loss": loss})
+        assert verdict(case, of_sync, {"single": SINGLE, "ddp": DDP})[0] == expected
+    assert verdict(case, _ours(loss=0.9), {"single": SINGLE})[0] == "held"
+
+
 def test_what_is_left_behind_is_said() -> None:
     left = Result("one", "async", "ended", {"loss": 1.0, "hits": 0.9}, left=["/dev/shm/torch_1"])
     assert verdict(CASE, left, {"single": SINGLE}) == ("left something", "/dev/shm/torch_1")

@@ -1,7 +1,7 @@
 """What a case declares, the ways in which it is run, and what its program is given."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -35,6 +35,9 @@ class Case:
     """Whether its Trainers are of the package of that name, one for each call, which want a strategy's name."""
     ways: tuple[Way, ...] = (*BASELINES, *OURS)
     """In which it can be run at all."""
+    exact: Mapping[str, float] = field(default_factory=dict)
+    """How far a value may be from one process's under `sync`, relative: rounding. The two workers' batches together are
+    one process's."""
 
 
 @dataclass(frozen=True)

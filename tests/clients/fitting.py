@@ -1,11 +1,12 @@
 """What several programs share: a Trainer with the default checkpoint of the best, and what is measured afterwards."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
 from lightning.pytorch import LightningModule, Trainer, seed_everything
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from torch import Tensor
 
 from tests.clients.case import Setting
 
@@ -52,10 +53,39 @@ def seeded(make_model: Callable[[], Model]) -> Model:
     return make_model()
 
 
-def shards(setting: Setting) -> int:
-    """How many workers of a split model, of other strategies one, read a part of each batch."""
+class Simple(LightningModule):
+    """A model that is its `loss`, the mean over a batch's samples."""
+
+    rate = 0.05
+
+    def loss(self, batch: Any) -> Tensor:
+        raise NotImplementedError
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return self.loss(batch)
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log(MONITOR, self.loss(batch), sync_dist=True)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), self.rate, momentum=0.9)
+
+
+def trained(
+    setting: Setting, make_model: Callable[[], Model], training: Any, validation: Any,
+    callbacks: Sequence[Callback] = (), **arguments: Any,
+) -> tuple[Model, dict[str, float]]:  # fmt: skip
+    """The model, and what is compared: its loss in a plain Trainer, its weights, its best checkpoint."""
+    model = seeded(make_model)
+    make_trainer(setting, [best(setting), *callbacks], **arguments).fit(model, training, validation)
+    found = {"loss": plainly(model, validation), "weights": size(model)}
+    return model, {**found, "saved": saved(setting, make_model, validation)}
+
+
+def parts(setting: Setting) -> int:
+    """The number of processes that divide one process's batch among themselves; a tensor group reads one part."""
     devices: int = setting.trainer["devices"]
-    tensor: int = getattr(setting.trainer.get("strategy"), "tensor", devices)
+    tensor: int = getattr(setting.trainer.get("strategy"), "tensor", 1)
     return devices // tensor
 
 

@@ -62,13 +62,23 @@ def differences(case: Case, result: Result, baselines: Mapping[Way, Result]) -> 
                   if way in baselines and name in baselines[way].values]  # fmt: skip
         value = result.values.get(name, math.nan)
         if measure.better == "same":
-            if not all(abs(value - one) <= measure.tolerance * max(abs(one), 1e-6) for one in values):
+            if not all(_near(value, one, measure.tolerance) for one in values):
                 found.append(f"{name} {value:.9g}, not {values[0]:.9g}")
             continue
         worst = max((sign * one for one in values), default=math.inf)
         if not sign * value <= worst + measure.tolerance:  # so said that nan is not held
             found.append(f"{name} {value:.4g}, not {', '.join(f'{one:.4g}' for one in values)}")
+    if result.way == "sync" and "single" in baselines:
+        for name, tolerance in case.exact.items():
+            expected, value = baselines["single"].values.get(name, math.nan), result.values.get(name, math.nan)
+            if not _near(value, expected, tolerance):
+                found.append(f"{name} {value:.9g}, not {expected:.9g}")
     return found
+
+
+def _near(value: float, expected: float, tolerance: float) -> bool:
+    """Not so for nan."""
+    return abs(value - expected) <= tolerance * max(abs(expected), 1e-6)
 
 
 def _kind(error: str) -> str:

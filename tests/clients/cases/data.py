@@ -4,6 +4,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
+from tests.clients.case import Setting
+from tests.clients.fitting import parts
+
 BATCH = 8
 BATCHES = 31
 """Of training: odd, as those of most data sets are."""
@@ -18,6 +21,11 @@ def clusters(samples: int, classes: int = 4, features: int = 8, seed: int = 0) -
 
 def loader(*tensors: Tensor, shuffle: bool = False, batch: int = BATCH) -> DataLoader[tuple[Tensor, ...]]:
     return DataLoader(TensorDataset(*tensors), batch_size=batch, shuffle=shuffle)
+
+
+def in_order(setting: Setting, *tensors: Tensor) -> DataLoader[tuple[Tensor, ...]]:
+    """Not shuffled: the workers' batches of an update are together one process's batch of 16."""
+    return loader(*tensors, batch=2 * BATCH // parts(setting))
 
 
 def training(classes: int = 4, features: int = 8, batches: int = BATCHES) -> DataLoader[tuple[Tensor, ...]]:

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from scalebook import ModelParallel
 from tests.clients.case import Setting
-from tests.clients.fitting import make_trainer, seeded, shards, size
+from tests.clients.fitting import make_trainer, parts, seeded, size
 
 EXAMPLE = Path(os.environ.get("LIGHTNING", "/tmp/lightning")) / "examples" / "pytorch" / "tensor_parallel"
 UPDATES, BATCHES = 4, 16
@@ -56,7 +56,7 @@ def _trained(setting: Setting) -> dict[str, float]:
     alone = {"strategy": ModelParallel()} if "strategy" not in setting.trainer else {}
     begin: Any = seeded(example.Llama3)
     made = make_trainer(
-        setting, [Begin(begin.state_dict())], max_epochs=UPDATES, accumulate_grad_batches=BATCHES // shards(setting),
+        setting, [Begin(begin.state_dict())], max_epochs=UPDATES, accumulate_grad_batches=BATCHES // parts(setting),
         **alone,
     )  # fmt: skip
     with made.init_module(empty_init=True):

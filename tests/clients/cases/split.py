@@ -21,7 +21,7 @@ from transformers import (
 
 from tests.clients.case import Setting
 from tests.clients.cases.data import loader
-from tests.clients.fitting import best, make_trainer, plainly, saved, seeded, shards, size
+from tests.clients.fitting import best, make_trainer, parts, plainly, saved, seeded, size
 
 WORDS, LENGTH = 32, 12
 SAMPLES, UPDATES = 64, 12
@@ -63,7 +63,7 @@ def _trained(setting: Setting, kind: Any, config: Any) -> dict[str, float]:
 
     held_out, model = loader(_counting(32, 2)), seeded(make)
     made = make_trainer(setting, [best(setting)], max_epochs=UPDATES, gradient_clip_val=1.0)
-    made.fit(model, loader(_counting(SAMPLES, 1), batch=SAMPLES // shards(setting)), held_out)
+    made.fit(model, loader(_counting(SAMPLES, 1), batch=SAMPLES // parts(setting)), held_out)
     return {"loss": plainly(model, held_out), "weights": size(model), "saved": saved(setting, make, held_out)}
 
 

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy, silu
 
 from tests.clients.case import Setting
 from tests.clients.cases.data import clusters, held_out, loader
-from tests.clients.fitting import best, make_trainer, saved, seeded, shards, size
+from tests.clients.fitting import best, make_trainer, parts, saved, seeded, size
 
 SAMPLES, UPDATES = 64, 20
 """All samples make one update, so that it does not matter in which order shards take them."""
@@ -63,7 +63,7 @@ class Plain(SplitsItself):
 def mlp(setting: Setting) -> dict[str, float]:
     model = seeded(SplitsItself if "strategy" in setting.trainer else Plain)
     made = make_trainer(setting, [best(setting)], max_epochs=UPDATES)
-    made.fit(model, loader(*clusters(SAMPLES), batch=SAMPLES // shards(setting)), held_out())
+    made.fit(model, loader(*clusters(SAMPLES), batch=SAMPLES // parts(setting)), held_out())
     again = Plain()
     again.load_state_dict(model.state_dict())
     with torch.no_grad():
