@@ -171,7 +171,7 @@ class SharedState:
         named = [(entry.parameter, entry.name) for entry in plan.state_entries]
         named += [(place, name) for place, name, _ in plan.forms]
         self._known = {
-            id(parameter): frozenset(name for at, name in named if at == place)
+            id(parameter): frozenset(name for where, name in named if where == place)
             for place, parameter in enumerate(parameters)
         }
 

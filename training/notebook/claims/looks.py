@@ -112,8 +112,8 @@ def _growth(before: Mapping[str, JudgedCell], now: Mapping[str, JudgedCell]) -> 
     """The largest growth of a cell; OTHER_RUNS where a cell has lost runs."""
     pairs = [(before[hashed], cell) for hashed, cell in now.items() if hashed in before]
     for then, cell in pairs:
-        kept = {*then.runs.split()} <= {*cell.runs.split()} or not cell.runs
-        if cell.seeds < then.seeds or not (kept or (cell.searched and cell.seeds > then.seeds)):
+        has_all = {*then.runs.split()} <= {*cell.runs.split()} or not cell.runs
+        if cell.seeds < then.seeds or not (has_all or (cell.searched and cell.seeds > then.seeds)):
             return OTHER_RUNS
     return max(cell.seeds / then.seeds for then, cell in pairs)
 

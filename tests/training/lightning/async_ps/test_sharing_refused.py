@@ -93,7 +93,7 @@ def test_two_workers_with_two_loaders_train_as_one_process_with_twice_the_batche
     class Semi(Small):
         def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
             loss = cross_entropy(self.net.eval()(batch["labelled"][0]), batch["labelled"][1])
-            return loss + 0.1 * self.net(batch["others"][0]).square().mean()
+            return torch.add(loss, self.net(batch["others"][0]).square().mean(), alpha=0.1)
 
     def trained(size: int, chosen: Any, devices: int) -> torch.Tensor:
         made, model = trainer(tmp_path, chosen, devices), Semi()  # seeded by the former

@@ -99,6 +99,8 @@ def test_a_tensor_group_sees_one_process_s_batches(tmp_path: Path) -> None:
 class Centred(Pair):
     """Its loss reads a buffer that each batch changes."""
 
+    centre: Tensor
+
     def __init__(self, optimizer: Any) -> None:
         super().__init__(optimizer)
         self.register_buffer("centre", torch.zeros(3))
@@ -250,6 +252,8 @@ def test_a_step_reads_what_is_in_no_unit(tmp_path: Path) -> None:
 
 class SetByTheFirstBatch(nn.Module):
     """ActNorm (Kingma & Dhariwal 2018, section 3.1), shift only."""
+
+    is_set: Tensor
 
     def __init__(self) -> None:
         super().__init__()
