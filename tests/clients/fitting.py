@@ -1,6 +1,7 @@
 """What several programs share: a Trainer with the default checkpoint of the best, and what is measured afterwards."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor
 from tests.clients.case import Setting
 
 MONITOR = "val_loss"
+BEST = Path("best") / "best.ckpt"
+"""In a run's folder."""
 Model = TypeVar("Model", bound=LightningModule)
 
 
@@ -21,7 +24,7 @@ def make_trainer(setting: Setting, callbacks: list[Callback] | None = None, **ar
 
 
 def best(setting: Setting, monitor: str = MONITOR) -> ModelCheckpoint:
-    return ModelCheckpoint(setting.folder / "best", "best", monitor=monitor)
+    return ModelCheckpoint(setting.folder / BEST.parent, BEST.stem, monitor=monitor)
 
 
 def plainly(model: LightningModule, data: Any, monitor: str = MONITOR, **where: Any) -> float:
@@ -36,7 +39,7 @@ def plainly(model: LightningModule, data: Any, monitor: str = MONITOR, **where: 
 
 def saved(setting: Setting, make_model: Callable[[], LightningModule], data: Any, monitor: str = MONITOR) -> float:
     """How far the best checkpoint's loss in a plain Trainer is from the score that the run wrote into it; relative."""
-    path = setting.folder / "best" / "best.ckpt"
+    path = setting.folder / BEST
     callbacks = torch.load(path, weights_only=False)["callbacks"]  # made a moment ago by this program
     (score,) = (
         state["best_model_score"]
@@ -69,6 +72,11 @@ class Simple(LightningModule):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.SGD(self.parameters(), self.rate, momentum=0.9)
+
+
+def perceptron() -> torch.nn.Module:
+    """For the clusters of `cases.data`."""
+    return torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 4))
 
 
 def trained(
