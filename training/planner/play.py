@@ -5,7 +5,7 @@ Same profile, rule and seed, same figures.
 """
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -140,6 +140,7 @@ class NullOptimizer(Optimizer):
 
     def __init__(self, shards: int, numbers: int = 1) -> None:
         self.defaults, self.state = {}, defaultdict(dict)
+        self._optimizer_step_pre_hooks, self._optimizer_step_post_hooks = OrderedDict(), OrderedDict()
         self.param_groups = [{"params": [Parameter(torch.zeros(numbers)) for _ in range(shards)], "lr": 0.0}]
 
     @override
