@@ -90,7 +90,7 @@ class Regression(PyroModule):  # type: ignore[misc]  # the library is not here f
 class MaximumAPosteriori(Simple):
     """As in Pyro's example for Lightning, with a guide that draws nothing."""
 
-    rate = 1e-4
+    rate = 2e-5
 
     def __init__(self) -> None:
         super().__init__()

@@ -24,9 +24,7 @@ class Language(Simple):
     def __init__(self) -> None:
         super().__init__()
         layers = Decoder(dim=32, depth=2, heads=2, attn_dim_head=16, rotary_pos_emb=True)
-        self.net = AutoregressiveWrapper(
-            TransformerWrapper(num_tokens=TOKENS, max_seq_len=LENGTH, attn_layers=layers)
-        )
+        self.net = AutoregressiveWrapper(TransformerWrapper(num_tokens=TOKENS, max_seq_len=LENGTH, attn_layers=layers))
 
     def loss(self, batch: Any) -> Tensor:
         loss: Tensor = self.net(batch[0])
@@ -50,7 +48,8 @@ class Codes(Simple):
 
     def loss(self, batch: Any) -> Tensor:
         quantized, _, commitment = self.codes(self.encoder(batch[0]))
-        return mse_loss(self.decoder(quantized), batch[0]) + commitment.sum()
+        loss: Tensor = mse_loss(self.decoder(quantized), batch[0]) + commitment.sum()
+        return loss
 
 
 def codebook(setting: Setting) -> dict[str, float]:

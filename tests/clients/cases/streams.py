@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-import torch
 import webdataset
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
@@ -32,7 +31,8 @@ class Classifier(Simple):
 
 def _archives(folder: Path) -> list[str]:
     """Each with the samples of one worker's batch."""
-    for archive, (inputs, labels) in enumerate(zip(*(one.split(BATCH) for one in clusters(240)), strict=True)):
+    batches = DataLoader(TensorDataset(*clusters(240)), BATCH)
+    for archive, (inputs, labels) in enumerate(batches):
         with webdataset.TarWriter(str(folder / f"{archive:03}.tar")) as written:
             for number, (one, label) in enumerate(zip(inputs, labels, strict=True)):
                 written.write({"__key__": f"{archive}-{number}", "input.npy": one.numpy(), "label.cls": int(label)})

@@ -19,13 +19,12 @@ class Table(Simple):
 
     def __init__(self) -> None:
         super().__init__()
-        self.net = TabNet(
-            8, 4, n_d=4, n_a=4, n_steps=2, virtual_batch_size=8, group_attention_matrix=torch.eye(8)
-        )
+        self.net = TabNet(8, 4, n_d=4, n_a=4, n_steps=2, virtual_batch_size=8, group_attention_matrix=torch.eye(8))
 
     def loss(self, batch: Any) -> Tensor:
         logits, attention = self.net(batch[0])
-        return cross_entropy(logits, batch[1]) - 1e-3 * attention
+        loss: Tensor = cross_entropy(logits, batch[1]) - 1e-3 * attention
+        return loss
 
 
 def tabnet(setting: Setting) -> dict[str, float]:

@@ -55,7 +55,7 @@ def optuna_search(setting: Setting) -> dict[str, float]:
 def wandb_offline(setting: Setting) -> dict[str, float]:
     """`runs`: how many were begun."""
     logger = WandbLogger(save_dir=setting.folder, offline=True)
-    training, arguments = in_order(setting, *clusters(240)), {"logger": logger, "log_every_n_steps": 1}
-    found = trained(setting, Rated, training, held_out(), **arguments)[1]
+    training = in_order(setting, *clusters(240))
+    found = trained(setting, Rated, training, held_out(), logger=logger, log_every_n_steps=1)[1]
     wandb.finish()
     return {**found, "runs": len(list(setting.folder.glob("wandb/offline-run-*/*.wandb")))}

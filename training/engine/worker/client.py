@@ -32,8 +32,8 @@ def written_error(worker: int, names: Sequence[str], moment: str) -> WrittenErro
     return WrittenError(
         f"model: worker {worker} wrote into {some} {moment}. Workers share the parameters, so that would "
         "be lost. Parameters initialised by the first batch: write self(batch) into configure_model, the same batch in "
-        "every worker. Otherwise write into buffers, or into parameters that never require a gradient; swap weights in "
-        "on_validation_start and back in on_validation_end; load weights in on_train_start, the same in every "
+        "every worker. Write other values into buffers, or into parameters that never require a gradient; swap weights "
+        "in on_validation_start and back in on_validation_end; load weights in on_train_start, the same in every "
         "worker, or in on_train_end; or train with strategy: auto, under which a model may write everywhere."
     )
 
@@ -359,7 +359,7 @@ class Client:
             kind = "a sparse" if gradient.is_sparse else "a dense"
             raise ValueError(
                 f"model: {self.names[place]} has {kind} gradient. Sparse ones are for the weights of nn.Embedding and "
-                "nn.EmbeddingBag with sparse=True, each used by such layers alone; write sparse=False."
+                "nn.EmbeddingBag with sparse=True, each used only by such layers. Write sparse=False."
             )
         for place in self.replica.tables:
             if (sparse := gradients[place]) is not None:

@@ -19,6 +19,7 @@ REFUSING: Final = (
     "lightning/buffers.py",
     "lightning/async_ps/collectives.py",
     "lightning/async_ps/applied_step.py",
+    "engine/worker/client.py",
     "engine/store/rebuilt_optimizer.py",
     "engine/store/written_step.py",
     "lightning/tied_weights.py",
@@ -27,9 +28,9 @@ REFUSING: Final = (
     "engine/net/remote_tables.py",
     "engine/rules/table_conflicts.py",
 )
-REMEDY: Final = re.compile(r"\b(Use|Set|Leave|Write|Give|Return|Make|Create|Remove|Call|Send)\b")
+REMEDY: Final = re.compile(r"\b(Add|Use|Set|Leave|Write|Give|Return|Make|Create|Remove|Call|Send)\b")
 
-ERRORS: Final = ("ValueError", "TypeError", "RuntimeError", "UnfitError")
+ERRORS: Final = ("ValueError", "TypeError", "RuntimeError", "UnfitError", "WrittenError")
 ENDS: Final = {"_refused": ", or use another strategy than AsyncPS."}
 """What helpers that make an error add to what they are given."""
 
