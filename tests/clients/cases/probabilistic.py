@@ -111,7 +111,7 @@ def pyro_regression(setting: Setting) -> dict[str, float]:
 class Flow(Simple):
     """Masked autoregressive: of an input and its wave."""
 
-    rate = 0.01
+    rate = 0.002
 
     def __init__(self) -> None:
         super().__init__()
