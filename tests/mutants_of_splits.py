@@ -161,9 +161,9 @@ MUTANTS_OF_SPLITS = (
     ),
     Mutant(
         "strategies",
-        f"{HERE}/pipeline.py",
-        "generator.set_state(state)",
-        "pass",
+        "training/lightning/random_streams.py",
+        "            stream.state()\n            stream.load(state)\n",
+        "            stream.state()\n",
         "what a stage draws changes the order of data",
         PIPELINE,
     ),

@@ -155,7 +155,7 @@ MUTANTS_OF_STRATEGIES = (
     ),
     Mutant(
         "strategies", "training/lightning/data/data_sharing.py",
-        "islice(batches, self._worker, None, self._workers)", "islice(batches, 0, None, self._workers)",
+        "(batches), self._worker, None, self._workers)", "(batches), 0, None, self._workers)",
         "every worker takes the same batches of a stream", TURNS,
     ),
     Mutant(

@@ -56,6 +56,8 @@ def need(
     frames = DECODING * size if settings.pull_codec.codes else 0
     sums = size if settings.local.n_push > 1 else 0
     computing = size if settings.own_replica or has_gpu else 0
+    if settings.local.steps or settings.local.n_fetch > 1:
+        computing += size  # what its last step made, to find writes of others
     if settings.local.steps:
         computing += sum(map(_state_bytes, optimizers))
     elif has_gpu:

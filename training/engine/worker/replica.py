@@ -236,6 +236,8 @@ class Replica:
             self._has_writers |= bool(counted)
             if not self._kept:
                 return counted
+        if self._stepped:  # a parameter that never got a gradient is not copied: it is this worker's own
+            differing = [place for place in differing if place in self._kept]
         written = sorted(place for place in set(differing) if self._differs(place))
         if self._stepped and not written and pointers != self._pointers:
             self._bring_home()

@@ -110,9 +110,9 @@ def private(shared: int) -> int:
 @pytest.mark.parametrize(
     ("settings", "kept"),
     [
-        (Settings(Sync(), local=LocalSGD(2)), 1 + 2),
-        (Settings(Async(), local=Elastic(2)), 1 + 2),
-        (Settings(local=Downpour(1, 2)), 1),
+        (Settings(Sync(), local=LocalSGD(2)), 1 + 2 + 1),
+        (Settings(Async(), local=Elastic(2)), 1 + 2 + 1),
+        (Settings(local=Downpour(1, 2)), 1 + 1),
         (Settings(local=Downpour(2, 1)), 1 + 1),
         (Settings(Sync(), pull_codec=Int8(64)), 1 + 4),
     ],
@@ -120,7 +120,8 @@ def private(shared: int) -> int:
 )
 @pytest.mark.usefixtures("unseen")
 def test_what_workers_keep_of_their_own_is_told_too(settings: Settings, kept: int) -> None:
-    """Parameters, Adam's averages (where steps are their own), sums of gradients; what was decoded, and scratch."""
+    """Parameters, Adam's averages and what the last step made (where steps are their own), sums of gradients; what was
+    decoded, and scratch."""
     many, told = 16, list[MemoryNeed]()
     clock = SimulatedClock(ClockSettings(DRAWN), many)
     run = SharedRun(many, settings, clock)

@@ -103,7 +103,7 @@ def test_the_same_store_gives_the_same_bytes_without_folders_of_this_machine(tol
     assert b"In ./data and ~ too." in files[NOTEBOOK]
     assert b"mlflow.user" not in whole
     runs = [json.loads(data) for name, data in files.items() if name.startswith("runs/")]
-    assert len(runs) == 3 + 3 + 3 + 2 + 9 * 5
+    assert len(runs) == 3 + 3 + 3 + 3 + 2 + 9 * 5
     assert all(len(run["curves"]["val/loss"]["values"]) == 40 for run in runs)
     assert b"torch==" in files["constraints.txt"]
 

@@ -5,6 +5,7 @@ import torch
 from lightning.pytorch import LightningDataModule, Trainer
 
 from scalebook.training.lightning import AsyncPS
+from scalebook.training.lightning.processes import cuda_fork
 from scalebook.training.zoo.data.digits import Digits
 from scalebook.training.zoo.data.messages import Messages
 
@@ -13,6 +14,7 @@ from scalebook.training.zoo.data.messages import Messages
 def trainer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Trainer:
     """On a machine with one GPU, counted by NVML."""
     monkeypatch.setattr(torch.cuda, "_is_compiled", lambda: True)
+    monkeypatch.setattr(cuda_fork, "_has_gpu", lambda: True)
     monkeypatch.setattr(torch.cuda, "_device_count_nvml", lambda: 1)
     monkeypatch.setattr("lightning.pytorch.trainer.setup._log_device_info", lambda trainer: None)
     return Trainer(strategy=AsyncPS(workers=2), accelerator=request.param, devices=1, logger=False)
