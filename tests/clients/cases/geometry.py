@@ -75,6 +75,8 @@ def e3nn_vectors(setting: Setting) -> dict[str, float]:
 class Deblurring(Simple):
     """By likeness of structure and of edges."""
 
+    rate = 0.02
+
     def __init__(self) -> None:
         super().__init__()
         self.net = torch.nn.Sequential(
