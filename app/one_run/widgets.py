@@ -84,6 +84,12 @@ def buttons(view: RunView, mlflow_url: str | None) -> Intent | None:
 def standing(view: RunView) -> None:
     """Draw the progress of an active run, or why a run ended early."""
     progress_bar(view)
+    if own := view.record.tags.get(names.TAG_OWN_SEED):
+        st.warning(
+            f"The model or the data calls seed_everything or manual_seed itself, with {own}: the seed of this run does "
+            "not determine it. Remove that call.",
+            icon=":material/warning:",
+        )
     if view.state == "failed":
         _failure(view)
     elif view.state == "pruned":

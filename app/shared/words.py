@@ -80,9 +80,13 @@ def plural(count: int, noun: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """`text` with a capital letter and a full stop; an empty text stays empty."""
+    """`text` with a full stop, and a capital letter unless it begins with the name of a metric or a key; an empty text
+    stays empty."""
     text = text.strip()
-    return text and f"{text[:1].upper()}{text[1:]}" + ("" if text.endswith((".", "!", "?")) else ".")
+    name = any(mark in text.partition(" ")[0] for mark in "/_.")
+    return text and (text if name else f"{text[:1].upper()}{text[1:]}") + (
+        "" if text.endswith((".", "!", "?")) else "."
+    )
 
 
 def scaled_words(load: Workload, scaling: RateScaling | None) -> str:

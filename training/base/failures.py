@@ -69,7 +69,8 @@ class Diverged(RuntimeError):
     several workers were applied as they came."""
 
     def __init__(self, metric: str, value: float, updates: int, stale: bool = False) -> None:
-        super().__init__(f"{metric} became {'NaN' if math.isnan(value) else 'infinite'} after {updates:,} updates")
+        became = "NaN" if math.isnan(value) else "infinite"
+        super().__init__(f"{metric} became {became} after {updates:,} update{'' if updates == 1 else 's'}")
         self.metric, self.value, self.updates, self.stale = metric, value, updates, stale
 
     def __reduce__(self) -> tuple[type["Diverged"], tuple[str, float, int, bool]]:

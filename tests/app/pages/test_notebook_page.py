@@ -8,6 +8,8 @@ from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.jobs import job_requests
 from scalebook.training.notebook import store
+from scalebook.training.tracking import names
+from scalebook.training.tracking.run_start import open_store
 from tests.app.pages.compose_form import pick, strategy_args
 from tests.app.pages.conftest import TEXT, Open, html, words
 from tests.app.recorded import record
@@ -41,6 +43,15 @@ def test_results_stand_by_seed_and_a_failure_names_cause_and_remedy(open_page: O
     assert "best val/bits_per_dim" in shown
     assert "stale: the config has changed" in shown  # the recorded hash is not the cell's
     assert app.button(key="run-pixelcnn-async-2").label == "Run"
+
+
+def test_seeds_that_share_their_random_numbers_are_marked(open_page: Open, workspace: Workspace) -> None:
+    cell = store.read(workspace.root / "first-steps.md").notebook.experiments()[0]
+    for seed in (1, 2):
+        job = record(workspace, seed=seed, config_hash=config_hash(cell.config, describe(workspace)))
+        assert not open_page().warning
+        open_store(workspace).set_tag(job.id, names.TAG_RANDOM_TRAINED, "ab12")
+    assert "Seeds 1, 2 share their random numbers" in open_page().warning[0].value
 
 
 def test_a_mistake_in_a_cell_is_shown_and_blocks_run(open_page: Open, workspace: Workspace) -> None:

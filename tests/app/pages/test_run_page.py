@@ -48,6 +48,13 @@ def test_a_failed_run_names_cause_and_remedy(open_page: Open, workspace: Workspa
     assert buttons(app) == ["Resume", "Run again", "Duplicate"]
 
 
+def test_a_run_whose_model_seeds_itself_is_marked(open_page: Open, workspace: Workspace) -> None:
+    job = record(workspace)
+    assert not open_page("runs", run=job.id).warning
+    open_store(workspace).set_tag(job.id, names.TAG_OWN_SEED, "42")
+    assert "manual_seed itself, with 42" in open_page("runs", run=job.id).warning[0].value
+
+
 def buttons(app: AppTest) -> list[str]:
     return [one.label for one in app.button if one.label in ("Stop", "Resume", "Run again", "Duplicate")]
 

@@ -55,6 +55,7 @@ def test_small_words() -> None:
         "batch size", "model.init_args.n_layers",
     )  # fmt: skip
     assert (sentence("worker lost"), sentence(""), sentence("Why?")) == ("Worker lost.", "", "Why?")
+    assert sentence("train/loss became NaN after 1 update") == "train/loss became NaN after 1 update."
 
 
 @pytest.mark.parametrize("phrase", ["How it is spread", "Circumstances", "arks on the rail", "async PS", "Async PS"])

@@ -68,7 +68,7 @@ def chained(outer: BaseException, inner: BaseException) -> BaseException:
         (
             chained(RuntimeError("step failed"), Diverged("l", float("inf"), 1)),
             "diverged",
-            "l became infinite after 1 updates",
+            "l became infinite after 1 update",
         ),
     ],
 )

@@ -10,7 +10,7 @@ from scalebook.training.base.files.parser import HELP, CommandParser
 from scalebook.training.base.trust import OPTION, resolve_trust
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
-from scalebook.training.experiments.classes import mapping
+from scalebook.training.experiments.classes import mapping, read_class
 from scalebook.training.experiments.command_line import CommandLine, parse
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.renamed import renewed
@@ -67,7 +67,8 @@ def shorten_training(config: Mapping[str, Any], updates: int, callback: Mapping[
     done = {key: copy.deepcopy(value) for key, value in config.items() if key not in MEANT_FOR_WHOLE_RUNS}
     trainer = {key: value for key, value in mapping(done.get("trainer")).items() if key not in BUDGETS}
     own_callbacks = trainer.get("callbacks") or []
-    callbacks = [dict(callback), *(own_callbacks if isinstance(own_callbacks, list) else [own_callbacks])]
+    listed = own_callbacks if isinstance(own_callbacks, list) else [own_callbacks]
+    callbacks = [dict(callback), *(one for one in listed if not (read_class(one).name or "").endswith("Checkpoint"))]
     done["trainer"] = {**trainer, **TRAINER, "max_steps": updates, "callbacks": callbacks}
     return done
 

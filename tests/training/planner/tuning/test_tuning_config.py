@@ -39,6 +39,11 @@ def test_the_users_callbacks_stay() -> None:
     ]
 
 
+def test_a_callback_that_writes_checkpoints_is_left_out() -> None:
+    theirs = {"class_path": "lightning.pytorch.callbacks.ModelCheckpoint", "init_args": {"monitor": "val/loss"}}
+    assert shorten_training({"trainer": {"callbacks": [theirs]}}, 5, CALLBACK)["trainer"]["callbacks"] == [CALLBACK]
+
+
 def test_options_and_config_of_a_command_line(description: Description) -> None:
     words = ["--from", "1e-4", "--model", "MLPClassifier", "--data", "Digits", "--data.batch_size", "16"]
     found = requested(words, description, {"--from": True, "--updates": True})
