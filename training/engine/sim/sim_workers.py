@@ -363,7 +363,7 @@ class SimulatedWorkers:
     def _gradients(self, worker: int, joined: Joined, taken: bool = False) -> Life:
         """Begin, and make all gradients until the end. `taken`: it has its first batch already."""
         yield from joined.begin_steps()
-        while taken or self._takes(worker) or (yield from self._rest_steps(worker, joined)):
+        while (taken and not self._ended) or self._takes(worker) or (yield from self._rest_steps(worker, joined)):
             taken = False
             self._begins(worker)
             yield Computes()
@@ -426,7 +426,7 @@ class SimulatedWorkers:
         yield Wait(is_decided, self._deadline_s, awaited)
         if taken:
             yield from joined.begin_steps()
-        return taken
+        return taken and not self._ended  # the run may have ended while the parameters travelled
 
     def _computes(self, worker: int) -> float:
         seconds = self._gradient_s(worker)

@@ -302,6 +302,19 @@ def test_weights_swapped_for_a_validation_change_nothing_if_put_back_and_are_ref
         fit(trainer(tmp_path, virtual(3), callbacks=[Swaps(False)], **usual))
 
 
+def test_a_run_may_end_while_workers_fetch_parameters_for_the_next_epoch(tmp_path: Path) -> None:
+    """They have batches then, which nobody trains."""
+
+    class EndsTheEpoch(Callback):
+        def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
+            trainer.should_stop = not trainer.sanity_checking
+
+    clock = ClockSettings(Distribution("exponential", 0.1), link=Link(0.7))
+    made = trainer(tmp_path, virtual(4, clock, rule="sync"), callbacks=[EndsTheEpoch()])
+    made.fit(seeded_model(), loader(), held_out())
+    assert made.global_step == 3  # 12 batches of 8
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 def test_who_writes_into_parameters_in_a_step_is_refused(workers: int, tmp_path: Path) -> None:
     class Writes(Callback):
