@@ -187,7 +187,15 @@ class Forked(NamedTuple):
         if not wait([self.death], GRACE_S):
             self.process.kill()
             wait([self.death], GRACE_S)
-        return self.process.exitcode  # not join(timeout): that waits for what the process has started as well
+        return self._code_of_ended()  # not join(timeout): that waits for what the process has started as well
+
+    def _code_of_ended(self) -> int | None:
+        """The exit code of a process that has ended. For a moment it may be unknown: when another thread starts a
+        process, `multiprocessing` asks for the exit codes of all."""
+        until = monotonic() + GRACE_S
+        while (code := self.process.exitcode) is None and monotonic() < until:
+            sleep(0.001)
+        return code
 
     def cause(self) -> str:
         """How a process that sent no last message died, as a sentence for people; kills it as `exit_code` does."""
@@ -198,10 +206,10 @@ class Forked(NamedTuple):
 
     def terminate(self, within_s: float) -> None:
         """Wait `within_s` seconds for its end, then kill it; close its connections."""
-        wait([self.death], max(0.0, within_s))
-        if self.process.is_alive():
+        if not wait([self.death], max(0.0, within_s)):
             self.process.kill()
-            self.process.join()
+            wait([self.death], GRACE_S)
+        self._code_of_ended()
         self.forget()
         self.process.close()
 
