@@ -79,8 +79,11 @@ class History:
 def history(looks: Sequence[ClaimLook], present: ClaimLook | None, cells: Sequence[str]) -> History:
     """The history up to `present`; without it, that of all looks. Only `cells` count, given by their hashes.
 
-    A look that adds a cell and changes no other is not counted, since that cell was not judged before.
+    A look that adds a cell and changes no other is not counted, since that cell was not judged before. Claims about the
+    same search compare different points of it, so another claim's look at a search is not one of this claim.
     """
+    if present is not None:
+        looks = [look for look in looks if look.claim == present.claim or not _is_of_search(look)]
     chain: list[Mapping[str, JudgedCell]] = []
     growths: list[float] = []
     for look in [*sorted(looks, key=lambda look: look.when), *([] if present is None else [present])]:
@@ -97,6 +100,10 @@ def history(looks: Sequence[ClaimLook], present: ClaimLook | None, cells: Sequen
         growths.append(_growth(chain[-1], now))
         chain.append(now)
     return History(tuple(min(cell.seeds for cell in judged.values()) for judged in chain), tuple(growths))
+
+
+def _is_of_search(look: ClaimLook) -> bool:
+    return any(cell.searched for cell in look.cells.values())
 
 
 def _differ(before: Mapping[str, JudgedCell], now: Mapping[str, JudgedCell]) -> bool:

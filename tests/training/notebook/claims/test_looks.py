@@ -167,6 +167,18 @@ def level(judgement: Judgement) -> float:
     return 1 - claimed.level
 
 
+def test_another_claim_about_a_search_looks_at_other_points_of_it() -> None:
+    """Both judge eight seeds once, whatever the order in which they are judged again."""
+
+    def look(claim: str, runs: str, when: float) -> ClaimLook:
+        return ClaimLook(claim, {"a": JudgedCell(8, runs, searched=True)}, when)
+
+    first, second = look("first", "1 2", 1.0), look("second", "3 4", 2.0)
+    for again in (first, second):
+        assert history([first, second], again, ["a"]) == history([again], again, ["a"])
+        assert history([first, second], again, ["a"]).growths == ()
+
+
 def test_each_look_is_recorded_once_and_widens_the_interval(growing: Growing) -> None:
     growing.run(3)
     assert growing.recorded() == []
