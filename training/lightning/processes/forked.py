@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
@@ -30,6 +31,8 @@ from scalebook.training.lightning.processes.threads import end_pools
 
 _ANSWER_S: Final = 2.0
 MOST_LINES: Final = 40
+FORK_WARNING: Final = r"This process \(pid=\d+\) is multi-threaded, use of fork"
+"""How Python's warning begins, from 3.12 on."""
 
 
 def _ask() -> int:
@@ -260,12 +263,28 @@ def fork(
     process = context.Process(target=_prepared, args=arguments, name=f"{role}-{number}")
     stacks = stack_file()
     end_pools()
-    with in_turn(), writing_stack(stacks):
+    with in_turn(), writing_stack(stacks), _without_fork_warning():
         process.start()
     sending.close()
     # Not process.sentinel: what a worker has started keeps that open.
     assert process.pid is not None
     return Forked(role, number, process, receiving, _pidfd(process.pid), stacks)
+
+
+@contextmanager
+def _without_fork_warning() -> Iterator[None]:
+    """Python 3.12 and later warn of a fork beside other threads: here their locks and pools have been seen to.
+
+    Not by `catch_warnings`, which would put back what other threads have changed meanwhile. The fork keeps the filter:
+    the loaders of its data fork as well.
+    """
+    warnings.filterwarnings("ignore", FORK_WARNING, DeprecationWarning)
+    ours = warnings.filters[0]
+    try:
+        yield
+    finally:
+        left = [one for one in warnings.filters if one is not ours]
+        warnings.filters[:] = left  # type: ignore[index]  # a list, which typeshed calls a Sequence
 
 
 def _call_itself(name: str) -> None:

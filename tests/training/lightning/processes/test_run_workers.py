@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -27,6 +28,21 @@ def test_results_come_back_in_order_from_processes_of_their_own() -> None:
     results = run_workers(3, lambda worker: (worker, os.getpid()))
     assert [worker for worker, _ in results] == [0, 1, 2]
     assert len({pid for _, pid in results} | {os.getpid()}) == 4
+
+
+def test_our_forks_do_not_warn_of_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Python 3.12 and later do, in a process with a second thread; each warning is an error here."""
+    fork = os.fork
+
+    def warns() -> int:
+        words = f"This process (pid={os.getpid()}) is multi-threaded, use of fork() may lead to deadlocks in the child."
+        warnings.warn(words, DeprecationWarning, stacklevel=2)
+        return fork()
+
+    monkeypatch.setattr(os, "fork", warns)
+    before = [*warnings.filters]
+    assert run_workers(2, lambda worker: worker) == [0, 1]
+    assert [*warnings.filters] == before, "people's own forks warn as before"
 
 
 def test_an_exception_keeps_its_type_and_says_where_it_was_raised() -> None:
