@@ -12,6 +12,7 @@ How a strategy uses `SharedData` (one for each fit):
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import chain, islice
 from time import monotonic, sleep
 from typing import Any, Final
@@ -170,6 +171,7 @@ class SharedData(Uncopied):
         `idle(False)` in again if something came."""
         self._stopped: Callable[[], bool] = lambda: False
         self._loader: SharedLoader | None = None
+        self._read: list[SharedLoader] = []  # since Lightning has last asked one for its length
         self._several = False  # training loaders, each divided for itself
 
     def join(
@@ -223,9 +225,10 @@ class SharedData(Uncopied):
                 self._meets,
                 self._stopped,
                 self.idle,
+                partial(self._all_are_read, trainer),
             ),
         )
-        self._refuse_rare_validation(trainer, self._loader.for_each_worker())
+        self._read.append(self._loader)
         self.work.claims = self._loader.played
         if before is not None:  # trainer.reload_dataloaders_every_n_epochs
             self._loader.succeed(before)
@@ -236,6 +239,13 @@ class SharedData(Uncopied):
             raise ConfigError(SKEW, "gives each worker samples of its own, and nodes may join or leave", NUMBERED)
         if divided and self.cursor.workers > 1:
             raise ConfigError(SKEW, "is set, and trainer.use_distributed_sampler is false", UNDIVIDED)
+
+    def _all_are_read(self, trainer: Trainer) -> None:
+        """Called when Lightning asks for the first length, which it does when it has all training loaders. Of several
+        the epoch is as long as their combination, which Lightning and `start` look at."""
+        read, self._read = self._read, []
+        if len(read) == 1:
+            self._refuse_rare_validation(trainer, read[0].for_each_worker())
 
     def _refuse_rare_validation(self, trainer: Trainer, batches: int) -> None:
         """ConfigError where an epoch is over before a validation is due, as Lightning has it; before training."""

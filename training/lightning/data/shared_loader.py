@@ -269,8 +269,11 @@ class SharedLoader(LoaderPosition, WorkerLoader):
         meets: bool = False,
         is_over: Callable[[], bool] = lambda: False,
         idle: Callable[[bool], None] = lambda idle: None,
+        measures: Callable[[], None] = lambda: None,
     ) -> None:
+        """`measures` is called when somebody asks for the length."""
         self._trainer, self._workers, self._is_over = trainer, cursor.workers, is_over
+        self._measures = measures
         self._idle, self._is_idle = idle, False
         self._order = EpochOrder(loader, alone=cursor.workers == 1)
         self._claims: Claims | SimulatedClaims
@@ -290,6 +293,7 @@ class SharedLoader(LoaderPosition, WorkerLoader):
         self._due = False
 
     def __len__(self) -> int:
+        self._measures()
         return self._per_worker(len(index_sampler(self.loader)))
 
     def for_each_worker(self) -> int:

@@ -11,6 +11,7 @@ from lightning.pytorch.utilities import CombinedLoader
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, IterableDataset
 
+from scalebook.training.base.errors import ConfigError
 from scalebook.training.lightning import AsyncPS, Peers
 from tests.training.lightning.async_ps.sharing_runs import Net, in_order, numbers, run
 from tests.training.lightning.async_ps.small import Small, data, held_out, trainer, weights
@@ -67,6 +68,18 @@ def test_several_loaders_are_each_divided_by_turns(tmp_path: Path, reloads: int)
         once = [[*parts[step % len(parts)], *range(start := 8 * step + 4 * worker, start + 4)] for step in range(5)]
         assert notes.read("train", worker) == [[epoch, *row] for epoch in range(2) for row in once]
     assert [epoch for epoch, _ in notes.read("val", 0)] == [0, 1]
+
+
+def test_validation_may_be_rarer_than_the_shortest_of_several_loaders_has_batches(tmp_path: Path) -> None:
+    """Worker 0 has three batches of the first, five of the second, and so five in an epoch."""
+    notes = run(tmp_path, pair, 2, net=Pair, max_epochs=1, val_check_interval=4)
+    assert [epoch for epoch, _ in notes.read("val", 0)] == [0]
+    with pytest.raises(
+        ValueError, match=r"`val_check_interval` \(6\) must be less than or equal to the number .*\(5\)"
+    ):
+        run(tmp_path, pair, 2, net=Pair, max_epochs=1, val_check_interval=6)
+    with pytest.raises(ConfigError, match="is 6, but each of the 2 workers has 5 batches"):
+        run(tmp_path, lambda: numbers(40), 2, max_epochs=1, val_check_interval=6)
 
 
 def test_the_shortest_of_several_loaders_ends_the_epoch_where_the_user_says_so(tmp_path: Path) -> None:
