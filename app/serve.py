@@ -31,6 +31,7 @@ from scalebook.training.base.trust import HELP, OPTION, resolve_trust
 from scalebook.training.base.workspace import OWNER_ONLY, Workspace
 from scalebook.training.experiments import catalogue
 from scalebook.training.jobs import supervisor_handle
+from scalebook.training.jobs.executor import configured_executor
 from scalebook.training.jobs.process import alive
 from scalebook.training.tracking.schema import require_known
 
@@ -162,6 +163,10 @@ def _serve(workspace: Workspace, access: Access, port: int, mlflow_port: int) ->
         for child in children:
             child.wait_until_up()
         _print(_publish(workspace, access, pages, mlflow), workspace)
+        try:
+            configured_executor(workspace)
+        except ConfigError as error:
+            log.warning("No run can start: %s", error)
         log.info("Ctrl+C ends the app; active runs go on.")
         _watch(workspace, access, pages, mlflow)
     finally:

@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.failures import ADVICE, FailureClass
 from scalebook.training.base.files.lossy_output import forgive
 from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM, disk_problem
@@ -34,7 +35,14 @@ from scalebook.training.cluster.ray_executor import RayExecutor
 from scalebook.training.cluster.ray_launcher import RayLauncher
 from scalebook.training.jobs import supervisor_handle
 from scalebook.training.jobs.devices import Allocation
-from scalebook.training.jobs.executor import CLAIMED_ELSEWHERE, GPUS_TAKEN, Executor, LocalExecutor, configured_executor
+from scalebook.training.jobs.executor import (
+    CLAIMED_ELSEWHERE,
+    GPUS_TAKEN,
+    LOCAL,
+    Executor,
+    LocalExecutor,
+    configured_executor,
+)
 from scalebook.training.jobs.job_environment import forget_environment
 from scalebook.training.jobs.job_folder import JobFolder, Result
 from scalebook.training.jobs.launcher import PRELOAD, RUNNER, Launcher, LauncherLost, LocalLauncher, ProcessEnded
@@ -158,8 +166,10 @@ class SupervisorLoop:
         runner: str,
         preload: Sequence[str],
         driver: str = DRIVER,
+        unusable: str = "",
     ) -> None:
-        self.lock, self.limits, self.executor = lock, limits, executor
+        """`unusable`: why the cluster that the folder names cannot be used. Until that changes nothing starts."""
+        self.lock, self.limits, self.executor, self.unusable = lock, limits, executor, unusable
         self.workspace = lock.workspace
         self.children = Children()
         launcher = LAUNCHERS[executor.name](self.workspace, self.children, runner, preload)
@@ -182,7 +192,7 @@ class SupervisorLoop:
         self._mine: set[str] = set()
         self._memory_kills: dict[str, int] = {}
         self._owned = False
-        self._looked_around = self._busy = time.monotonic()
+        self._looked_around = self._busy = self._asked = time.monotonic()
         self._stamp = self._noted = self._held_until = 0.0
         self._said: Status | None = None
         self._me = ProcessId.of()
@@ -196,7 +206,7 @@ class SupervisorLoop:
         self.lock.beat()
         self.children.reap()
         self._look_for_room(began)
-        self._guarded("the searches", partial(self.drivers.poll, self._full))
+        self._guarded("the searches", partial(self.drivers.poll, self._full or self.unusable))
         self._guarded("the jobs", self._discover)
         for name in list(self._results):
             self._guarded(name, partial(self._write_end, name))
@@ -231,6 +241,13 @@ class SupervisorLoop:
                 print(f"scalebook: {full}: nothing starts until there is space", flush=True)
             self._full = full
 
+    def may_be_usable(self) -> bool:
+        """Whether the setting of the cluster that could not be used says something else by now."""
+        if not self.unusable or time.monotonic() - self._asked < LOOK_AROUND_S:
+            return False
+        self._asked = time.monotonic()
+        return _executor(self.workspace)[1] != self.unusable
+
     def idle(self) -> bool:
         """Whether there has been neither a job nor an owner for `linger_s`."""
         if self.open.keys() - self.held or self.drivers.open or self.recorder.busy or self.notifier.busy or self._owned:
@@ -239,7 +256,7 @@ class SupervisorLoop:
 
     def publish_status(self) -> None:
         """Write the supervisor's status, if it has changed or the file holds another one."""
-        status = Status(self._me, self.starter.state, self._full or self.starter.problem)
+        status = Status(self._me, self.starter.state, self._full or self.unusable or self.starter.problem)
         now = time.monotonic()
         if status == self._said and now - self._noted < LOOK_AROUND_S:
             return
@@ -361,6 +378,8 @@ class SupervisorLoop:
             self._forget(job)
 
     def _start(self) -> None:
+        if self.unusable:
+            return
         waiting = [
             job.queued()
             for name, job in self.open.items()
@@ -436,16 +455,28 @@ def supervise(
     while True:
         if not lock.acquire():
             return 1
-        turns = SupervisorLoop(lock, limits, configured_executor(workspace), runner, preload, driver)
+        executor, unusable = _executor(workspace)
+        if unusable:
+            print(f"scalebook: {unusable} Nothing starts until then.", flush=True)
+        turns, changed = SupervisorLoop(lock, limits, executor, runner, preload, driver, unusable), False
         try:
-            while not leaving.is_set() and not turns.idle():
+            while not leaving.is_set() and not turns.idle() and not (changed := turns.may_be_usable()):
                 turns.run_once()
         finally:
             turns.close()
             lock.release()
         # a job or search that came after the last look found the lock still held, and relies on this
-        if leaving.is_set() or not (_any_waiting(workspace) or any_open(workspace)):
+        if leaving.is_set() or not (changed or _any_waiting(workspace) or any_open(workspace)):
             return 0
+
+
+def _executor(workspace: Workspace) -> tuple[Executor[Any], str]:
+    """The executor that the folder names now, and why it cannot be used. The supervisor goes on all the same: it
+    watches what runs, and pages and commands say the reason. Jobs for a cluster do not run here instead."""
+    try:
+        return configured_executor(Workspace(workspace.root)), ""
+    except ConfigError as error:
+        return LOCAL, str(error)
 
 
 def _any_waiting(workspace: Workspace) -> bool:

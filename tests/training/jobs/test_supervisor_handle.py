@@ -10,7 +10,7 @@ import pytest
 from scalebook.training.base.files import records
 from scalebook.training.jobs import supervisor_handle
 from scalebook.training.jobs.process import alive, send, session
-from scalebook.training.jobs.supervisor_handle import Status
+from scalebook.training.jobs.supervisor_handle import Status, status
 from scalebook.training.jobs.waiting_jobs import NO_SUPERVISOR, waiting_reasons
 from tests.training.benches import Bench, cores, until_state, wait_for
 
@@ -208,3 +208,15 @@ def test_torn_records_of_others_stop_neither_the_supervisor_nor_a_job(bench: Ben
     assert bench.supervise() == process  # who holds the lock is known without the note
     wait_for(lambda: (found := records.peek(note, Status)) and found.process == process, "the note to be mended")
     assert "Traceback" not in bench.log()
+
+
+def test_with_a_cluster_that_cannot_be_used_jobs_wait_and_the_supervisor_lives(bench: Bench) -> None:
+    settings, job = bench.workspace.root / "scalebook.toml", bench.job()
+    settings.write_text('[cluster]\naddress = "elsewhere"', encoding="utf-8")
+    process = bench.supervise()
+    wait_for(lambda: (now := status(bench.workspace)) and "cluster.address" in now.problem, "the reason")
+    assert (job.state(), alive(process)) == ("waiting", True)
+    settings.unlink()
+    assert until_state(job, "finished", "failed") == "finished"
+    assert bench.supervise() == process
+    assert (bench.log().count("cluster.address"), "Traceback" in bench.log()) == (1, False)
