@@ -16,7 +16,7 @@ from scalebook.app.search.widgets import Intent
 from scalebook.app.shared import dialogs, drafts, html, links, notebooks
 from scalebook.app.shared.dialogs import write
 from scalebook.app.shared.drafts import SavedDraft
-from scalebook.app.shared.frame import last_notebook
+from scalebook.app.shared.frame import last_notebook, watch_changes
 from scalebook.app.shared.widgets import call_page, page_title, press_button, show_broken
 from scalebook.app.shared.words import ago, summary
 from scalebook.training.base.errors import ConfigError
@@ -31,7 +31,7 @@ HEAD = ("Search", "Notebook", "State", "Trials", "Progress", "Best", "Objective"
 
 
 def show_list() -> None:
-    """Draw all searches, the newest first; redraws while one is active."""
+    """Draw all searches, the newest first; redraws while one is active, and when one is begun or resumed elsewhere."""
     title, buttons = st.columns([1, 1], vertical_alignment="bottom")
     with title:
         page_title("Searches")
@@ -45,11 +45,14 @@ def show_list() -> None:
     show_broken(resources.broken_records())
     views = data.views(resources.workspace(), MOST)
     if not views:
+        watch_changes()
         html.empty("No search yet", "Press New search, or Search on an experiment, to try many batch sizes and "
                                     "learning rates and see which region works.")  # fmt: skip
         return
     live = any(view.live for view in views)
     st.fragment(_table, run_every=LIST_EVERY_S if live else None)(views if not live else None)
+    if not live:
+        watch_changes()
 
 
 def _table(views: list[SearchView] | None) -> None:
@@ -133,7 +136,7 @@ def show_one(search_id: str) -> None:
     _links(search)
     left, right = st.columns([2, 3], vertical_alignment="center")
     with left:
-        st.fragment(_title, run_every=EVERY_S if search.live else None)(search)
+        st.fragment(_title, run_every=EVERY_S if search.live else LIST_EVERY_S)(search)  # it may be resumed elsewhere
     with right:
         _buttons(search)
     widgets.line(search, _experiment(search))

@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import streamlit
 from streamlit.testing.v1 import AppTest
 
 from scalebook.app import resources
+from scalebook.app.search import page
 from scalebook.app.shared.what_it_logs import LABEL
 from scalebook.training.base.files.records import save
 from scalebook.training.base.workspace import Workspace
@@ -72,6 +74,29 @@ def made(workspace: Workspace, trials: int = 8, **changes: Any) -> SearchFolder:
     return folder(workspace, search, records(search, trials))
 
 
+def test_an_ended_search_that_is_resumed_elsewhere_is_seen(
+    open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fragment, watched, repeated = streamlit.fragment, list[bool](), dict[str, Any]()
+
+    def noting(draw: Any, *, run_every: Any = None) -> Any:
+        repeated[draw.__name__] = run_every
+        return fragment(draw, run_every=run_every)
+
+    monkeypatch.setattr(streamlit, "fragment", noting)
+    monkeypatch.setattr(page, "watch_changes", lambda: watched.append(True))
+    search = made(workspace)
+    search.write(SearchResult("stopped", time.time(), "stopped on request"))
+    open_page("search")
+    assert (watched, repeated["_table"]) == ([True], None)
+    app = open_page("search", search=search.id)
+    assert repeated["_title"] is not None
+    assert "Stopped on request." in words(app)
+    (search.path / "result.json").unlink()
+    app.run()
+    assert "Stopped on request." not in words(app)
+
+
 def test_an_empty_list_says_what_to_do(open_page: Open) -> None:
     app = open_page("search")
     assert "No search yet" in html(app)
@@ -94,9 +119,9 @@ def test_a_finished_search_of_which_trials_failed_is_not_green(open_page: Open, 
     green = '<span class="sb-chip sb-finished">finished</span>'
     for result, shown in ((SearchResult("finished", 2e9, failed=3), told), (SearchResult("finished", 2e9), green)):
         found.write(result)
-        for page in (open_page("search"), open_page("search", search=found.id), open_page("")):
-            assert shown in html(page)
-            assert (told if shown == green else green) not in html(page)
+        for shown_page in (open_page("search"), open_page("search", search=found.id), open_page("")):
+            assert shown in html(shown_page)
+            assert (told if shown == green else green) not in html(shown_page)
 
 
 def test_a_search_s_own_page_turns_what_it_guessed(open_page: Open, workspace: Workspace) -> None:
