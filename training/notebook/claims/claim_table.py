@@ -135,6 +135,9 @@ def lock_words(judgement: Judgement) -> list[str]:
         seeds = ", ".join(str(seeds) for seeds in judgement.looks)
         sentences.append(f"Look {len(judgement.looks)} (seeds: {seeds}): the intervals allow for all looks together.")
     if judgement.unrecorded:
+    if judgement.earlier_verdicts:
+        before = ", ".join(f"{verdict} with {seeds} seeds" for seeds, verdict in judgement.earlier_verdicts)
+        sentences.append(f"Earlier it was {before}.")
         sentences.append(f"This look could not be recorded ({judgement.unrecorded}): later ones will not count it.")
     if lock.deleted:
         sentences.append(f"Earlier runs of {', '.join(lock.deleted)} were deleted, and what they had locked with them.")

@@ -105,6 +105,8 @@ class Judgement:
 
     looks: tuple[int, ...] = ()
     """Seeds of each look, the last one by the present runs; of a claim whose runs are not complete those before."""
+    earlier_verdicts: tuple[tuple[int, str], ...] = ()
+    """Seeds and verdict of each look before the present one, as far as they are recorded."""
     unrecorded: str = ""
     """Why this look could not be recorded."""
 
@@ -214,12 +216,22 @@ def _look(evidence: EvidenceReader, cell: ClaimCell, rows: Sequence[ClaimRow]) -
 def _recorded(evidence: EvidenceReader, judgement: Judgement) -> Judgement:
     """With its look recorded, if it is a new one."""
     look, lock = _look(evidence, judgement.cell, judgement.rows), judgement.lock
-    if look is None or lock is None or any(look.same_runs(past) for past in lock.looks if past.spent):
+    if lock is None:
+        return judgement
+    judgement = replace(judgement, earlier_verdicts=_earlier(lock.looks, judgement.cell.name, look))
+    if look is None or any(look.same_runs(past) for past in lock.looks if past.spent):
         return judgement
     past = history(lock.looks, look, [*look.cells])
-    look = replace(look, spent=spent(past.growths))
+    look = replace(look, spent=spent(past.growths), verdict=judgement.verdict)
     why = evidence.record_look(look, lock.runs)
     return replace(judgement, lock=replace(lock, looks=(*lock.looks, look)), unrecorded=why)
+
+
+def _earlier(looks: Sequence[ClaimLook], claim: str, present: ClaimLook | None) -> tuple[tuple[int, str], ...]:
+    """Seeds and verdict of the looks of a claim before the present one, which may be one of them; all without one."""
+    recorded = sorted((look for look in looks if look.claim == claim and look.verdict), key=lambda look: look.when)
+    again = [place for place, look in enumerate(recorded) if present is not None and look.same_runs(present)]
+    return tuple((look.seeds, look.verdict) for look in recorded[: again[0] if again else None])
 
 
 def _decided(cell: ClaimCell, row: ClaimRow, growths: Growths | None) -> ClaimRow:

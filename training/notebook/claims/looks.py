@@ -52,6 +52,13 @@ class ClaimLook:
     """Unix time, s."""
     spent: float = 0.0
     """The share of the allowed chance of a wrong verdict that is spent with it and the looks before."""
+    verdict: str = ""
+    """What it found; empty if that was not recorded."""
+
+    @property
+    def seeds(self) -> int:
+        """The number of seeds of the cell that has the fewest."""
+        return min(cell.seeds for cell in self.cells.values())
 
     def same_runs(self, other: "ClaimLook") -> bool:
         return self.cells.keys() == other.cells.keys() and not _differ(self.cells, other.cells)

@@ -152,7 +152,7 @@ class Growing:
         texts = {key: text for run in runs for key, text in run.tags.items() if key.startswith(names.TAG_LOOK)}
         said = [json.loads(text) for text in texts.values()]
         looks = [ClaimLook(one["claim"], {key: JudgedCell(**cell) for key, cell in one["cells"].items()}, one["when"],
-                      one["spent"]) for one in said]  # fmt: skip
+                      one["spent"], one["verdict"]) for one in said]  # fmt: skip
         return sorted(looks, key=lambda look: look.when)
 
 
@@ -183,12 +183,14 @@ def test_each_look_is_recorded_once_and_widens_the_interval(growing: Growing) ->
     growing.run(3)
     assert growing.recorded() == []
     assert [level(growing.judge(3)) for _ in range(2)] == pytest.approx([0.04, 0.04])
-    (first,) = growing.recorded()
+    (first,), found = growing.recorded(), growing.judge(3)
+    assert (found.verdict, found.earlier_verdicts) == (first.verdict, ())
     assert [(cell.seeds, len(cell.runs.split())) for cell in first.cells.values()] == [(3, 3), (3, 3)]
     assert first.spent == pytest.approx(0.8)
     planned = growing.judge(5)
     assert planned.power is not None
     assert planned.looks == (3,)
+    assert planned.earlier_verdicts == ((3, found.verdict),)
     assert "2 of" not in " ".join(row.why for row in growing.judge(5).rows), "a stage that is not complete"
     assert len(growing.recorded()) == 1
     growing.run(5, first=4)
@@ -196,6 +198,8 @@ def test_each_look_is_recorded_once_and_widens_the_interval(growing: Growing) ->
     assert level(second) == pytest.approx(level_of(0.05, (5 / 3,)))
     assert second.looks == (3, 5)
     assert "Look 2 (seeds: 3, 5): the intervals allow for all looks together." in lock_words(second)
+    assert f"Earlier it was {found.verdict} with 3 seeds." in lock_words(second)
+    assert growing.judge(5).earlier_verdicts == ((3, found.verdict),), "the same runs again"
     assert [look.spent for look in growing.recorded()] == pytest.approx([0.8, 1 - 0.2 * 3 / 5])
     assert level(growing.judge(5)) == pytest.approx(level_of(0.05, (5 / 3,))), "the same runs again"
     assert level(growing.judge(3)) == pytest.approx(0.04), "as it was judged then"
