@@ -69,9 +69,15 @@ class Diverged(RuntimeError):
     several workers were applied as they came."""
 
     def __init__(self, metric: str, value: float, updates: int, stale: bool = False) -> None:
-        became = "NaN" if math.isnan(value) else "infinite"
-        super().__init__(f"{metric} became {became} after {updates:,} update{'' if updates == 1 else 's'}")
         self.metric, self.value, self.updates, self.stale = metric, value, updates, stale
+        super().__init__(self.words())
+
+    def words(self, all_updates: int = 0) -> str:
+        """What happened, in a run that has made `all_updates` until it ended."""
+        became = "NaN" if math.isnan(self.value) else "infinite"
+        when, count = f"{self.updates:,}", max(self.updates, all_updates)
+        when = f"{when} of {count:,}" if count > self.updates else when
+        return f"{self.metric} became {became} after {when} update{'' if count == 1 else 's'}"
 
     def __reduce__(self) -> tuple[type["Diverged"], tuple[str, float, int, bool]]:
         return type(self), (self.metric, self.value, self.updates, self.stale)

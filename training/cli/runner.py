@@ -17,7 +17,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from scalebook.training.base.active_run import logging_to
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.failures import FailureClass, chain, classify
+from scalebook.training.base.failures import Diverged, FailureClass, chain, classify
 from scalebook.training.base.files import records, yaml
 from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM, is_full
 from scalebook.training.base.files.records import BrokenRecord
@@ -153,6 +153,9 @@ def _stopped(job: JobFolder, request: StopRequest | None, how: str = "") -> tupl
         return Result("stopped", time.time(), cause=f"{STOPPED} {how}".strip()), 0
     if request.failure is None:
         return Result("stopped", time.time(), cause=request.why), 0
+    diverged = next((link for link in chain(error) if isinstance(link, Diverged)), None)
+    if failure.failure_class is FailureClass.DIVERGED and diverged is not None and (progress := job.progress()):
+        cause = diverged.words(progress.updates)  # how many it has made until its end is said by its progress alone
     failure = FailureClass(request.failure)
     return Result("failed", time.time(), failure.value, request.why, job.advice(failure)), EXIT_FAILED
 

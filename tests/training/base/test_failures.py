@@ -1,3 +1,4 @@
+import math
 import pickle
 
 import pytest
@@ -97,6 +98,8 @@ def test_a_gpu_without_memory_is_known_whoever_says_it(text: str, failure_class:
 
 
 def test_fewer_asynchronous_workers_are_advice_for_stale_gradients_alone() -> None:
+    assert Diverged("train/loss", math.inf, 1).words(3) == "train/loss became infinite after 1 of 3 updates"
+    assert Diverged("train/loss", math.inf, 3).words(3) == "train/loss became infinite after 3 updates"
     alone, stale = classify(Diverged("train/loss", 1.0, 3)), classify(Diverged("train/loss", 1.0, 3, stale=True))
     assert "asynchronous" not in alone.advice
     assert stale.advice == f"{alone.advice} {FEWER_WORKERS}"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import threading
 import time
@@ -322,7 +323,11 @@ def test_a_loss_that_is_no_number_ends_the_run_as_diverged(strategy: Any, worksp
     assert record.tags[names.TAG_FAILURE] == "diverged"
     assert record.tags[names.TAG_CAUSE] == result.cause
     assert record.tags[names.TAG_ADVICE] == result.advice
-    assert record.metrics[names.UPDATES] >= 1
+    updates, progress = int(record.metrics[names.UPDATES]), job.progress()
+    assert progress is not None
+    assert (progress.phase, progress.updates) == ("ending", updates)
+    assert updates >= 1
+    assert re.search(rf" after (\d+ of )?{updates} updates?$", result.cause), (updates, result.cause)
     assert "Diverged" in artifacts(workspace, job.id)["log.txt"].read_text()
 
 

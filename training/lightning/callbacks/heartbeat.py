@@ -1,6 +1,7 @@
 """Reports a run's progress, once a second, in the job's folder and ever more rarely in its log."""
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final, Literal
@@ -77,6 +78,11 @@ class Heartbeat(Callback):
         self._beat(trainer, "ending")
         if trainer.is_global_zero:
             self._say(self._progress(trainer, "ending"))
+
+    @override
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        with suppress(OSError):  # a full disk must not hide the exception
+            self._beat(trainer, "ending")
 
     def _beat(self, trainer: Trainer, phase: Phase) -> None:
         now = monotonic()

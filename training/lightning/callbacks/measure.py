@@ -75,6 +75,7 @@ class Measure(Callback):
         self._next_event = 0.0
         self._next_figures = 0.0
         self._pinned: Axes | None = None
+        self._ended: Counts | None = None  # at the end of the run, the same for all who ask
         self._validating_since: float | None = None
         self._validation_s = 0.0
         self._window = Window()
@@ -93,6 +94,9 @@ class Measure(Callback):
         return self._pinned or self._axes_now()
 
     def counts(self) -> Counts:
+        """Updates and samples so far. After the end those that are recorded, even if other workers still push."""
+        if self._ended is not None:
+            return self._ended
         return Counts(0, 0) if self.measured is None else self.measured.counts()
 
     def _now(self) -> float:
@@ -118,7 +122,7 @@ class Measure(Callback):
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.measured = figures_of(trainer) or LocalFigures(trainer)
+        self.measured, self._ended = figures_of(trainer) or LocalFigures(trainer), None
         if self._restored and isinstance(self.measured, LocalFigures):
             self.measured.add_samples(self._restored["samples"] // batches_at_once(trainer))
         device = device_of([one for one in pl_module.parameters() if not one.is_meta])  # which other stages have
@@ -237,7 +241,8 @@ class Measure(Callback):
         """Totals of the whole run, and best and final values."""
         if not trainer.is_global_zero or self.measured is None or self._begun is None:
             return
-        now, counts = self._now(), self.counts()
+        now = self._now()
+        self._ended = counts = self.counts()
         trained_s = self._training_seconds(now) - self._begun
         points = self._training_loss(trainer)
         last = self._own_metrics(trainer, everything=True) | points
