@@ -48,6 +48,7 @@ from scalebook.training.jobs.job_nodes import parts_of
 from scalebook.training.jobs.usage import SystemMetrics
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_start import client_after_fork, make_store
+from scalebook.training.lightning.processes.forked import EndedEarly, WorkerTraceback
 from scalebook.training.tracking.schema import require_known
 from scalebook.training.tracking.spool import SPOOL
 
@@ -139,7 +140,8 @@ def _explained(job: JobFolder, error: BaseException) -> tuple[Result, int]:
     interrupted = by_key or terminated or (request is not None and isinstance(error, SystemExit))
     if interrupted and failure.failure_class is not FailureClass.DISK_FULL:
         return _stopped(job, request, "by Ctrl+C" if by_key else "by SIGTERM to the run")
-    traceback.print_exception(error)
+    if not _says_all(error):
+        traceback.print_exception(error)
     failure = blamed(failure, error, Workspace(job.path.parent.parent.parent), _readable(job))
     code = EXIT_CONFIGURATION if failure.failure_class is FailureClass.CONFIGURATION else EXIT_FAILED
     cause, worker, frame = failure.cause, failure.worker, failure.frame
@@ -157,6 +159,11 @@ def _stopped(job: JobFolder, request: StopRequest | None, how: str = "") -> tupl
     if failure.failure_class is FailureClass.DIVERGED and diverged is not None and (progress := job.progress()):
         cause = diverged.words(progress.updates)  # how many it has made until its end is said by its progress alone
     failure = FailureClass(request.failure)
+def _says_all(error: BaseException) -> bool:
+    """Whether this is our own word on the config, which follows from no other error: its traceback says nothing."""
+    return all(isinstance(link, ConfigError | WorkerTraceback | EndedEarly) for link in chain(error))
+
+
     return Result("failed", time.time(), failure.value, request.why, job.advice(failure)), EXIT_FAILED
 
 

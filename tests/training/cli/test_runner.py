@@ -412,6 +412,26 @@ def test_of_a_long_run_a_part_of_the_samples_is_told(tmp_path: Path) -> None:
     assert len(points) / 2 == ALL + 3 * ALL / 2, "as many more, each time that it goes on as long again"
     steps = [point[3] for point in points[::2]]
     assert steps[: ALL + 2] == [*range(ALL), ALL, ALL + 2]
+@pytest.mark.parametrize("strategy", ["auto", ASYNC], ids=["single", "async"])
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_checkpoint_with_nothing_left_to_train_is_said_in_one_line(
+    strategy: Any, epochs: int, workspace: Workspace, capfd: pytest.CaptureFixture[str]
+) -> None:
+    first, _, _ = run(workspace, config(strategy, max_epochs=2))
+    capfd.readouterr()
+    checkpoint = str(first.path / "checkpoints" / "last.ckpt")
+    job, code, _ = run(workspace, {**config(strategy, max_epochs=epochs), "ckpt_path": checkpoint})
+    result, said = job.result(), "".join(capfd.readouterr())
+    assert result is not None
+    assert (code, result.failure) == (2, FailureClass.CONFIGURATION)
+    assert result.cause == (
+        f"trainer.max_epochs: is {epochs}, and the checkpoint has 2 epochs behind it, so nothing is left to train. "
+        "Write more than 2, or start without ckpt_path."
+    )
+    assert said.count(result.cause) == 1
+    assert "Traceback" not in said
+
+
     assert steps[-2:] == [8 * ALL - 16, 8 * ALL - 8]
 
 

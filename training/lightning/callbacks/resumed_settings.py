@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 from torch.optim import Optimizer
 from typing_extensions import override
@@ -43,6 +44,16 @@ class ResumedSettings(Callback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         others = [callback for callback in _callbacks(trainer) if callback is not self]
         self.configured = {"callbacks": {callback.state_key: _state(callback) for callback in others}}
+
+    @override
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """ConfigError for a checkpoint that has been through all epochs: Lightning would train nothing."""
+        most, loops = trainer.max_epochs, checkpoint.get("loops", {}).get("fit_loop", {})
+        over = loops.get("epoch_progress", {}).get("current", {}).get("processed", 0)
+        if trainer.state.fn == TrainerFn.FITTING and most is not None and 0 <= most <= over:
+            epochs = f"{over} epoch{'' if over == 1 else 's'}"
+            problem = f"is {most}, and the checkpoint has {epochs} behind it, so nothing is left to train"
+            raise ConfigError("trainer.max_epochs", problem, f"Write more than {over}, or start without ckpt_path.")
 
     @override
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
