@@ -18,7 +18,7 @@ from scalebook.training.base.durations import duration
 from scalebook.training.base.errors import Problem
 from scalebook.training.base.estimate import estimate
 from scalebook.training.base.own_modules import changed_words
-from scalebook.training.notebook.result_row import shared_numbers
+from scalebook.training.notebook.result_row import lost_workers, shared_numbers
 from scalebook.training.tracking import names
 from scalebook.training.tracking.own_metrics import is_own
 
@@ -142,8 +142,10 @@ def experiment_card(
                 f"**Seed {seed.seed}: {seed.run.failure}.** {sentence(seed.run.cause)} {seed.run.advice}",
                 icon=":material/error:",
             )
-    if shared := shared_numbers([seed.run.record for seed in with_runs if seed.run and not seed.stale]):
-        st.warning(sentence(shared), icon=":material/warning:")
+    records = [seed.run.record for seed in with_runs if seed.run and not seed.stale]
+    for words in (shared_numbers(records), lost_workers(records)):
+        if words:
+            st.warning(sentence(words), icon=":material/warning:")
     return intent
 
 

@@ -90,6 +90,8 @@ def standing(view: RunView) -> None:
             "not determine it. Remove that call.",
             icon=":material/warning:",
         )
+    if view.lost:
+        st.warning(f"{sentence(view.lost)} The log has more.", icon=":material/warning:")
     if view.state == "failed":
         _failure(view)
     elif view.state == "pruned":

@@ -102,6 +102,13 @@ class RunView:
         return self.record.tags.get(names.TAG_CAUSE, NOT_LIVING)
 
     @property
+    def lost(self) -> str:
+        """Which workers it has lost so far while the others went on, in words; "" if none."""
+        if self.job is None or self.ended:
+            return self.record.tags.get(names.TAG_WORKERS_LOST, "")
+        return self.job.lost_words()
+
+    @property
     def pruned(self) -> str:
         """Why its search pruned it; "" for any other run."""
         return self.result.cause if self.state == "pruned" and self.result else ""

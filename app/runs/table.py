@@ -177,7 +177,8 @@ def _row(view: RunView, name: str, columns: Sequence[str]) -> dict[str, Any]:
         "state": [view.state],
         "remark": view.reason
         or (f"{view.failure}: {view.cause}" if view.state == "failed" else run_query.purpose(view.record))
-        or view.pruned,
+        or view.pruned
+        or view.lost,
         **{_own(name): run_query.value(record, name) for name in columns},
         "own": ", ".join(name for name in dict.fromkeys([metric or "", *columns]) if is_own(view.record.tags, name)),
         "metric": (metric or "").removeprefix("val/"),

@@ -43,6 +43,7 @@ from scalebook.training.lightning.callbacks.heartbeat import Heartbeat
 from scalebook.training.lightning.callbacks.job_files import (
     CurveWriter,
     LastCheckpoint,
+    LossRecorder,
     PartsRecorder,
     Pictures,
     StopFile,
@@ -195,6 +196,7 @@ def default_callbacks(
         DivergenceGuard(measure),
         Heartbeat(job, measure, lines=lines),
         StopFile(job, measure),
+        LossRecorder(job),
         Pictures(job.path),
         PushRecorder(job.path),
         PartsRecorder(job.path, measure),

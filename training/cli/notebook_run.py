@@ -24,7 +24,7 @@ from scalebook.training.notebook.claims.evidence import EvidenceReader
 from scalebook.training.notebook.claims.judging import judge_all
 from scalebook.training.notebook.comparison import compare
 from scalebook.training.notebook.comparison_table import table
-from scalebook.training.notebook.result_row import shared_numbers
+from scalebook.training.notebook.result_row import lost_workers, shared_numbers
 from scalebook.training.notebook.results import results
 from scalebook.training.search.search_folder import broken_searches
 from scalebook.training.tracking import names
@@ -91,6 +91,8 @@ def run(wanted: NotebookSelection, description: Description, out: TextIO) -> int
     for job, state in zip(jobs, states, strict=True):
         if state != "finished":
             board.print_line(_explained(job, state))
+        elif (result := job.result()) is not None and result.lost:
+            board.print_line(f"{job.request().title}: {result.lost}.")
     require_room(workspace.hidden)  # else MLflow would be waited for, which can record nothing
     if unrecorded := wait_for_record(workspace, [job.id for job in jobs if job.state() in ENDED]):
         board.print_line(f"MLflow has not yet recorded the end of {_runs(unrecorded)}; the results below lack it.")
@@ -222,8 +224,9 @@ def _compare(wanted: NotebookSelection, workspace: Workspace, description: Descr
         seeds = experiment.seeds(wanted.seeds)
         by_seed = results(reader, wanted.path.name, experiment, description, seeds, wanted.notebook)
         runs = [result.run for result in by_seed if result.run is not None and not result.stale]
-        if experiment.name not in compared and (shared := shared_numbers(runs)):
-            out.write(f"{experiment.name}: {shared}\n")
+        for words in (shared_numbers(runs), lost_workers(runs)):
+            if experiment.name not in compared and words:
+                out.write(f"{experiment.name}: {words}\n")
     for cell in wanted.notebook.comparisons():
         if ran & set(cell.runs):
             comparison = compare(reader, wanted.path.name, wanted.notebook, cell, description, wanted.seeds)

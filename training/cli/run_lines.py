@@ -92,6 +92,8 @@ class RunLines:
         result = job.outcome()
         if result is not None and result.why:
             words.append(result.why)
+        if lost := sorted({worker.worker for worker in job.lost_workers()}):
+            words.append(f"lost worker {', '.join(map(str, lost))}")
         return "  ".join(words).rstrip()
 
 

@@ -9,10 +9,12 @@ import traceback
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from lightning.pytorch import Trainer
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from scalebook.training.base.active_run import logging_to
@@ -46,9 +48,10 @@ from scalebook.training.jobs.job_folder import (
 )
 from scalebook.training.jobs.job_nodes import parts_of
 from scalebook.training.jobs.usage import SystemMetrics
+from scalebook.training.lightning.callbacks.job_files import left_by_lost
+from scalebook.training.lightning.processes.forked import EndedEarly, WorkerTraceback
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_start import client_after_fork, make_store
-from scalebook.training.lightning.processes.forked import EndedEarly, WorkerTraceback
 from scalebook.training.tracking.schema import require_known
 from scalebook.training.tracking.spool import SPOOL
 
@@ -120,17 +123,22 @@ def _say(result: Result) -> None:
         print(f"scalebook: failed ({result.failure}): {result.cause}\n{result.advice}", file=sys.stderr, flush=True)
     else:
         print(f"scalebook: {result.cause or result.status}", flush=True)
+    if result.lost:
+        print(f"scalebook: {result.lost}", flush=True)
 
 
 def _outcome(job: JobFolder) -> tuple[Result, int]:
+    left = ""
     try:
         with _sigterm_asks_to_stop(job):
-            _train(job)
+            left = left_by_lost(job, _train(job))
     except BaseException as error:  # noqa: BLE001 - the end of the job, whatever it is, is recorded
-        return _explained(job, error)
-    if job.cut.exists():  # a stop that came after the last sample has changed nothing
-        return _stopped(job, job.stop_request())
-    return Result("finished", time.time()), 0
+        result, code = _explained(job, error)
+    else:
+        # a stop that came after the last sample has changed nothing
+        cut = job.cut.exists()
+        result, code = _stopped(job, job.stop_request()) if cut else (Result("finished", time.time()), 0)
+    return replace(result, lost=job.lost_words(left)), code
 
 
 def _explained(job: JobFolder, error: BaseException) -> tuple[Result, int]:
@@ -145,8 +153,16 @@ def _explained(job: JobFolder, error: BaseException) -> tuple[Result, int]:
     failure = blamed(failure, error, Workspace(job.path.parent.parent.parent), _readable(job))
     code = EXIT_CONFIGURATION if failure.failure_class is FailureClass.CONFIGURATION else EXIT_FAILED
     cause, worker, frame = failure.cause, failure.worker, failure.frame
+    diverged = next((link for link in chain(error) if isinstance(link, Diverged)), None)
+    if failure.failure_class is FailureClass.DIVERGED and diverged is not None and (progress := job.progress()):
+        cause = diverged.words(progress.updates)  # how many it has made until its end is said by its progress alone
     advice = job.advice(failure.failure_class, failure.advice)
     return Result("failed", time.time(), failure.failure_class.value, cause, advice, worker, frame), code
+
+
+def _says_all(error: BaseException) -> bool:
+    """Whether this is our own word on the config, which follows from no other error: its traceback says nothing."""
+    return all(isinstance(link, ConfigError | WorkerTraceback | EndedEarly) for link in chain(error))
 
 
 def _stopped(job: JobFolder, request: StopRequest | None, how: str = "") -> tuple[Result, int]:
@@ -155,15 +171,7 @@ def _stopped(job: JobFolder, request: StopRequest | None, how: str = "") -> tupl
         return Result("stopped", time.time(), cause=f"{STOPPED} {how}".strip()), 0
     if request.failure is None:
         return Result("stopped", time.time(), cause=request.why), 0
-    diverged = next((link for link in chain(error) if isinstance(link, Diverged)), None)
-    if failure.failure_class is FailureClass.DIVERGED and diverged is not None and (progress := job.progress()):
-        cause = diverged.words(progress.updates)  # how many it has made until its end is said by its progress alone
     failure = FailureClass(request.failure)
-def _says_all(error: BaseException) -> bool:
-    """Whether this is our own word on the config, which follows from no other error: its traceback says nothing."""
-    return all(isinstance(link, ConfigError | WorkerTraceback | EndedEarly) for link in chain(error))
-
-
     return Result("failed", time.time(), failure.value, request.why, job.advice(failure)), EXIT_FAILED
 
 
@@ -175,7 +183,7 @@ def _readable(job: JobFolder) -> dict[str, Any]:
         return {}
 
 
-def _train(job: JobFolder) -> None:
+def _train(job: JobFolder) -> Trainer:
     quieten()
     if SPOOL not in os.environ:
         require_known(job.tracking_uri())
@@ -191,7 +199,7 @@ def _train(job: JobFolder) -> None:
     request = job.request()
     recorded_here = bool(request.tracking_uri) and not request.part and SPOOL not in os.environ
     with memory_limit(_memory_mb(job)), logging_to(job.tracking_uri(), job.id, here=recorded_here):
-        TrainingCLI("fit", config, job, modules=modules)
+        return TrainingCLI("fit", config, job, modules=modules).trainer
 
 
 def _set_threads(threads: int) -> None:
@@ -283,6 +291,7 @@ def _tell_mlflow(job: JobFolder, result: Result) -> bool:
             names.TAG_FAILURE: result.failure,
             names.TAG_CAUSE: result.cause,
             names.TAG_ADVICE: result.advice,
+            names.TAG_WORKERS_LOST: result.lost[: names.LONGEST_TAG],
             names.TAG_DEVICES: _devices(job),
             names.TAG_MACHINE: _machine(),
         }

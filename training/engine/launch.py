@@ -94,6 +94,11 @@ class Launch:
         """The workers whose process has not died."""
         return self._run.control.living()
 
+    @property
+    def hands_on_data(self) -> bool:
+        """Whether workers claim their batches one by one, so that those of a dead one are left to the others."""
+        return self._cursor.progress() > 0
+
     def checkpoint(self) -> Path | None:
         """The newest checkpoint that worker 0 has noted, if the file exists."""
         return self._signals.checkpoint()

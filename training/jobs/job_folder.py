@@ -1,17 +1,19 @@
 """A job's folder: its request, its progress and its result.
 
 Who writes what: the submitter `config.yaml` and `job.json`, once; whoever moves the job in the queue `turn.json`; the
-job's own process `process.json` (its first creator owns the job), `log.txt`, `progress.json` and `result.json`; whoever
-stops the job the file `stop`; the supervisor `joined.json`, if nodes join while it runs, and `standstill.json`, while
-something of it stands still. For a process that died without a result the supervisor writes `result.json`, and the
-empty file `unrecorded`, which stays until MLflow knows. All JSON is replaced atomically, a folder appears whole, and
-the state is derived. A record that cannot be read fails its job, and nothing else; without `turn.json` a job keeps its
-original place in the queue.
+job's own process `process.json` (its first creator owns the job), `log.txt`, `progress.json`, `lost.jsonl` and
+`result.json`; whoever stops the job the file `stop`; the supervisor `joined.json`, if nodes join while it runs, and
+`standstill.json`, while something of it stands still. For a process that died without a result the supervisor writes
+`result.json`, and the empty file `unrecorded`, which stays until MLflow knows. All JSON is replaced atomically, a
+folder appears whole, and the state is derived. A record that cannot be read fails its job, and nothing else; without
+`turn.json` a job keeps its original place in the queue.
 """
 
+import json
 import os
 import time
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -35,6 +37,7 @@ State = Literal["waiting", "running", "stopping", "finished", "failed", "stopped
 ENDED: tuple[State, ...] = ("finished", "failed", "stopped")
 STOPPED = "stopped on request"
 """How the cause of a run begins that a person has stopped, or a signal."""
+LOST = "lost.jsonl"
 UNWATCHED = "died while nobody watched it"
 """How a cause ends that says nothing about the run: the machine, or all of Scalebook, ended with it."""
 
@@ -186,7 +189,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Result:
-    """`result.json`. The last five fields are for failures.
+    """`result.json`. `failure` and the fields from `advice` to `frame` are for failures.
 
     `worker` is set if one worker is to blame; `frame`, as in a traceback, if the user's own code is.
     """
@@ -198,11 +201,32 @@ class Result:
     advice: str = ""
     worker: int | None = None
     frame: str = ""
+    lost: str = ""
+    """Which workers it has lost while the others went on, in words."""
 
     @property
     def why(self) -> str:
         """The failure's class and cause; without a failure, why it ended, if that is known."""
         return f"{self.failure}: {self.cause}" if self.failure else self.cause
+
+
+@dataclass(frozen=True)
+class LostWorker:
+    """A line of `lost.jsonl`: a worker that has died, while the others went on training."""
+
+    worker: int
+    when: float
+    """Unix time, s."""
+    cause: str
+    samples: int
+    """Those that it had trained."""
+    restarted: bool
+
+    @property
+    def words(self) -> str:
+        when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.when))
+        again = " and was started again" if self.restarted else ""
+        return f"worker {self.worker} died at {when} after {self.samples:,} samples{again} ({self.cause})"
 
 
 @dataclass(frozen=True)
@@ -287,6 +311,24 @@ class JobFolder(RecordFolder):
     @property
     def curve(self) -> Path:
         return self.path / "curve.jsonl"
+
+    def note_lost(self, worker: LostWorker) -> None:
+        """Add a worker that has died. OSError if the disk is full."""
+        with (self.path / LOST).open("a", encoding="utf-8") as file:
+            file.write(f"{json.dumps(asdict(worker))}\n")
+
+    def lost_workers(self) -> list[LostWorker]:
+        """The workers that have died so far while the others went on, each as often as it died."""
+        lost = []
+        for line in read_end(self.path / LOST, 2**18).splitlines() if (self.path / LOST).exists() else ():
+            with suppress(BrokenRecord):  # half a line, of a machine that stopped
+                lost.append(records.parse(self.path / LOST, line, LostWorker))
+        return lost
+
+    def lost_words(self, afterwards: str = "") -> str:
+        """The same in words, "" if there are none. `afterwards`: what became of their data."""
+        words = [lost.words for lost in self.lost_workers()]
+        return "; ".join([*words, afterwards] if words and afterwards else words)
 
     @property
     def unrecorded(self) -> Path:

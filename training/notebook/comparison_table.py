@@ -122,7 +122,7 @@ def remarks(comparison: Comparison) -> list[str]:
         if row.outcome != "finished":
             have = f"{len(row.run_ids)} of {row.seeds} runs, {row.outcome}"
             remarks_.append(f"{row.experiment}: {have}{f' ({row.note})' if row.note else ''}")
-    remarks_ += [f"{row.experiment}: {row.shared}" for row in comparison.rows if row.shared]
+    remarks_ += [f"{row.experiment}: {why}" for row in comparison.rows for why in (row.shared, row.lost) if why]
     short = [
         row.experiment
         for row in comparison.rows

@@ -12,6 +12,8 @@ from scalebook.training.tracking.own_metrics import is_own
 from scalebook.training.tracking.run_reader import MetricCurve, RunRecord
 
 Outcome = Literal["finished", "running", "waiting", "stopped", "pruned", "failed", "missing"]
+FEW_LOST: Final = 3
+"""The most runs whose lost workers are named."""
 AXES: Final[tuple[Axis, ...]] = get_args(Axis)
 
 
@@ -52,6 +54,8 @@ class ExperimentRow:
     """What was measured about the runs, by metric: `perf/...`, `ps/...`; without those of single workers."""
     shared: str = ""
     """In words, which of its seeds are not independent."""
+    lost: str = ""
+    """In words, which of its runs have lost workers."""
     note: str = ""
     """Why runs are missing: the failure's class and cause."""
 
@@ -101,6 +105,7 @@ def row(
         staleness_p95=_metric(runs, names.STALENESS_P95),
         measured=_measured(runs),
         shared=shared_numbers(runs),
+        lost=lost_workers(runs),
     )
 
 
@@ -119,6 +124,22 @@ def shared_numbers(runs: Sequence[RunRecord]) -> str:
                 "that call."
             )
     return ""
+
+
+def lost_workers(runs: Sequence[RunRecord]) -> str:
+    """In words, which runs have lost workers and went on, so that they are not what their config says; "" if none."""
+    lost = [
+        (run.tags.get(names.TAG_SEED, ""), words) for run in runs if (words := run.tags.get(names.TAG_WORKERS_LOST))
+    ]
+    if not lost:
+        return ""
+    few = "; ".join(f"seed {seed}: {words}" for seed, words in lost[:FEW_LOST])
+    few += f"; and {len(lost) - FEW_LOST} more" if len(lost) > FEW_LOST else ""
+    again = "that seed" if len(lost) == 1 else "those seeds"
+    return (
+        f"{len(lost)} of {len(runs)} {'run' if len(runs) == 1 else 'runs'} lost a worker and went on, so what trained "
+        f"is not what the config says ({few}). Run {again} again."
+    )
 
 
 def axes_with_data(rows: Sequence[ExperimentRow]) -> list[Axis]:

@@ -246,6 +246,8 @@ TAG_ADVICE: Final = "scalebook.advice"
 TAG_FROM_CHECKPOINT: Final = "scalebook.from_checkpoint"
 """Settings with which a resumed run has trained instead of its config's: those of a checkpoint that an earlier version
 has written."""
+TAG_WORKERS_LOST: Final = "scalebook.workers_lost"
+"""Which workers have died while the others went on training: who, when and why, and what was not trained."""
 TAG_STRATEGY: Final = "scalebook.strategy"
 """`single`, `ddp`, `AsyncPS`, `Peers`, `ModelParallel`, or the name of another class."""
 TAG_RULE: Final = "scalebook.rule"

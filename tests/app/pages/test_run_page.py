@@ -19,7 +19,7 @@ from scalebook.training.jobs import job_requests, usage
 from scalebook.training.jobs.begin_request import RayHandle, part_names
 from scalebook.training.jobs.devices import Allocation
 from scalebook.training.jobs.gpus import GpuReading
-from scalebook.training.jobs.job_folder import JobStart, Result
+from scalebook.training.jobs.job_folder import JobStart, LostWorker, Result
 from scalebook.training.jobs.job_nodes import part_folders
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.jobs.usage import GpuWorker, Usage
@@ -53,6 +53,16 @@ def test_a_run_whose_model_seeds_itself_is_marked(open_page: Open, workspace: Wo
     assert not open_page("runs", run=job.id).warning
     open_store(workspace).set_tag(job.id, names.TAG_OWN_SEED, "42")
     assert "manual_seed itself, with 42" in open_page("runs", run=job.id).warning[0].value
+
+
+def test_a_run_that_lost_a_worker_is_marked_on_its_page_and_in_the_list(open_page: Open, workspace: Workspace) -> None:
+    job = record(workspace)
+    open_store(workspace).set_tag(job.id, names.TAG_WORKERS_LOST, "worker 1 died")
+    assert open_page("runs", run=job.id).warning[0].value == "Worker 1 died. The log has more."
+    assert list(open_page("runs").dataframe[0].value["remark"]) == ["worker 1 died"]
+    live = record(workspace, seed=2, state="running")
+    live.note_lost(LostWorker(1, 0.0, "killed", 24, restarted=True))
+    assert "Worker 1 died at 1970-01-01" in open_page("runs", run=live.id).warning[0].value
 
 
 def buttons(app: AppTest) -> list[str]:

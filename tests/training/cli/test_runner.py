@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -19,16 +20,22 @@ from scalebook.training.base.failures import FailureClass
 from scalebook.training.base.files import yaml
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.runner import _set_threads, run_job, upload_artifacts
+from scalebook.training.engine.coordination.measures import WorkerTimes
+from scalebook.training.engine.launch import Launch
+from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.jobs import usage
 from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.gpus import GpuReading
-from scalebook.training.jobs.job_folder import JobFolder, JobStart
+from scalebook.training.jobs.job_folder import JobFolder, JobStart, LostWorker
 from scalebook.training.jobs.usage import ALL, SystemMetrics, Usage
+from scalebook.training.lightning.callbacks.job_files import left_by_lost
 from scalebook.training.lightning.processes import process_watch
+from scalebook.training.lightning.run_figures import MonitorFigures
 from scalebook.training.tracking import directions, names
 from scalebook.training.tracking.spool import LINES, Spool
 from scalebook.training.tracking.worker_figures import parsed
 from tests.interrupting import hearing
+from tests.training.benches import wait_for
 from tests.training.runs import ASYNC, artifacts, config, reader, run, submitted
 
 pytestmark = [pytest.mark.long, pytest.mark.alike]
@@ -252,6 +259,42 @@ def test_a_run_that_dies_has_not_been_asked_to_stop(
     assert (seen, job.stop_request()) == ([False], None)
 
 
+@pytest.mark.parametrize("strategy", [ASYNC, PEERS], ids=["async", "peers"])
+def test_a_run_that_loses_a_worker_and_goes_on_says_so(
+    strategy: Any, workspace: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = submitted(workspace, config(strategy, **LONG))
+
+    def lose() -> None:
+        os.kill(worker(1), signal.SIGKILL)
+        wait_for(job.lost_workers, "the loss to be recorded")
+        job.ask_to_stop("stopped on request")
+
+    assert run_while(job, lose) == 0
+    result, record = job.result(), reader(workspace).run(job.id)
+    assert result is not None
+    (lost,) = job.lost_workers()
+    assert (result.status, lost.worker, lost.restarted) == ("stopped", 1, False)
+    assert lost.samples > 0
+    assert record.tags[names.TAG_WORKERS_LOST] == result.lost
+    assert f"after {lost.samples:,} samples (process" in result.lost
+    assert result.lost.endswith("was killed by signal SIGKILL); the others took over the rest of the data")
+    assert f"scalebook: {result.lost}\n" in capsys.readouterr().out
+
+
+def test_what_a_fixed_share_has_left_is_counted(tmp_path: Path) -> None:
+    job = JobFolder(tmp_path)
+    figures = MonitorFigures(Launch(3, Settings()).figures)
+    made: Any = SimpleNamespace(strategy=SimpleNamespace(figures=figures, hands_on_data=False))
+    figures.worker_times = lambda: [WorkerTimes(0, 0, 0, 0, 0, samples) for samples in (80, 24, 80)]  # type: ignore[method-assign]
+    assert left_by_lost(job, made) == ""
+    job.note_lost(LostWorker(1, 0.0, "killed", 24, restarted=False))
+    assert left_by_lost(job, made) == "about 56 samples were not trained"
+    assert job.lost_words("rest") == "worker 1 died at 1970-01-01 00:00:00 UTC after 24 samples (killed); rest"
+    made.strategy.hands_on_data = True
+    assert left_by_lost(job, made) == "the others took over the rest of the data"
+
+
 @WORKERS
 def test_sigterm_to_a_worker_is_recorded_as_its(strategy: Any, workspace: Workspace) -> None:
     job, pids = submitted(workspace, config(strategy, **LONG)), list[int]()
@@ -369,6 +412,26 @@ def test_a_run_goes_on_from_its_checkpoint(strategy: Any, workspace: Workspace) 
     assert reader(workspace).curve(job.id, names.TRAIN_LOSS).updates[0] > 16
 
 
+@pytest.mark.parametrize("strategy", ["auto", ASYNC], ids=["single", "async"])
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_checkpoint_with_nothing_left_to_train_is_said_in_one_line(
+    strategy: Any, epochs: int, workspace: Workspace, capfd: pytest.CaptureFixture[str]
+) -> None:
+    first, _, _ = run(workspace, config(strategy, max_epochs=2))
+    capfd.readouterr()
+    checkpoint = str(first.path / "checkpoints" / "last.ckpt")
+    job, code, _ = run(workspace, {**config(strategy, max_epochs=epochs), "ckpt_path": checkpoint})
+    result, said = job.result(), "".join(capfd.readouterr())
+    assert result is not None
+    assert (code, result.failure) == (2, FailureClass.CONFIGURATION)
+    assert result.cause == (
+        f"trainer.max_epochs: is {epochs}, and the checkpoint has 2 epochs behind it, so nothing is left to train. "
+        "Write more than 2, or start without ckpt_path."
+    )
+    assert said.count(result.cause) == 1
+    assert "Traceback" not in said
+
+
 def test_a_model_that_draws_leaves_a_picture(workspace: Workspace) -> None:
     given = config()
     given["data"]["init_args"]["limit"] = 16
@@ -412,26 +475,6 @@ def test_of_a_long_run_a_part_of_the_samples_is_told(tmp_path: Path) -> None:
     assert len(points) / 2 == ALL + 3 * ALL / 2, "as many more, each time that it goes on as long again"
     steps = [point[3] for point in points[::2]]
     assert steps[: ALL + 2] == [*range(ALL), ALL, ALL + 2]
-@pytest.mark.parametrize("strategy", ["auto", ASYNC], ids=["single", "async"])
-@pytest.mark.parametrize("epochs", [1, 2])
-def test_a_checkpoint_with_nothing_left_to_train_is_said_in_one_line(
-    strategy: Any, epochs: int, workspace: Workspace, capfd: pytest.CaptureFixture[str]
-) -> None:
-    first, _, _ = run(workspace, config(strategy, max_epochs=2))
-    capfd.readouterr()
-    checkpoint = str(first.path / "checkpoints" / "last.ckpt")
-    job, code, _ = run(workspace, {**config(strategy, max_epochs=epochs), "ckpt_path": checkpoint})
-    result, said = job.result(), "".join(capfd.readouterr())
-    assert result is not None
-    assert (code, result.failure) == (2, FailureClass.CONFIGURATION)
-    assert result.cause == (
-        f"trainer.max_epochs: is {epochs}, and the checkpoint has 2 epochs behind it, so nothing is left to train. "
-        "Write more than 2, or start without ckpt_path."
-    )
-    assert said.count(result.cause) == 1
-    assert "Traceback" not in said
-
-
     assert steps[-2:] == [8 * ALL - 16, 8 * ALL - 8]
 
 

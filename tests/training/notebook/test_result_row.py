@@ -1,4 +1,5 @@
-from scalebook.training.notebook.result_row import AXES, ExperimentRow, axes_with_data, row
+from scalebook.training.notebook.result_row import AXES, ExperimentRow, axes_with_data, lost_workers, row
+from scalebook.training.tracking import names
 from scalebook.training.tracking.curves import mean_curve
 from scalebook.training.tracking.run_reader import MetricCurve, RunRecord
 
@@ -26,3 +27,13 @@ def test_seeds_average_over_bytes() -> None:
     assert (found.x, found.mean) == ([0.0, 100.0], [4.0, 2.5])
     seeds[0].bytes.clear()
     assert mean_curve(seeds, "bytes") is None
+
+
+def test_runs_that_lost_a_worker_are_named() -> None:
+    clean = RunRecord("a", "a", "1", "FINISHED", 0.0, 1.0, {names.TAG_SEED: "1"})
+    tags = {names.TAG_SEED: "2", names.TAG_WORKERS_LOST: "worker 1 died"}
+    lost = RunRecord("b", "b", "1", "FINISHED", 0.0, 1.0, tags)
+    assert lost_workers([clean]) == ""
+    assert lost_workers([clean, lost]).startswith("1 of 2 runs lost a worker and went on, so what trained is")
+    assert "(seed 2: worker 1 died)" in lost_workers([clean, lost])
+    assert "seed 2: worker 1 died; and 2 more). Run those seeds again." in lost_workers([lost] * 5)

@@ -40,7 +40,7 @@ from scalebook.training.lightning.async_ps.state_file import StateFile
 from scalebook.training.lightning.async_ps.worker_process import worker_parts
 from scalebook.training.lightning.async_ps.worker_session import ArrivingWorker
 from scalebook.training.lightning.package import Callback, LightningDataModule, Trainer, TrainerFn
-from scalebook.training.lightning.processes.deaths import Deaths, resume_hint
+from scalebook.training.lightning.processes.deaths import Deaths, HearsOfDeaths, resume_hint
 from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
 from scalebook.training.lightning.processes.strategy_launcher import AroundFork, Processes, take_rank
 from scalebook.training.lightning.tuners import tune
@@ -184,6 +184,8 @@ class AsyncRun(AroundFork):
         # Of a fit, from before the fork on:
         self._kept: StateFile
         self._aside: ParameterSpill
+        self.hands_on_data = False
+        """Whether, in the last fit, batches of workers that died were left to the others."""
         self._has_warned = False  # of an average of the weights
 
     @override
@@ -223,6 +225,7 @@ class AsyncRun(AroundFork):
         sees_all = self._arguments.is_simulated
         self._has_warned = not sees_all and warn_of_averages(trainer, settings, workers)
         self._machine, self._kept = self._machine_of(settings), StateFile()
+        self._machine.tell_deaths([one for one in trainer.callbacks if isinstance(one, HearsOfDeaths)])  # type: ignore[attr-defined]
         self._aside = ParameterSpill.of(trainer.lightning_module.parameters())
         self.session = MonitorSession(self._machine)
         self._between = FittedSession(self._kept, self.session.figures)
@@ -261,6 +264,7 @@ class AsyncRun(AroundFork):
     def after_workers(self) -> None:
         """Release the shared memory, and forget the number of workers, which the next call may change."""
         if self._machine.is_training:
+            self.hands_on_data = self._machine.hands_on_data
             self._kept.close()
             self._aside.bring_back()
         self._machine.close()

@@ -327,6 +327,11 @@ class EngineStrategy(IndependentWorkers):
         return self.session.figures
 
     @property
+    def hands_on_data(self) -> bool:
+        """After a fit: whether batches of workers that died were left to the others."""
+        return self._run.hands_on_data
+
+    @property
     def started_with(self) -> dict[str, str]:
         """Digests of what must be the same on all nodes, by key; to be filled before a fit."""
         return self._run.started_with

@@ -18,7 +18,7 @@ from scalebook.training.engine.served_run import Run, ServerConnection, ServerEn
 from scalebook.training.engine.worker.worker_end import Figures, SimulationEnd, WorkerEnd
 from scalebook.training.lightning.arguments import AsyncArguments
 from scalebook.training.lightning.processes.addresses import listening_at, resolved
-from scalebook.training.lightning.processes.deaths import Deaths
+from scalebook.training.lightning.processes.deaths import Deaths, HearsOfDeaths
 from scalebook.training.lightning.processes.elastic_monitor import ElasticMonitor
 from scalebook.training.lightning.processes.forked import GRACE_S
 from scalebook.training.lightning.processes.key_file import key_file, read_key
@@ -75,6 +75,14 @@ class NodePart:
         """Decide, in the monitor, what follows a death."""
         return Reaction.END
 
+    def tell_deaths(self, hearers: Sequence[HearsOfDeaths]) -> None:
+        """Set who is told of deaths, on the node that decides on them."""
+
+    @property
+    def hands_on_data(self) -> bool:
+        """See `Launch.hands_on_data`; asked in the monitor."""
+        return False
+
     def arrivals(self) -> Sequence[int] | None:
         """See `AroundFork.arrivals`."""
         return None
@@ -120,6 +128,15 @@ class TrainingNode(NodePart):
     @override
     def react(self, lost: LostProcess) -> Reaction:
         return self._deaths.react(lost)
+
+    @override
+    def tell_deaths(self, hearers: Sequence[HearsOfDeaths]) -> None:
+        self._deaths.hearers = hearers
+
+    @property
+    @override
+    def hands_on_data(self) -> bool:
+        return self.launch.hands_on_data
 
     @override
     def arrivals(self) -> Sequence[int] | None:

@@ -1,5 +1,5 @@
-"""What ties a run to its job's folder: the file that stops it, its newest checkpoint, a trial's curve, pictures of
-samples and of where the parts of a split model lie.
+"""What ties a run to its job's folder: the file that stops it, its newest checkpoint, the workers that it has lost, a
+trial's curve, pictures of samples and of where the parts of a split model lie.
 """
 
 import json
@@ -21,12 +21,14 @@ from torch import Tensor
 from typing_extensions import override
 
 from scalebook.training.base.files import records
-from scalebook.training.jobs.job_folder import STOPPED, JobFolder
+from scalebook.training.jobs.job_folder import STOPPED, JobFolder, LostWorker
 from scalebook.training.lightning import ModelParallel
 from scalebook.training.lightning.callbacks.computed_figures import MB
 from scalebook.training.lightning.callbacks.heartbeat import fraction
 from scalebook.training.lightning.callbacks.measure import Measure
+from scalebook.training.lightning.processes.deaths import HearsOfDeaths
 from scalebook.training.lightning.processes.forked import Terminated, why_terminated
+from scalebook.training.lightning.processes.process_watch import LostProcess
 from scalebook.training.lightning.run_figures import figures_of
 from scalebook.training.pricing.part_record import PartRecord
 from scalebook.training.tracking import names
@@ -120,6 +122,34 @@ class StopFile(Callback):
             trainer.fit_loop.min_epochs = None
             trainer.fit_loop.epoch_loop.min_steps = None
             trainer.should_stop = True
+
+
+class LossRecorder(Callback, HearsOfDeaths):
+    """The monitor writes into the job's folder which workers have died while the others went on."""
+
+    def __init__(self, job: JobFolder) -> None:
+        self.job = job
+
+    @override
+    def worker_died(self, lost: LostProcess, samples: int, *, restarted: bool) -> None:
+        try:
+            self.job.note_lost(LostWorker(lost.number, time.time(), lost.cause, samples, restarted))
+        except OSError as error:  # the run goes on, and the log has it
+            print(f"scalebook: warning: the loss of worker {lost.number} could not be recorded: {error}", flush=True)
+
+
+def left_by_lost(job: JobFolder, trainer: Trainer) -> str:
+    """After a run that has lost workers: what became of their data, in words. Worker 0, which never is one of them, had
+    as large a share as they."""
+    figures, lost = figures_of(trainer), {worker.worker for worker in job.lost_workers()}
+    if figures is None or not lost:
+        return ""
+    if getattr(trainer.strategy, "hands_on_data", False):
+        return "the others took over the rest of the data"
+    if figures.max_updates is not None and figures.counts().updates >= figures.max_updates:
+        return "the others made the rest of the updates"
+    samples = [times.samples for times in figures.worker_times()]
+    return f"about {sum(max(0, samples[0] - samples[worker]) for worker in lost):,} samples were not trained"
 
 
 class CurveWriter(Callback):

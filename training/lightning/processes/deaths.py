@@ -1,6 +1,7 @@
 """Decides, in the monitor, what follows when a process of a run dies."""
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,14 @@ SERVER_RESTARTS: Final = 3
 log = logging.getLogger(__name__)
 
 
+class HearsOfDeaths:
+    """A callback that is told, in the monitor, of workers that have died while the others go on."""
+
+    def worker_died(self, lost: LostProcess, samples: int, *, restarted: bool) -> None:
+        """`samples`: those that it had trained."""
+        raise NotImplementedError
+
+
 class Deaths:
     """The reaction to deaths in one run.
 
@@ -27,6 +36,7 @@ class Deaths:
     def __init__(self, launch: Launch, restarts: int) -> None:
         self._launch = launch
         self._restarts, self._server_restarts = restarts, SERVER_RESTARTS
+        self.hearers: Sequence[HearsOfDeaths] = ()
 
     def react(self, lost: LostProcess) -> Reaction:
         """Decide on a death. A worker that is not restarted is marked dead in shared memory, so that no process waits
@@ -39,6 +49,7 @@ class Deaths:
             return self.give_up(lost)
         self._restarts -= 1
         log.warning("worker %d died: %s. It is started again.", lost.number, lost.cause)
+        self._tell(lost, restarted=True)
         self._launch.rejoin(lost.number)
         return Reaction.RESTART
 
@@ -47,7 +58,13 @@ class Deaths:
         self._launch.mark_dead(lost.number)
         living = len(self._launch.living())
         log.warning("worker %d died: %s. Training goes on with %d.", lost.number, lost.cause, living)
+        self._tell(lost, restarted=False)
         return Reaction.GO_ON
+
+    def _tell(self, lost: LostProcess, *, restarted: bool) -> None:
+        samples = self._launch.figures.worker_times()[lost.number].samples
+        for hearer in self.hearers:
+            hearer.worker_died(lost, samples, restarted=restarted)
 
     def _server(self, lost: LostProcess) -> Reaction:
         if self._server_restarts == 0:

@@ -63,6 +63,7 @@ def remarks(judgement: Judgement) -> list[str]:
     base = judgement.rows[0] if judgement.rows and judgement.rows[0].verdict is None else None
     if base is not None and base.evidence.lacking and not any(row.why for row in judgement.rows):
         sentences.append(f"{base.evidence.label}: {base.evidence.lacking}")
+    sentences += [f"{row.evidence.label}: {row.evidence.lost}" for row in judgement.rows if row.evidence.lost]
     censored = [row for row in judgement.rows if row.censored]
     sentences += [
         f"{row.evidence.label}: {row.censored} of {len(row.evidence.amounts)} runs never reached the target; they "
@@ -134,10 +135,10 @@ def lock_words(judgement: Judgement) -> list[str]:
     if len(judgement.looks) > 1:
         seeds = ", ".join(str(seeds) for seeds in judgement.looks)
         sentences.append(f"Look {len(judgement.looks)} (seeds: {seeds}): the intervals allow for all looks together.")
-    if judgement.unrecorded:
     if judgement.earlier_verdicts:
         before = ", ".join(f"{verdict} with {seeds} seeds" for seeds, verdict in judgement.earlier_verdicts)
         sentences.append(f"Earlier it was {before}.")
+    if judgement.unrecorded:
         sentences.append(f"This look could not be recorded ({judgement.unrecorded}): later ones will not count it.")
     if lock.deleted:
         sentences.append(f"Earlier runs of {', '.join(lock.deleted)} were deleted, and what they had locked with them.")

@@ -22,7 +22,7 @@ from scalebook.training.notebook.claims.claim_locks import RecordedClaims, known
 from scalebook.training.notebook.claims.intervals import Amount, crossing
 from scalebook.training.notebook.claims.looks import ClaimLook, JudgedCell
 from scalebook.training.notebook.offered_metrics import unnamed
-from scalebook.training.notebook.result_row import best, shared_numbers
+from scalebook.training.notebook.result_row import best, lost_workers, shared_numbers
 from scalebook.training.notebook.results import results
 from scalebook.training.search import search_requests
 from scalebook.training.search.search_folder import ENDED, SearchFolder
@@ -102,6 +102,8 @@ class Evidence:
     """The point that stands for a part of a search, in words."""
     chosen: str = ""
     """Among which points it was chosen, in words."""
+    lost: str = ""
+    """Which of its runs have lost workers, in words."""
     none_reached: bool = False
     """None of the points reached the target."""
     at_edge: str = ""
@@ -422,7 +424,10 @@ class EvidenceReader:
         is_simulated = any(names.is_simulated(run.tags) for run in runs.values())
         run_ids = [run.id for run in runs.values()]
         own = needs_curve(cell) and any(is_own(run.tags, cell.metric) for run in runs.values())
-        return Evidence(label, amounts, run_ids=run_ids, lacking=lacking, is_simulated=is_simulated, is_own=own)
+        return Evidence(
+            label, amounts, run_ids=run_ids, lacking=lacking, is_simulated=is_simulated, is_own=own,
+            lost=lost_workers([*runs.values()]),
+        )  # fmt: skip
 
     def _amount(self, cell: ClaimCell, run: RunRecord) -> Amount | None:
         if not needs_curve(cell):

@@ -56,7 +56,7 @@ MOST_BYTES: Final = 2**27
 TAGS: Final = frozenset(
     {
         names.TAG_CELL, names.TAG_NOTEBOOK, names.TAG_CONFIG_HASH, names.TAG_SEED, names.TAG_RANDOM_MADE,
-        names.TAG_RANDOM_TRAINED, names.TAG_STATUS, names.TAG_FAILURE,
+        names.TAG_RANDOM_TRAINED, names.TAG_STATUS, names.TAG_FAILURE, names.TAG_WORKERS_LOST,
         names.TAG_STRATEGY, names.TAG_RULE, names.TAG_WORKERS, names.TAG_CLOCK, names.TAG_BATCH_PER_WORKER,
         names.TAG_BATCH_GLOBAL, names.TAG_LR_ASKED, names.TAG_LR_SCALED, names.TAG_MODEL, names.TAG_DATA,
         names.TAG_COMMIT, names.TAG_VERSIONS, names.TAG_DEVICES, names.TAG_MACHINE, names.TAG_TEST, names.TAG_GOALS,

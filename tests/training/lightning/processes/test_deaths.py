@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 import pytest
-from lightning.pytorch import Trainer
+from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.strategies import Strategy
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
@@ -17,7 +17,7 @@ from scalebook.training.base.failures import Diverged, WorkerLost
 from scalebook.training.engine.launch import Launch
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.lightning import DDP, AsyncPS
-from scalebook.training.lightning.processes.deaths import SERVER_RESTARTS, Deaths, resume_hint
+from scalebook.training.lightning.processes.deaths import SERVER_RESTARTS, Deaths, HearsOfDeaths, resume_hint
 from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
 from tests.training.lightning.async_ps.small import AtBatch, Diary, diaries, fit, kill_me, trainer
 
@@ -100,6 +100,55 @@ def test_what_follows_a_death_is_a_matter_of_who_it_was_and_how_many_there_were(
     assert servers == [*SERVER_RESTARTS * [Reaction.RESTART], Reaction.END]
     assert Deaths(launch, restarts=1).react(LostProcess("worker", 0, "killed")) is Reaction.END
     launch.close()
+
+
+class Hearer(HearsOfDeaths):
+    def __init__(self) -> None:
+        self.heard: list[tuple[int, str, int, bool]] = []
+
+    def worker_died(self, lost: LostProcess, samples: int, *, restarted: bool) -> None:
+        self.heard.append((lost.number, lost.cause, samples, restarted))
+
+
+def test_who_died_while_the_others_went_on_is_told_with_what_it_had_trained() -> None:
+    launch, hearer = Launch(3, Settings()), Hearer()
+    deaths = Deaths(launch, restarts=1)
+    deaths.hearers = [hearer]
+    launch.worker(1, 10.0).add_samples(24)
+    for role, number in (("worker", 1), ("server", 0), ("worker", 2), ("worker", 0)):
+        deaths.react(LostProcess(role, number, "killed"))  # type: ignore[arg-type]
+    assert hearer.heard == [(1, "killed", 24, True), (2, "killed", 0, False)]
+    launch.close()
+
+
+def stop_once_alone(trainer: Trainer) -> None:
+    strategy: Any = trainer.strategy
+    deadline = time.monotonic() + 60
+    while strategy.figures.living() != [0]:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    trainer.should_stop = True
+
+
+HEARD = Hearer()
+"""In the process that called fit: a callback's own attributes come back from worker 0."""
+
+
+class Recording(Callback, HearsOfDeaths):
+    def worker_died(self, lost: LostProcess, samples: int, *, restarted: bool) -> None:
+        HEARD.worker_died(lost, samples, restarted=restarted)
+
+
+def test_callbacks_hear_of_a_lost_worker_in_the_process_that_called_fit(tmp_path: Path) -> None:
+    HEARD.heard.clear()
+    made = endless(tmp_path, two_async, AtBatch(1, 20, kill_me), AtBatch(0, 20, stop_once_alone), Recording())
+    fit(made)
+    ((worker, cause, samples, restarted),) = HEARD.heard
+    assert (worker, restarted) == (1, False)
+    strategy: Any = made.strategy
+    assert strategy.hands_on_data
+    assert "was killed by signal SIGKILL" in cause
+    assert samples == 0, "no callback of ours counts them here"
 
 
 def test_a_death_names_the_newest_checkpoint_that_is_there(tmp_path: Path) -> None:

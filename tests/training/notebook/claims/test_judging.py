@@ -169,6 +169,25 @@ def test_runs_that_share_their_random_numbers_decide_nothing(told: Store) -> Non
     assert said.startswith("repeated: seeds 2, 3 share their random numbers")
 
 
+def test_runs_that_lost_a_worker_are_named_by_claims_and_comparisons(told: Store) -> None:
+    body = "runs: slow\nagainst: base\nfigure: updates\ntarget: 0.5\nat_least: 1.9\nat_most: 2.1\n"
+    before = told.judge(body)
+    assert "lost a worker" not in text(before)
+    run, client = before.rows[1].evidence.run_ids[0], open_store(told.workspace)
+    client.set_tag(run, names.TAG_WORKERS_LOST, "worker 1 died")
+    try:
+        found = told.judge(body)
+        assert found.verdict == before.verdict, "its runs are not left out"
+        said = "slow: 1 of 3 runs lost a worker and went on"
+        assert sum(remark.startswith(said) for remark in remarks(found)) == 1
+        nb = store.read(told.workspace.root / "first-steps.md").notebook
+        cell = ComparisonCell("", "both", runs=["base", "slow"], metric="val/loss")
+        compared = compare(RunReader(told.workspace.tracking_uri()), "first-steps.md", nb, cell, told.description)
+        assert said in table(compared)
+    finally:
+        client.delete_tag(run, names.TAG_WORKERS_LOST)
+
+
 def test_twice_the_updates_seed_by_seed_is_twice_for_certain(told: Store) -> None:
     found = told.judge("runs: slow\nagainst: base\nfigure: updates\ntarget: 0.5\nat_least: 1.9\nat_most: 2.1\n")
     assert found.verdict == "supported"
