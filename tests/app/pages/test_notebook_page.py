@@ -70,7 +70,7 @@ def test_data_that_do_not_go_to_other_machines_are_named_before_run(open_page: O
     changed = TEXT.replace("batch_size: 32", "batch_size: 32, folder: pictures")
     (workspace.root / "first-steps.md").write_text(changed, encoding="utf-8")
     app = open_page()
-    assert "data.init_args.folder: names pictures, a folder, which does not go to other" in app.warning[0].value
+    assert "data.init_args.folder: names pictures, a folder, which is not copied to other nodes" in app.warning[0].value
 
 
 def test_far_more_workers_than_cores_are_confirmed_first(open_page: Open, workspace: Workspace) -> None:
