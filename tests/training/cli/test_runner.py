@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.failures import FailureClass
@@ -430,6 +431,22 @@ def test_a_checkpoint_with_nothing_left_to_train_is_said_in_one_line(
     )
     assert said.count(result.cause) == 1
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("strategy", ["auto", ASYNC], ids=["single", "async"])
+def test_an_epoch_that_a_stop_has_cut_short_counts(strategy: Any, workspace: Workspace) -> None:
+    given = config(strategy, **LONG)
+    given["data"]["init_args"] = {"batch_size": 1}
+    first = submitted(workspace, given)
+    run_while(first, lambda: first.ask_to_stop("stopped on request"))
+    checkpoint = first.path / "checkpoints" / "last.ckpt"
+    over = torch.load(checkpoint, weights_only=True)["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
+    given["trainer"]["max_epochs"] = over
+    job, code, _ = run(workspace, {**given, "ckpt_path": str(checkpoint)})
+    result = job.result()
+    assert result is not None
+    assert code == 2
+    assert " behind it (a stop has cut the last one short, and it counts), so nothing is left" in result.cause
 
 
 def test_a_model_that_draws_leaves_a_picture(workspace: Workspace) -> None:

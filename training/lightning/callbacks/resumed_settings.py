@@ -52,7 +52,9 @@ class ResumedSettings(Callback):
         over = loops.get("epoch_progress", {}).get("current", {}).get("processed", 0)
         if trainer.state.fn == TrainerFn.FITTING and most is not None and 0 <= most <= over:
             epochs = f"{over} epoch{'' if over == 1 else 's'}"
-            problem = f"is {most}, and the checkpoint has {epochs} behind it, so nothing is left to train"
+            is_whole = loops.get("epoch_loop.batch_progress", {}).get("is_last_batch", True)
+            cut = "" if is_whole else " (a stop has cut the last one short, and it counts)"
+            problem = f"is {most}, and the checkpoint has {epochs} behind it{cut}, so nothing is left to train"
             raise ConfigError("trainer.max_epochs", problem, f"Write more than {over}, or start without ckpt_path.")
 
     @override
