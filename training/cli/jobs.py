@@ -120,7 +120,7 @@ def _row(job: JobFolder, reasons: dict[str, str]) -> tuple[str, str, str, str, s
     state, progress, result = job.state(), job.progress(), job.outcome()
     fraction = 1.0 if state == "finished" else progress.fraction if progress else None
     left = progress.left_s if progress and state == "running" else None
-    words = reasons.get(job.id) or job.stands_still() if result is None else result.why
+    words = (reasons.get(job.id) or job.stands_still() if result is None else result.why) or job.lost_words()
     name = one_line(job.request().title, LONGEST_KEY)
     done = "" if fraction is None else f"{bar(fraction, sys.stdout.encoding)} {fraction * 100:3.0f} %"
     return (job.id[:8], state, done, "" if left is None else roughly(left), name, one_line(words))

@@ -9,7 +9,7 @@ import pytest
 from scalebook.training.base.files import records
 from scalebook.training.cli.main import main
 from scalebook.training.jobs.executor import LocalHandle
-from scalebook.training.jobs.job_folder import JobRequest, JobStart, Progress, Result, TrialOf
+from scalebook.training.jobs.job_folder import JobRequest, JobStart, LostWorker, Progress, Result, TrialOf
 from tests.training.benches import Bench, until_state, wait_for
 
 
@@ -40,6 +40,17 @@ def test_the_list_as_json(bench: Bench, capsys: pytest.CaptureFixture[str]) -> N
     (facts,) = json.loads(capsys.readouterr().out)
     assert (facts["id"], facts["state"], facts["waits"]) == (job.id, "waiting", "no supervisor is running")
     assert facts["progress"] is None
+
+
+def test_the_list_names_lost_workers(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    job = bench.job()
+    job.write(Result("finished", time.time()))
+    job.note_lost(LostWorker(1, 0.0, "killed", 24, restarted=True))
+    with (job.path / "lost.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"worker": 2')  # half a line
+    assert main(["jobs", "list"]) == 0
+    said = "worker 1 died at 1970-01-01 00:00:00 UTC after 24 samples and was started again (killed)"
+    assert capsys.readouterr().out.splitlines()[1].endswith(said)
 
 
 def test_an_empty_list_says_what_to_do(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
