@@ -63,10 +63,13 @@ def test_a_run_records_all_that_every_run_records(
     found = record.metrics
     assert (found[names.UPDATES], found[names.SAMPLES]) == (updates, 3 * 128)
     assert 0 < found[names.SECONDS] < 60
-    assert sum(found.get(share, 0) for share in names.SHARES) == pytest.approx(1)
     assert 0 not in (value for name, value in found.items() if name.startswith("perf/")), "no constant zeros"
-    assert found[names.COMPUTE_SHARE] > 0
-    assert found[names.DATA_SHARE] > 0
+    if strategy == SPLIT:  # with collectives within its layers, whose time nobody has measured
+        assert not found.keys() & {*names.SHARES}
+    else:
+        assert sum(found.get(share, 0) for share in names.SHARES) == pytest.approx(1)
+        assert found[names.COMPUTE_SHARE] > 0
+        assert found[names.DATA_SHARE] > 0
     assert found[names.UPDATES_PER_SECOND] > 0
     assert found[names.SAMPLES_PER_SECOND] == pytest.approx(found[names.UPDATES_PER_SECOND] * 3 * 128 / updates)
     assert found[names.PEAK_MEMORY_MB] > 100
