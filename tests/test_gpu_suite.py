@@ -16,6 +16,7 @@ from benchmarks.gpu_page import PAGE, keep, page, read
 from scalebook.training.engine.memory.device import landing
 from scalebook.training.engine.store import coded_traffic as carrier
 from scalebook.training.engine.store.hosts import InlineHost
+from scalebook.training.lightning.processes import cuda_fork
 from scalebook.training.lightning.processes.process_watch import descendants
 from tests.bare import ROOT, make_bare, run_bare
 from tests.gpu import POINTS, costs, forks, torn, ways
@@ -64,7 +65,7 @@ def test_each_point_has_a_check() -> None:
     assert len(names) == len(set(names))
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: `python -m tests.gpu`")
+@pytest.mark.skipif(cuda_fork._has_gpu(), reason="there is a GPU: `python -m tests.gpu`")
 def test_without_cuda_each_is_skipped_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,7 @@ def trainer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(torch.cuda, "_is_compiled", lambda: True)
     monkeypatch.setattr(cuda_fork, "_has_gpu", lambda: True)
     monkeypatch.setattr(torch.cuda, "_device_count_nvml", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "_cached_device_count", None)  # in a CUDA build, of the machine's none
     monkeypatch.setattr("lightning.pytorch.trainer.setup._log_device_info", lambda trainer: None)
     return Trainer(strategy=AsyncPS(workers=2), accelerator=request.param, devices=1, logger=False)
 
