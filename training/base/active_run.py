@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 ADDRESS: Final = "MLFLOW_TRACKING_URI"
 RUN: Final = "MLFLOW_RUN_ID"
 ELSEWHERE: Final = "another-machine-records-this-run:use-self.log-or-self.logger-instead"
 """An address that MLflow refuses, and shows in its error."""
 NO_STORE: Final = {ADDRESS: ELSEWHERE, RUN: "0" * 32}
-_OWNERS: Final[WeakKeyDictionary[Any, int]] = WeakKeyDictionary()
-"""Which process opened the connections of each of mlflow's cached engines, as far as this module knows."""
+_INHERITED: Final[list[Any]] = []
+"""Pools of the parent's connections, in a forked process. They are kept, since a connection that is dropped is closed,
+and a connection to SQLite must be neither used nor closed in a fork."""
 
 
 @contextmanager
@@ -59,7 +59,6 @@ def active_run() -> str:
 def active_in_fork(run_id: str) -> Iterator[None]:
     """In a forked process, which MLflow lets begin without an active run: continue `run_id`, that of its parent. Other
     runs that are active at the end are ended."""
-    own_connections()
     if run_id:
         os.environ[RUN] = run_id
     carried = os.environ.get(RUN, "")
@@ -69,18 +68,15 @@ def active_in_fork(run_id: str) -> Iterator[None]:
         _end_runs(carried)
 
 
-def own_connections() -> None:
+def _own_connections() -> None:
     """In a forked process: let MLflow open connections of its own, instead of using those of the parent."""
-    stores = sys.modules.get("mlflow.store.tracking.sqlalchemy_store")
-    for engine in list(stores.SqlAlchemyStore._engine_map.values()) if stores is not None else ():
-        own(engine)
-
-
-def own(engine: Any, is_new: bool = False) -> None:
-    """The same for one of its engines. `is_new`: this process has just created it, so its connections stay open."""
-    if not is_new and _OWNERS.get(engine) != os.getpid():
+    store = getattr(sys.modules.get("mlflow.store.tracking.sqlalchemy_store"), "SqlAlchemyStore", None)
+    for engine in [] if store is None else store._engine_map.values():
+        _INHERITED.append(engine.pool)
         engine.dispose(close=False)
-    _OWNERS[engine] = os.getpid()
+
+
+os.register_at_fork(after_in_child=_own_connections)
 
 
 def _end_runs(carried: str) -> None:

@@ -31,7 +31,7 @@ from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from scalebook.training.base.active_run import own
+from scalebook.training.base import active_run  # noqa: F401  # a process forked from here has its own connections
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import locks
 from scalebook.training.base.safe_path import importing
@@ -88,11 +88,8 @@ def _client(uri: str, workspace: Workspace) -> "MlflowClient":
             logging.getLogger(chatty).setLevel(logging.WARNING)
         if is_embedded(workspace) and not workspace.database.exists():
             _make(workspace)
-        cached = _cached_engine(uri)
         client = MlflowClient(uri)
         client.search_experiments(max_results=1)  # the store is opened, and migrated, by the first question
-        if (engine := _engine(client)) is not None:
-            own(engine, is_new=engine is not cached)
         adopt_artifacts(uri)
     return client
 
@@ -418,11 +415,7 @@ def client_after_fork(tracking_uri: str) -> "MlflowClient":
     adopt_artifacts(tracking_uri)
     from mlflow import MlflowClient
 
-    cached = _cached_engine(tracking_uri)
-    client = MlflowClient(tracking_uri)
-    if (engine := _engine(client)) is not None:
-        own(engine, is_new=engine is not cached)
-    return client
+    return MlflowClient(tracking_uri)
 
 
 def make_store(tracking_uri: str) -> None:
@@ -437,15 +430,4 @@ def make_store(tracking_uri: str) -> None:
         return
     if address.get_backend_name() == "sqlite" and address.database and Path(address.database).is_file():
         with suppress(ConfigError):  # each job says it
-            _engine(client_after_fork(tracking_uri)).dispose()
-
-
-def _cached_engine(tracking_uri: str) -> Any:
-    """The engine that mlflow has for this address already, which may be a parent process's; None without one."""
-    module: Any = sys.modules.get("mlflow.store.tracking.sqlalchemy_store")
-    return None if module is None else module.SqlAlchemyStore._engine_map.get(tracking_uri)
-
-
-def _engine(client: "MlflowClient") -> Any:
-    """Of the client's database; None where it has none."""
-    return getattr(client._tracking_client.store, "engine", None)
+            client_after_fork(tracking_uri)._tracking_client.store.engine.dispose()

@@ -168,7 +168,9 @@ def test_a_store_that_is_made_before_the_fork_leaves_no_connection_and_a_fork_ha
     workspace: Workspace,
 ) -> None:
     address = workspace.tracking_uri()
-    experiment = experiment_id(open_store(workspace), workspace, "kept")
+    store = open_store(workspace)
+    experiment = experiment_id(store, workspace, "kept")
+    store._tracking_client.store.engine.dispose()  # a fork would have its parent's connections open
     file = str(workspace.hidden / "mlflow.db")
     context = multiprocessing.get_context("fork")
 
@@ -191,11 +193,33 @@ def test_a_store_that_is_made_before_the_fork_leaves_no_connection_and_a_fork_ha
     _ended_well(context.Process(target=before_the_fork))
 
 
-def test_connections_of_this_process_stay_open(workspace: Workspace) -> None:
-    """Only a parent's are dropped: what is dropped is not closed, which Python 3.13 reports."""
+def test_connections_of_this_process_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a parent's are replaced: what is dropped is not closed, which Python 3.13 reports. Also in a new store."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    workspace = Workspace(tmp_path)
     kept = open_store(workspace)._tracking_client.store.engine.pool
+    assert kept.checkedin() == 1
     for _ in range(2):
         assert client_after_fork(workspace.tracking_uri())._tracking_client.store.engine.pool is kept
+
+
+def test_a_fork_neither_uses_nor_closes_connections_of_its_parent(workspace: Workspace) -> None:
+    store = open_store(workspace)._tracking_client.store
+    experiment = experiment_id(open_store(workspace), workspace, "kept")
+    file = str(workspace.hidden / "mlflow.db")
+
+    def fork() -> None:
+        gc.collect()
+        assert file in _open_files()
+        assert store.engine.pool.checkedin() == 0
+        assert open_store(workspace).get_experiment(experiment).name == "kept"
+        assert store.engine.pool.checkedin() == 1
+
+    parents, count = store.engine.pool, store.engine.pool.checkedin()
+    assert count > 0
+    _ended_well(multiprocessing.get_context("fork").Process(target=fork))
+    assert (store.engine.pool, parents.checkedin()) == (parents, count)
+    assert open_store(workspace).get_experiment(experiment).name == "kept"
 
 
 @pytest.mark.parametrize(
