@@ -1,6 +1,7 @@
 """One forked process of a run: how it starts, how its end differs from a death, and what its monitor holds."""
 
 import ctypes
+import errno
 import faulthandler
 import mmap
 import multiprocessing
@@ -298,9 +299,13 @@ def _pidfd(pid: int) -> int:
     By the call's number, as a Python that was built for an older glibc has no `os.pidfd_open`.
     """
     descriptor = int(ctypes.CDLL(None, use_errno=True).syscall(_PIDFD_OPEN, pid, 0))
-    if descriptor < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return descriptor
+    if descriptor >= 0:
+        return descriptor
+    if (number := ctypes.get_errno()) != errno.ESRCH:
+        raise OSError(number, os.strerror(number))
+    ended, sending = os.pipe()  # it has ended, and another thread that starts a process has asked for its exit code
+    os.close(sending)
+    return ended
 
 
 def _prepared(

@@ -14,6 +14,7 @@ import pytest
 from typing_extensions import override
 
 from scalebook.training.base.failures import Diverged, WorkerLost
+from scalebook.training.lightning.processes import forked
 from scalebook.training.lightning.processes.forked import WorkerTraceback
 from scalebook.training.lightning.processes.peer_monitor import PeerMonitor
 from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
@@ -280,6 +281,20 @@ def test_runs_of_two_threads_do_not_touch_each_other() -> None:
         results = list(threads.map(some, range(3)))
     assert results == [[[0, 1]] * 6] * 3
     assert children() <= before
+
+
+def test_a_worker_that_has_ended_before_it_is_watched_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread that starts a process asks for the exit codes of all: then nothing is left of this one."""
+    watch = forked._pidfd
+
+    def late(pid: int) -> int:
+        while psutil.pid_exists(pid):
+            multiprocessing.active_children()
+            time.sleep(0.001)
+        return watch(pid)
+
+    monkeypatch.setattr(forked, "_pidfd", late)
+    assert run_workers(2, lambda worker: worker) == [0, 1]
 
 
 def test_a_run_within_a_run_ends_what_it_has_started() -> None:
