@@ -265,11 +265,24 @@ def fork(
     stacks = stack_file()
     end_pools()
     with in_turn(), writing_stack(stacks), _without_fork_warning():
-        process.start()
+        _start(process)
     sending.close()
     # Not process.sentinel: what a worker has started keeps that open.
     assert process.pid is not None
     return Forked(role, number, process, receiving, _pidfd(process.pid), stacks)
+
+
+def _start(process: BaseProcess) -> None:
+    """Start it. The library filelock, which torch requires, raises an error in whoever forks while another thread of
+    this process does: then the fork is tried again."""
+    until = monotonic() + GRACE_S
+    while True:
+        try:
+            return process.start()
+        except RuntimeError as error:
+            if "filelock" not in str(error) or monotonic() > until:
+                raise
+        sleep(0.01)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.process import BaseProcess
 
 import psutil
 import pytest
@@ -44,6 +45,25 @@ def test_our_forks_do_not_warn_of_other_threads(monkeypatch: pytest.MonkeyPatch)
     before = [*warnings.filters]
     assert run_workers(2, lambda worker: worker) == [0, 1]
     assert [*warnings.filters] == before, "people's own forks warn as before"
+
+
+@pytest.mark.parametrize("times", [2, 10_000])
+def test_a_fork_is_tried_again_while_another_thread_forks(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then filelock's audit hook raises an error, in our fork or in the other."""
+    fork, begun = BaseProcess.start, []
+
+    def refused(process: BaseProcess) -> None:
+        begun.append(process)
+        if len(begun) <= times:
+            raise RuntimeError("os.fork is unsafe while filelock is changing descriptor ownership")
+        fork(process)
+
+    monkeypatch.setattr(BaseProcess, "start", refused)
+    if times == 2:
+        assert run_workers(2, lambda worker: worker) == [0, 1]
+        return
+    with pytest.raises(RuntimeError, match=r"os\.fork is unsafe"):
+        run_workers(2, lambda worker: worker)
 
 
 def test_an_exception_keeps_its_type_and_says_where_it_was_raised() -> None:
@@ -228,7 +248,8 @@ def test_processes_that_another_thread_starts_meanwhile_stay() -> None:
     def start_others() -> None:
         assert has_begun.wait(60)
         others.append(sleeping())
-        pools.append(context.Pool(1))
+        with forked.in_turn():  # filelock lets no two threads fork at the same time
+            pools.append(context.Pool(1))
         may_end.set()
 
     def body(worker: int) -> int:
