@@ -24,10 +24,10 @@ from typing import Final
 
 from scalebook.training.experiments.search.space import Dimension
 from scalebook.training.notebook.claims.evidence import SeedOutcome, best_of, by_others
-from scalebook.training.notebook.claims.intervals import Amount, Confidence, crossing, ratio_interval
+from scalebook.training.notebook.claims.intervals import ALPHA, Amount, Confidence, crossing, ratio_interval
 from scalebook.training.notebook.claims.judging import verdict
 from scalebook.training.notebook.claims.looks import History, level_of
-from scalebook.training.notebook.claims.power import ALPHA, MOST_SEEDS, Design, DrawnSide, resolving, spread_of
+from scalebook.training.notebook.claims.power import MOST_SEEDS, Design, DrawnSide, resolving, spread_of
 from scalebook.training.search.study.trials import TrialRecord
 
 RATIO: Final = 1.25

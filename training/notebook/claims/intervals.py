@@ -9,7 +9,8 @@ from typing import Final
 
 FEWEST: Final = 3
 """Seeds (of a ratio: on each side, or pairs) below which there is no interval."""
-LEVEL: Final = 0.95
+ALPHA: Final = 0.05
+"""The chance of a wrong verdict that is allowed, for all looks at all claims of a notebook together."""
 PAIRED_FROM: Final = 0.98
 """Quantile of the correlation of unrelated sides above which pairs are used."""
 ROUNDING: Final = 1e-12
@@ -48,8 +49,8 @@ class Confidence:
     """Both sides had the same seeds, and what they took rose and fell together."""
     no_low: bool = False
     no_high: bool = False
-    level: float = LEVEL
-    """The level of confidence of `low` and `high`; above LEVEL where they have to hold over several looks."""
+    level: float = 1 - ALPHA
+    """The level of confidence of `low` and `high`; above 1 - ALPHA where they have to hold over several looks."""
     centred: bool = True
     """Whether `value` is in the middle of the two estimates; else it is `estimate`, as in archives of form 1."""
 

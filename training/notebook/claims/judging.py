@@ -10,7 +10,7 @@ from scalebook.training.notebook.cells import ClaimCell
 from scalebook.training.notebook.claims import claim_locks as locking
 from scalebook.training.notebook.claims.claim_locks import Lock
 from scalebook.training.notebook.claims.evidence import Evidence, EvidenceReader
-from scalebook.training.notebook.claims.intervals import FEWEST, Confidence, mean_interval, ratio_interval
+from scalebook.training.notebook.claims.intervals import ALPHA, FEWEST, Confidence, mean_interval, ratio_interval
 from scalebook.training.notebook.claims.looks import (
     SHORT_ID,
     ClaimLook,
@@ -22,7 +22,6 @@ from scalebook.training.notebook.claims.looks import (
     spent,
 )
 from scalebook.training.notebook.claims.power import (
-    ALPHA,
     Design,
     DrawnSide,
     Pair,
