@@ -62,8 +62,8 @@ def test_pairs_are_those_that_correlate_as_one_in_twenty_unrelated_ones_do() -> 
     found = {}
     for correlation, others in theirs.items():
         assert statistics.correlation((1, 2, 3, 4, 5), others) == pytest.approx(correlation, abs=0.001)
-        sides = [seeds(*(math.exp(log) for log in side)) for side in ((1, 2, 3, 4, 5), others)]
-        now, before = (ratio_interval(*sides, paired_from=share) for share in (PAIRED_FROM, PAIRED_FROM_BEFORE))
+        mine, yours = (seeds(*(math.exp(log) for log in side)) for side in ((1, 2, 3, 4, 5), others))
+        now, before = (ratio_interval(mine, yours, paired_from=share) for share in (PAIRED_FROM, PAIRED_FROM_BEFORE))
         assert now is not None
         assert before is not None
         found[correlation] = (now.paired, before.paired)
