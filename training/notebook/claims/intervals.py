@@ -9,9 +9,12 @@ from typing import Final
 
 FEWEST: Final = 3
 """Seeds (of a ratio: on each side, or pairs) below which there is no interval."""
-LEVEL: Final = 0.95
-PAIRED_FROM: Final = 0.98
+ALPHA: Final = 0.05
+"""The chance of a wrong verdict that is allowed, for all looks at all claims of a notebook together."""
+PAIRED_FROM: Final = 0.95
 """Quantile of the correlation of unrelated sides above which pairs are used."""
+PAIRED_FROM_BEFORE: Final = 0.98
+"""The same in archives of form 1."""
 ROUNDING: Final = 1e-12
 """Share of a figure that counts as no difference."""
 
@@ -48,8 +51,8 @@ class Confidence:
     """Both sides had the same seeds, and what they took rose and fell together."""
     no_low: bool = False
     no_high: bool = False
-    level: float = LEVEL
-    """The level of confidence of `low` and `high`; above LEVEL where they have to hold over several looks."""
+    level: float = 1 - ALPHA
+    """The level of confidence of `low` and `high`; above 1 - ALPHA where they have to hold over several looks."""
     centred: bool = True
     """Whether `value` is in the middle of the two estimates; else it is `estimate`, as in archives of form 1."""
 
@@ -147,11 +150,12 @@ def ratio_interval(
     these: Mapping[int, Amount],
     others: Mapping[int, Amount],
     left_out: tuple[Mapping[int, Amount], Mapping[int, Amount]] | None = None,
+    paired_from: float = PAIRED_FROM,
 ) -> Confidence | None:
     """The ratio of `these` to the `others`, by seed: of their geometric means, its interval made on logs.
 
     Both sides by themselves (Welch 1947), or the ratios of pairs with the same seed where the pairs are seen to
-    correlate (Student's t of the correlation, one-sided, 2 %): with few seeds a pair that does not correlate only
+    correlate (Student's t of the correlation, one-sided, 5 %): with few seeds a pair that does not correlate only
     costs degrees of freedom. None for fewer than FEWEST, and for values that are not above 0. Censored runs as in
     `mean_interval`: among `these` they leave the ratio without an upper end, among the `others` without a lower one.
 
@@ -166,7 +170,7 @@ def ratio_interval(
         return None
     mine, theirs = (_logs(side) for side in (these, others))
     estimate, n = statistics.fmean(mine.values()) - statistics.fmean(theirs.values()), min(len(mine), len(theirs))
-    paired = set(mine) == set(theirs) and _correlate(mine, theirs)
+    paired = set(mine) == set(theirs) and _correlate(mine, theirs, paired_from)
     if paired:
         error, degrees = _error([mine[seed] - theirs[seed] for seed in mine]), float(n - 1)
     else:
@@ -204,8 +208,8 @@ def _error(values: Sequence[float]) -> float:
     return error if error > ROUNDING * max(abs(value) for value in values) else 0.0
 
 
-def _correlate(mine: Mapping[int, float], theirs: Mapping[int, float]) -> bool:
-    """Whether they rise and fall together as one in fifty unrelated pairs of sides does by chance, or more."""
+def _correlate(mine: Mapping[int, float], theirs: Mapping[int, float], paired_from: float) -> bool:
+    """Whether they rise and fall together more than that share of unrelated pairs of sides."""
     seeds = sorted(mine)
     x, y = [mine[seed] for seed in seeds], [theirs[seed] for seed in seeds]
     if not (_error(x) and _error(y)):
@@ -214,7 +218,7 @@ def _correlate(mine: Mapping[int, float], theirs: Mapping[int, float]) -> bool:
     degrees = len(seeds) - 2
     if abs(r) >= 1 or r <= 0:
         return r > 0
-    return r * math.sqrt(degrees / (1 - r * r)) > quantile(PAIRED_FROM, degrees)
+    return r * math.sqrt(degrees / (1 - r * r)) > quantile(paired_from, degrees)
 
 
 def _welch(mine: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:

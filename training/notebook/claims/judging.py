@@ -10,7 +10,15 @@ from scalebook.training.notebook.cells import ClaimCell
 from scalebook.training.notebook.claims import claim_locks as locking
 from scalebook.training.notebook.claims.claim_locks import Lock
 from scalebook.training.notebook.claims.evidence import Evidence, EvidenceReader
-from scalebook.training.notebook.claims.intervals import FEWEST, Confidence, mean_interval, ratio_interval
+from scalebook.training.notebook.claims.intervals import (
+    ALPHA,
+    FEWEST,
+    PAIRED_FROM,
+    PAIRED_FROM_BEFORE,
+    Confidence,
+    mean_interval,
+    ratio_interval,
+)
 from scalebook.training.notebook.claims.looks import (
     SHORT_ID,
     ClaimLook,
@@ -22,7 +30,6 @@ from scalebook.training.notebook.claims.looks import (
     spent,
 )
 from scalebook.training.notebook.claims.power import (
-    ALPHA,
     Design,
     DrawnSide,
     Pair,
@@ -335,6 +342,7 @@ def _pairs(rows: Sequence[ClaimRow]) -> tuple[tuple[Pair, ...], ...]:
 def _rows(evidence: EvidenceReader, cell: ClaimCell) -> tuple[list[ClaimRow], dict[str, Direction]]:
     rows: list[ClaimRow] = []
     directions: dict[str, Direction] = {}
+    paired_from = PAIRED_FROM if evidence.counts_looks else PAIRED_FROM_BEFORE
     beside: list[ClaimRow] = []
     """Of the ratio that the others are compared with: what it is against, and what it is of."""
     for plain in cell.plain:
@@ -344,10 +352,11 @@ def _rows(evidence: EvidenceReader, cell: ClaimCell) -> tuple[list[ClaimRow], di
         rows += [] if base is None else [ClaimRow(base, plain, _mean(base), None, None, None)]
         if cell.ratios and cell.against is not None and not beside:
             assert base is not None
-            rows.append(ClaimRow(sides[0], plain, _mean(sides[0]), _ratio(sides[0], base), None, None))
+            ratio = _ratio(sides[0], base, paired_from)
+            rows.append(ClaimRow(sides[0], plain, _mean(sides[0]), ratio, None, None))
             beside = rows[:]
         else:
-            rows += [_row(cell, plain, side, base, beside) for side in sides]
+            rows += [_row(plain, side, base, beside, paired_from) for side in sides]
     return rows, directions
 
 
@@ -360,17 +369,17 @@ def _mean(side: Evidence) -> Confidence | None:
     return mean_interval([*side.amounts.values()], [*side.left_out.values()])
 
 
-def _ratio(side: Evidence, base: Evidence) -> Confidence | None:
+def _ratio(side: Evidence, base: Evidence, paired_from: float) -> Confidence | None:
     left_out = (side.left_out or side.amounts, base.left_out or base.amounts)
-    return ratio_interval(side.amounts, base.amounts, left_out)
+    return ratio_interval(side.amounts, base.amounts, left_out, paired_from)
 
 
 def _row(
-    cell: ClaimCell, plain: ClaimCell, side: Evidence, base: Evidence | None, beside: Sequence[ClaimRow]
+    plain: ClaimCell, side: Evidence, base: Evidence | None, beside: Sequence[ClaimRow], paired_from: float
 ) -> ClaimRow:
     """Of a side that `_decided` gives a verdict; `beside` as in `_rows`."""
     figure = _mean(side)
-    ratio = _ratio(side, base) if base is not None else None
+    ratio = _ratio(side, base, paired_from) if base is not None else None
     claimed = figure if base is None else ratio
     if beside:
         other = beside[-1].ratio

@@ -10,13 +10,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from scalebook.training.notebook.claims.intervals import FEWEST, PAIRED_FROM, Amount
+from scalebook.training.notebook.claims.intervals import ALPHA, FEWEST, PAIRED_FROM, Amount
 from scalebook.training.notebook.claims.looks import OTHER_RUNS, Growths, History, level_of
 from scalebook.training.tracking import names
 
 Array = npt.NDArray[np.float64]
 
-ALPHA: Final = 0.05
 ENOUGH: Final = 0.8
 """Share of cases in which enough seeds resolve a claim."""
 MOST_SEEDS: Final = 64

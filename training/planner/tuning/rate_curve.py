@@ -5,17 +5,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+import numpy as np
+
 SMOOTHED_OVER: Final = 25
 """A point is smoothed over 1/25 of all points to each side."""
+LEAST_REACH: Final = 4
+"""Points to each side at least. An asynchronous worker sees only some of the updates, and noise of few points is as
+large as the fall."""
 
 LEAST_POINTS: Final = 10
-SURE: Final = 5.0
-"""Standard errors of a smoothed point by which the lowest must be below the beginning, for the loss to have fallen."""
+SURE: Final = 4.0
+"""Standard errors that the fall must exceed for the loss to have fallen. Noise alone does so in up to 3 % of tests."""
+STEPS: Final = 30
+"""Parts of the range at whose ends the fall may begin or end."""
+AT_EDGE: Final = 1 / 8
+"""Share of the range that counts as its lower edge."""
 
 TOLERATED: Final = 0.1
 """Share of the whole fall by which the loss may be above its lowest where the rate is still called good."""
-BEGUN: Final = 0.2
-"""Share of the whole fall after which the loss is said to fall. Before that, noise can be steeper than the curve."""
 
 
 @dataclass(frozen=True)
@@ -75,24 +82,22 @@ class RateCurve:
         return means
 
     def suggestion(self) -> Suggestion:
-        """The steepest fall, and the end of the valley (Smith 2017, section 3.3, of the loss instead of accuracy)."""
+        """The middle of the fall, and the end of the valley (Smith 2017, section 3.3, of the loss instead of
+        accuracy)."""
         if len(self.losses) < LEAST_POINTS:
             return Suggestion(None, None)
         smooth, reach = self.smoothed(), self._reach
-        start = sum(self.losses[: 2 * reach + 1]) / (2 * reach + 1)
         lowest = min(range(reach, len(smooth) - reach), key=smooth.__getitem__)  # the ends are smoothed over less
-        fall = start - smooth[lowest]
-        if fall <= SURE * self._standard_error(smooth):
+        middle, fall, error = self._fall(lowest + reach + 1)
+        if fall <= SURE * error:
             return Suggestion(None, None)
-        above = [i for i in range(reach, lowest) if smooth[i] > start - BEGUN * fall]
-        first = max(above, default=reach)
-        place = min(range(first, max(first, lowest) + 1), key=lambda i: self._slope(smooth, i))
+        places = [math.log10(rate) for rate in self.rates]
+        place = min(range(lowest + 1), key=lambda i: abs(places[i] - middle))
         good = [i for i, loss in enumerate(smooth) if i >= lowest and loss <= smooth[lowest] + TOLERATED * fall]
         rises = self.diverged or good[-1] < len(smooth) - 1 - reach
+        falls_at_once = middle - places[0] < AT_EDGE * (places[-1] - places[0])
         falls_to_the_end = not rises and lowest >= len(smooth) - 1 - 2 * reach
-        edge: Literal["", "lowest", "highest"] = (
-            "lowest" if place <= 2 * reach else "highest" if falls_to_the_end else ""
-        )
+        edge: Literal["", "lowest", "highest"] = "lowest" if falls_at_once else "highest" if falls_to_the_end else ""
         return Suggestion(self.rates[place], self.rates[_first_gap(good)] if rises else None, edge)
 
     def as_dict(self) -> dict[str, Any]:
@@ -108,24 +113,29 @@ class RateCurve:
 
     @property
     def _reach(self) -> int:
-        return max(1, len(self.losses) // SMOOTHED_OVER)
+        return max(LEAST_REACH, len(self.losses) // SMOOTHED_OVER)
 
-    def _standard_error(self, smooth: Sequence[float]) -> float:
-        """The standard error of a smoothed point, from the scatter around the curve in its first half, before anything
-        explodes."""
-        half = len(smooth) // 2
-        scatter = [(a - b) ** 2 for a, b in zip(self.losses[:half], smooth[:half], strict=True)]
-        return math.sqrt(sum(scatter) / max(1, half - 1) / (2 * self._reach + 1))
+    def _fall(self, count: int) -> tuple[float, float, float]:
+        """The middle of the fall of the first `count` losses, as log10 of a rate, its depth, and the error of that.
 
-    def _slope(self, smooth: Sequence[float], i: int) -> float:
-        """The slope of a line through the point's neighbours, against log10 of the rate."""
-        part = range(max(0, i - self._reach), min(len(smooth), i + self._reach + 1))
-        x = [math.log10(self.rates[k]) for k in part]
-        y = [smooth[k] for k in part]
-        mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
-        above = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
-        below = sum((a - mean_x) ** 2 for a in x)
-        return above / below if below > 0 else 0.0
+        By least squares: level until the fall begins, straight over log10 of the rate, and level after it. The slope of
+        the curve itself is often steepest where a few batches, say the first, had a high loss by chance. Losses above
+        the highest running median are cut off for the same reason.
+        """
+        x, losses = np.log10(self.rates[:count]), np.asarray(self.losses[:count])
+        windows = np.lib.stride_tricks.sliding_window_view(losses, 2 * self._reach + 1)
+        losses = np.minimum(losses, np.median(windows, axis=1).max())
+        ends = np.linspace(x[0], x[-1], STEPS + 1)
+        first, last = np.triu_indices(STEPS + 1, 1)
+        begins, lengths = ends[first], ends[last] - ends[first]
+        shapes = np.clip((x - begins[:, None]) / lengths[:, None], 0, 1)
+        shapes -= shapes.mean(axis=1, keepdims=True)
+        above, squares = shapes @ losses, (shapes**2).sum(axis=1)
+        falls = np.divide(-above, squares, out=np.zeros_like(above), where=squares > 0)
+        best = int(np.argmax(np.where(falls > 0, falls**2 * squares, 0.0)))
+        left = ((losses - losses.mean()) ** 2).sum() - falls[best] ** 2 * squares[best]
+        error = math.sqrt(max(left, 0.0) / max(1, count - 4) / squares[best]) if squares[best] else 0.0
+        return float(begins[best] + lengths[best] / 2), float(falls[best]), error
 
 
 def _first_gap(rising: Sequence[int]) -> int:

@@ -1,11 +1,19 @@
 import math
 import random
+import statistics
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from scalebook.training.notebook.claims.intervals import Amount, crossing, mean_interval, ratio_interval
+from scalebook.training.notebook.claims.intervals import (
+    PAIRED_FROM,
+    PAIRED_FROM_BEFORE,
+    Amount,
+    crossing,
+    mean_interval,
+    ratio_interval,
+)
 from scalebook.training.notebook.claims.judging import verdict
 
 
@@ -46,6 +54,20 @@ def test_pairs_that_do_not_rise_and_fall_together_are_not_taken_as_pairs() -> No
     assert found is not None
     assert not found.paired
     assert found.degrees == pytest.approx(4)
+
+
+def test_pairs_are_those_that_correlate_as_one_in_twenty_unrelated_ones_do() -> None:
+    """Of five pairs one in twenty unrelated ones has a correlation of 0.805 or more, and one in fifty 0.895."""
+    theirs = {0.80: (1, 3, 2, 5, 4), 0.849: (1, 2, 4, 3, 4), 0.977: (1, 2, 3, 4, 4.1)}
+    found = {}
+    for correlation, others in theirs.items():
+        assert statistics.correlation((1, 2, 3, 4, 5), others) == pytest.approx(correlation, abs=0.001)
+        mine, yours = (seeds(*(math.exp(log) for log in side)) for side in ((1, 2, 3, 4, 5), others))
+        now, before = (ratio_interval(mine, yours, paired_from=share) for share in (PAIRED_FROM, PAIRED_FROM_BEFORE))
+        assert now is not None
+        assert before is not None
+        found[correlation] = (now.paired, before.paired)
+    assert found == {0.80: (False, False), 0.849: (True, False), 0.977: (True, True)}
 
 
 def test_pairs_that_fall_as_the_others_rise_are_none() -> None:

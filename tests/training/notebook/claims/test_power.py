@@ -11,11 +11,10 @@ import pytest
 
 from scalebook.training.experiments.search.space import Dimension
 from scalebook.training.notebook.claims.evidence import SeedOutcome, best_of, by_others
-from scalebook.training.notebook.claims.intervals import Amount, Confidence, ratio_interval
+from scalebook.training.notebook.claims.intervals import ALPHA, Amount, Confidence, ratio_interval
 from scalebook.training.notebook.claims.judging import verdict
 from scalebook.training.notebook.claims.looks import History, level_of
 from scalebook.training.notebook.claims.power import (
-    ALPHA,
     DRAWN,
     MOST_SEEDS,
     WORSE,

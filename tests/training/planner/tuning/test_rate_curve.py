@@ -78,6 +78,30 @@ def test_noise_before_the_fall_is_not_taken_for_it(fall_at: float) -> None:
     assert min(suggested) > 1e-4, "not the left edge, which has the fewest points to smooth over"
 
 
+@pytest.mark.parametrize("fall_at", [1e-3, 1e-2])
+def test_what_one_of_several_workers_sees_is_enough(fall_at: float) -> None:
+    """A third of the updates, with batches whose loss is 40 % off: most tests found a rate far below the fall."""
+    found = []
+    for seed in range(40):
+        draw = random.Random(seed)
+        whole = curve(fall_at, 0.5, 0.0)
+        seen = sorted(draw.sample(range(len(whole.rates)), len(whole.rates) // 3))
+        losses = [whole.losses[i] * math.exp(draw.gauss(0, 0.4)) for i in seen]
+        found.append(RateCurve([whole.rates[i] for i in seen], losses, True).suggestion().steepest)
+    suggested = [rate for rate in found if rate is not None]
+    assert len(suggested) > 36
+    assert sum(fall_at / 6 < rate < fall_at * 6 for rate in suggested) >= len(suggested) - 1
+
+
+@pytest.mark.parametrize("points", [60, 200])
+def test_a_high_loss_of_the_first_batches_is_no_fall(points: int) -> None:
+    drawn = curve(0.01, 0.5, 0.1, points)
+    high = [loss + above for loss, above in zip(drawn.losses, (5.0, 3.0, 1.0), strict=False)]
+    found = RateCurve(drawn.rates, [*high, *drawn.losses[3:]], drawn.diverged).suggestion()
+    assert found.steepest == pytest.approx(0.01, rel=0.6)
+    assert found.edge == ""
+
+
 @pytest.mark.parametrize(
     ("fall_at", "rise_at", "edge", "words"),
     [

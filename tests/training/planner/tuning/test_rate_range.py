@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,18 @@ def test_the_rate_of_an_update_is_a_function_of_those_before_it(name: str, tmp_p
     assert found["rates"] == sorted(found["rates"])
     if name != "async":
         assert found["rates"] == pytest.approx([ladder[0], *ladder[:-1]])  # a loss is of the update before
+
+
+def test_noise_of_batches_is_no_explosion() -> None:
+    """Losses that are 40 % off, at rates that are too low to change them; then one that doubles with each update."""
+    for seed in range(50):
+        draw, test = random.Random(seed), RateRange()
+        for _ in range(test.updates):
+            test._take(math.exp(draw.gauss(0, 0.4)))
+        assert not test.diverged, f"seed {seed}"
+        for update in range(8):
+            test._take(2.0**update)
+        assert test.diverged
 
 
 def test_groups_keep_their_ratio_and_a_schedule_is_put_aside(tmp_path: Path) -> None:
