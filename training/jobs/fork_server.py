@@ -230,10 +230,8 @@ def _take_environment(order: Order, started: Mapping[str, str]) -> list[str]:
         wanted = {**DEFAULTS, **submitted}
     else:
         if has_environment(folder):
-            print(
-                "scalebook: the environment found with this job is not yours: the job runs in the supervisor's environment",
-                flush=True,
-            )
+            why = "the environment found with this job is not yours: the job runs in the supervisor's"
+            print(f"scalebook: {why}", flush=True)
         return []
     if (theirs := wanted.get(VISIBLE)) is not None and theirs != started.get(VISIBLE):
         print(f"scalebook: {VISIBLE}={theirs} has no effect: the queue assigns GPUs", flush=True)

@@ -408,7 +408,7 @@ class JobFolder(RecordFolder):
             return result or self.result()
         full = disk_problem(self.path)
         failure = FailureClass.DISK_FULL if full else FailureClass.KILLED
-        cause = f"its process has died; {full or 'why is not recorded yet'}"
+        cause = f"its process has died; {full or 'the cause is not recorded yet'}"
         return Result("failed", time.time(), failure.value, cause, self.advice(failure))
 
     def newest_checkpoint(self) -> Path | None:

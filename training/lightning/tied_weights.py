@@ -15,8 +15,8 @@ def refuse_shared_memory(module: Module) -> None:
     for (name, one), (other_name, other) in _overlapping((name, one) for name, one in named if _is_plain(one)):
         if one.requires_grad or other.requires_grad:
             raise ValueError(
-                f"model: {name} and {other_name} are two tensors in the same memory, which workers would train apart. "
-                "Make them one parameter (b.weight = a.weight), or make a copy (b.weight.data = a.weight.data.clone())."
+                f"model: {name} and {other_name} are two tensors in the same memory, which workers would train "
+                "separately. Make them one parameter (b.weight = a.weight), or make a copy (b.weight.data = a.weight.data.clone())."
             )
 
 

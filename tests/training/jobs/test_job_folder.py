@@ -86,7 +86,7 @@ def test_a_job_whose_process_died_is_told_as_long_as_its_end_is_not_recorded(
     job.write(JobStart(LocalHandle(replace(ProcessId.of(), start=1)), time.time()))
     outcome = job.outcome()
     assert outcome is not None
-    assert (outcome.failure, outcome.cause) == ("killed", "its process has died; why is not recorded yet")
+    assert (outcome.failure, outcome.cause) == ("killed", "its process has died; the cause is not recorded yet")
     monkeypatch.setattr(job_folder, "disk_problem", lambda folder: "the disk of /data is full (0.0 MB left)")
     outcome = job.outcome()
     assert outcome is not None
