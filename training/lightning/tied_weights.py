@@ -16,7 +16,8 @@ def refuse_shared_memory(module: Module) -> None:
         if one.requires_grad or other.requires_grad:
             raise ValueError(
                 f"model: {name} and {other_name} are two tensors in the same memory, which workers would train "
-                "separately. Make them one parameter (b.weight = a.weight), or make a copy (b.weight.data = a.weight.data.clone())."
+                "separately. Make them one parameter (b.weight = a.weight), or make a copy "
+                "(b.weight.data = a.weight.data.clone())."
             )
 
 

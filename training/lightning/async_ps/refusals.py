@@ -147,9 +147,9 @@ def warn_of_averages(trainer: Trainer, settings: Settings, workers: int) -> bool
         return False
     rank_zero_warn(
         f"{name} seems to be a moving average of the weights. Each of the {workers} workers would update an "
-        "average of its own, after its own batches only, and worker 0's is kept: it sees about one update of the run in "
-        f"{workers}. Raise its decay to the power of {workers} (from 0.99 to {0.99**workers:.3g}), or use rule: sync, "
-        "under which every update is one of worker 0's."
+        "average of its own, after its own batches only, and worker 0's is kept: it sees about one update of the run "
+        f"in {workers}. Raise its decay to the power of {workers} (from 0.99 to {0.99**workers:.3g}), or use "
+        "rule: sync, under which every update is one of worker 0's."
     )
     return True
 
