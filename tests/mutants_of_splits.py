@@ -8,9 +8,7 @@ TRAINER = (f"{TESTS}/test_model_parallel.py",)
 ZOO = (f"{TESTS}/test_zoo_splits.py",)
 PIPELINE = (f"{TESTS}/test_pipeline.py",)
 STAGES = (f"{TESTS}/test_stages.py",)
-VIRTUAL = (f"{TESTS}/test_sim_parts.py",)
 MEASURED = (f"{TESTS}/test_part_measures.py",)
-CLOCK = ("tests/training/pricing/test_split_clock.py",)
 EQUAL = (f"{TESTS}/test_model_parallel.py::test_losses_and_weights_are_one_process_s",)
 BROUGHT = (f"{TESTS}/test_brought_plan.py",)
 
@@ -214,62 +212,6 @@ MUTANTS_OF_SPLITS = (
         "pass",
         "dropout that stages() makes goes on in validation",
         STAGES,
-    ),
-    Mutant(
-        "strategies",
-        f"{HERE}/sim_parts.py",
-        "trainer.accumulate_grad_batches *= self.data_size",
-        "pass",
-        "virtual shards make an update of each worker's batch",
-        VIRTUAL,
-    ),
-    Mutant(
-        "strategies",
-        f"{HERE}/sim_parts.py",
-        "sums = (0.0, 0.0) if open_since and layer.name != OUTSIDE else None",
-        "sums = None",
-        "what lies between columns and rows is priced as if each worker computed all of it",
-        VIRTUAL,
-    ),
-    Mutant(
-        "strategies",
-        f"{HERE}/sim_parts.py",
-        "_counted(checkpoint, lambda count: count // self.data_size)",
-        "checkpoint",
-        "a virtual run's checkpoint has the batches of all shards, and a real one goes on too late",
-        VIRTUAL,
-    ),
-    Mutant(
-        "strategies",
-        "training/lightning/data/workers_in_turn.py",
-        "rank=worker",
-        "rank=0",
-        "all virtual shards have the batches of the first",
-        VIRTUAL,
-    ),
-    Mutant(
-        "strategies",
-        "training/pricing/splits.py",
-        "min(bubble_s, _left(unlinked_s, own))",
-        "max(0.0, unlinked_s - own)",
-        "all that a worker waits in a pipeline is called its bubble",
-        CLOCK,
-    ),
-    Mutant(
-        "strategies",
-        "training/pricing/split_clock.py",
-        "self.settings.stragglers.get(worker, 1.0) * drawn",
-        "drawn",
-        "stragglers of a split model are as fast as others",
-        CLOCK,
-    ),
-    Mutant(
-        "strategies",
-        "training/pricing/splits.py",
-        "0.0 if backward and part.stays else",
-        "",
-        "what stays gathered is gathered again for the backward pass",
-        ("tests/training/pricing/test_splits.py",),
     ),
     Mutant(
         "strategies",

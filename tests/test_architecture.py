@@ -37,7 +37,7 @@ LAYERS = {
     ],
     "training/engine": [
         "rules", "codecs", "hyper", "worker_clock", "memory", "trace", "coordination", "store", "worker", "sim", "net",
-        "replay", "launch", "served_run",
+        "launch", "served_run",
     ],
     "training/lightning": [
         "package", "random_streams", "steps", "worker_role", "tied_weights", "portable_checkpoint", "buffer_rows",

@@ -244,9 +244,8 @@ def parts(record: PartRecord) -> None:
 def parts_words(record: PartRecord) -> str:
     """A sentence on the split, its memory and its bytes."""
     most, whole = max(worker.memory for worker in record.workers), sum(layer.nbytes for layer in record.layers)
-    how = "As the clock prices it" if record.is_priced else "Measured in one step"
     return (
-        f"{record.words}. {how}: parameters of {format_quantity(whole, 'B')}; the fullest worker holds "
+        f"{record.words}. Parameters of {format_quantity(whole, 'B')}; the fullest worker holds "
         f"{format_quantity(most, 'B')}, and all send each other {format_quantity(record.sent, 'B')} an update."
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
-from scalebook.training.experiments.classes import ALIASES, MODEL_PARALLEL, mapping, read_class
+from scalebook.training.experiments.classes import ALIASES, mapping, read_class
 from scalebook.training.experiments.description import ClassInfo, Description, Field, Group
 from scalebook.training.experiments.num_nodes import nodes_of
 from scalebook.training.experiments.workload import VIRTUAL, simulates, workload
@@ -167,14 +167,10 @@ def is_simulated(config: Mapping[str, Any]) -> bool:
 
 
 def make_simulated(config: Config, workers: Any) -> None:
-    """Let one process simulate `workers` workers, with the config's clock, or with 0.1 s per gradient. Those of a split
-    model are the Trainer's devices, real or not."""
+    """Let one process simulate `workers` workers, with the config's clock, or with 0.1 s per gradient."""
     put(config, f"{_STRATEGY}.host", VIRTUAL)
-    if _strategy_of(config) == MODEL_PARALLEL:
-        put(config, "trainer.devices", workers)
-    else:
-        put(config, f"{_STRATEGY}.workers", workers)
-        put(config, "trainer.devices", 1)
+    put(config, f"{_STRATEGY}.workers", workers)
+    put(config, "trainer.devices", 1)
     if get(config, CLOCK) is None:
         put(config, CLOCK, {"gradient_s": USUAL_GRADIENT_S})
 

@@ -37,7 +37,6 @@ PARTS: Final = {
     "Clock": ("scalebook.training.engine.rules.clock_settings", "How long everything takes for virtual workers."),
     "Limits": ("scalebook.training.engine.rules.run_limits", "How often workers restart, and how many there may be."),
     "Parameter server": ("scalebook.training.engine", "The engine without Lightning: torch and the standard library."),
-    "Replay": ("scalebook.training.engine.replay.replay", "A run made again from its record of updates."),
     "Models": ("scalebook.training.zoo.models", "LightningModules, and the base classes of models of images."),
     "Data": ("scalebook.training.zoo.data", "LightningDataModules, and what one of your own can build on."),
     "Optimizers": ("scalebook.training.zoo.optimizers", "Optimizers for large batches."),

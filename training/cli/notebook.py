@@ -150,11 +150,16 @@ def _checked(path: Path, nb: Notebook, problems: Sequence[CellProblem], recorded
     _print_problems(path, problems)
     if any(problem.problem.severity == "error" for problem in problems):
         return 2
-    experiments, comparisons, claims = len(nb.experiments()), len(nb.comparisons()), len(nb.claims())
-    count = len(nb.searches())
-    searches = f", {count} search{'es' if count > 1 else ''}" if count else ""
-    claimed = f", {claims} claim{'s' if claims > 1 else ''}" if claims else ""
-    print(f"{path}: {experiments} experiments{searches}{claimed} and {comparisons} comparisons, nothing wrong")
+    counts = {
+        "experiment": len(nb.experiments()), "search": len(nb.searches()), "claim": len(nb.claims()),
+        "comparison": len(nb.comparisons()),
+    }  # fmt: skip
+    *words, last = [
+        f"{count} {kind}{'' if count == 1 else 'es' if kind == 'search' else 's'}"
+        for kind, count in counts.items()
+        if count or kind in ("experiment", "comparison")
+    ]
+    print(f"{path}: {', '.join(words)} and {last}, {'no errors' if problems else 'nothing wrong'}")
     for name, judgement in judged.items():
         words = [f"{', '.join(verdicts(judgement))}.", *lock_words(judgement), *outlook(judgement)]
         print(f"{name}: {' '.join(words)}")

@@ -17,7 +17,6 @@ ground up:
     worker         a worker's end of the run: join, pull, push; which worker takes which batch
     sim            one process that simulates all workers on a declared clock (host `virtual`)
     net            workers on other nodes: frames, authentication, a proxy for each worker
-    replay         makes a run again from its trace
     launch         what the processes of a run share, made before the fork
     served_run     a run over several nodes: the server's port, and the connection to it
 """

@@ -1,4 +1,4 @@
-"""The log of updates: which gradients made which version of which shard. With the batches it replays a run.
+"""The log of updates: which gradients made which version of which shard.
 
 A folder with `trace.json`: the run's settings, and the versions at start and end. Each shard has
 `section-i-shard-j.bin`: which gradients made its versions. Each worker has `section-i-worker-w.bin`: the versions that

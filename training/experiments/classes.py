@@ -23,8 +23,6 @@ ENGINE_STRATEGIES: Final = ("AsyncPS", "Peers")
 """Strategies with `workers`, `host` and `clock`, whose workers the engine starts and connects."""
 MODEL_PARALLEL: Final = "ModelParallel"
 """The strategy whose workers have a part of the model each."""
-STRATEGIES_WITH_CLOCK: Final = (*ENGINE_STRATEGIES, MODEL_PARALLEL)
-"""Strategies of which one process can have all workers (`host: virtual`)."""
 MOST_STRANGERS: Final = 20
 LONGEST_NAME: Final = 100
 """Characters of the longest name that is compared; a longer one is far from any."""

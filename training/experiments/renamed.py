@@ -140,6 +140,11 @@ def removed_argument(class_name: str, name: str, args: Mapping[str, Any]) -> str
     """The remedy for an argument that an earlier version had; None for any other."""
     if class_name == "AsyncPS":
         return _removed(name, args)
+    if class_name == "ModelParallel" and name in ("host", "clock"):
+        return (
+            "Remove it: one process has the numbers of a split model, and `scalebook plan --split` says how long an "
+            "update would take."
+        )
     if class_name != "Async" or name not in ("push_every", "pull_every"):
         return None
     pushes, fetches = args.get("push_every", 1), args.get("pull_every", 1)

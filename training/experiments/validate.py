@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from scalebook.training.base.errors import ConfigError, Problem
 from scalebook.training.base.files.yaml import TOP_KEYS
-from scalebook.training.engine.rules.clock_settings import made_clock, read_clock
+from scalebook.training.engine.rules.clock_settings import read_clock
 from scalebook.training.engine.rules.contradictions import ARGUMENTS, FAR, CheckedSettings, contradictions, nobody_left
 from scalebook.training.engine.rules.exchanges import EXCHANGES
 from scalebook.training.engine.rules.facts import DampingFacts, LocalFacts, RuleFacts
@@ -34,7 +34,7 @@ from scalebook.training.experiments.lr_scaling import FIELDS, KEY, NO_BATCH, rat
 from scalebook.training.experiments.num_nodes import nodes_of, queue_problems
 from scalebook.training.experiments.pipeline_order import Schedule
 from scalebook.training.experiments.split_degrees import PRECISIONS, refuse_degrees
-from scalebook.training.experiments.workload import Workload, choice, simulates, workload
+from scalebook.training.experiments.workload import choice, simulates, workload
 
 WORDS: Final = {"model": "model", "data": "data set", "optimizer": "optimizer", "lr_scheduler": "scheduler"}
 SEED: Final = Field("seed_everything", "int", "Seed of the first run.", default=1, minimum=0, maximum=2**32 - 1)
@@ -358,11 +358,8 @@ def split_problems(config: Mapping[str, Any], description: Description) -> list[
     args = mapping(read_class(trainer.get("strategy")).args)
     tensor, shard, stages, microbatches = (args.get(name) for name in ("tensor", "shard", "stages", "microbatches"))
     schedule: Schedule = "gpipe" if args.get("schedule") == "gpipe" else "1f1b"
-    findings = _split_clock(args, load)
-    if nodes_of(trainer) > 1 and load.is_simulated:
-        why = f"is {nodes_of(trainer)}, and one process has all virtual parts"
-        findings.append(Problem("trainer.num_nodes", why, "Write 1, and all workers as trainer.devices."))
-    elif all(isinstance(degree, int | None) for degree in (tensor, shard, stages, microbatches)):
+    findings = list[Problem]()
+    if all(isinstance(degree, int | None) for degree in (tensor, shard, stages, microbatches)):
         findings += _said_by(
             lambda: refuse_degrees(tensor or 1, shard, load.workers, stages or 1, microbatches, schedule)
         )
@@ -375,14 +372,6 @@ def split_problems(config: Mapping[str, Any], description: Description) -> list[
     if config.get(NOISE_SCALE.name):
         findings.append(Problem(NOISE_SCALE.name, "needs a whole copy of the model, and it is split", "Write false."))
     return findings
-
-
-def _split_clock(args: Mapping[str, Any], load: Workload) -> list[Problem]:
-    host, clock = str(args.get("host") or "inline"), args.get("clock")
-    if (clock is not None) != load.is_simulated:
-        settings = CheckedSettings(RuleFacts(), DampingFacts(), host, False, clock is not None)
-        return [_async_error(*each) for each in contradictions(settings) if each[0] == "clock"]
-    return [] if clock is None else _said_by(lambda: made_clock(clock).check_split(load.workers, is_read=False))
 
 
 def _contradictions(

@@ -8,7 +8,6 @@ from scalebook.training.engine.rules.exchanges import EXCHANGES, PeerExchange
 from scalebook.training.experiments.classes import (
     ENGINE_STRATEGIES,
     MODEL_PARALLEL,
-    STRATEGIES_WITH_CLOCK,
     ChosenClass,
     choose_class,
     in_words,
@@ -136,13 +135,11 @@ def workload(config: Mapping[str, Any], description: Description) -> Workload:
     devices = _count(trainer.get("devices")) or 1
     nodes = 1 if name == "single" else nodes_of(trainer)
     workers = 1 if name == "single" else (_count(args.get("workers")) or devices) * nodes
-    simulated = name in STRATEGIES_WITH_CLOCK and simulates(args)
+    simulated = name in ENGINE_STRATEGIES and simulates(args)
     rule = choice("rule", args, info)
     tensor, stages = (
         (_count(args.get(degree)) or 1) if name == MODEL_PARALLEL else 1 for degree in ("tensor", "stages")
     )
-    if name == MODEL_PARALLEL and simulated and devices == 1:
-        workers = tensor * (_count(args.get("shard")) or 1) * stages
     batches = max(1, workers // (tensor * stages))
     gradients, computed = (batches, batches) if name in SYNCHRONOUS else _gradients(rule, workers)
     exchange = _exchange(args, info)

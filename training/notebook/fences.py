@@ -1,9 +1,10 @@
 """Finds the fenced code blocks of a Markdown text, and what they claim to be."""
 
+import difflib
 import re
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Final, cast
+from typing import Final, cast, get_args
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -12,6 +13,8 @@ from scalebook.training.notebook.cells import Kind
 from scalebook.training.notebook.lines import split_lines
 
 CLAIM: Final = re.compile(r"yaml\s+(experiment|comparison|search|claim)=(.*)", re.DOTALL)
+NEAR: Final = re.compile(r"(ya?ml)?[\s:{]*([a-z_-]{1,40})\s*([=:]?)\s*(.*)", re.DOTALL | re.IGNORECASE)
+"""What may have been meant as a cell's head: `yml`, a kind, and a name."""
 NAME: Final = re.compile(r"[\w.+-]+")
 NAME_REMEDY: Final = "Use letters, digits, `-`, `_`, `.` and `+`, without spaces."
 LONGEST_NAME: Final = 100
@@ -44,6 +47,23 @@ def fences(text: str) -> list[Fence]:
             kind = cast(Kind, claim.group(1))
             fences_.append(Fence(start, end, kind, claim.group(2).strip(), token.content, closed))
     return fences_
+
+
+def misspelt(text: str) -> list[tuple[int, str, str]]:
+    """The fences at the top level of `text` that are no cells and look as if they were meant as such: the line's index,
+    the head as written, and as it is right."""
+    found = []
+    for token in _tokens(text):
+        head = token.info.strip()
+        if token.type != "fence" or token.level or not token.map or CLAIM.fullmatch(head):
+            continue
+        near = NEAR.fullmatch(head)
+        if near is None or not (near.group(1) or near.group(3)):  # another language
+            continue
+        kinds = difflib.get_close_matches(near.group(2).lower(), get_args(Kind), 1, cutoff=0.7)
+        if kinds:
+            found.append((token.map[0], head, f"yaml {kinds[0]}={near.group(4).rstrip('} ') or 'NAME'}"))
+    return found
 
 
 def comments(text: str) -> list[tuple[int, int, str]]:

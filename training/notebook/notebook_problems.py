@@ -24,7 +24,7 @@ from scalebook.training.notebook.cells import (
     SearchCell,
 )
 from scalebook.training.notebook.claim_problems import LONGEST_NAME, claim_problems, unknown_metric
-from scalebook.training.notebook.fences import fences
+from scalebook.training.notebook.fences import fences, misspelt
 from scalebook.training.notebook.front import front_problem
 
 Told = ExperimentCell | ComparisonCell | SearchCell | ClaimCell
@@ -51,6 +51,7 @@ def check(nb: Notebook, description: Description, machines: Sequence[NodeDevices
     seen: set[str] = set()
     for cell, line in zip(nb.cells, nb.lines(), strict=True):
         if isinstance(cell, Note):
+            problems += _misspelt(cell, line)
             continue
         if cell.name in seen:
             taken = Problem("name", "is already the name of an earlier cell", "Give each cell its own name.")
@@ -78,6 +79,12 @@ def check(nb: Notebook, description: Description, machines: Sequence[NodeDevices
 def _front(nb: Notebook) -> Iterator[CellProblem]:
     if problem := front_problem(nb.front):
         yield CellProblem("front matter", *problem)
+
+
+def _misspelt(note: Note, start: int) -> Iterator[CellProblem]:
+    for line, head, right in misspelt(note.source) if "```" in note.source or "~~~" in note.source else ():
+        what, remedy = f"`{one_line(head, LONGEST_NAME)}` begins no cell", f"Write `{one_line(right, LONGEST_NAME)}`."
+        yield CellProblem("text", Problem("fence", what, remedy, "warning"), start + line)
 
 
 def _located(cell: Told, start: int, problems: Iterable[Problem], above: str) -> Iterator[CellProblem]:

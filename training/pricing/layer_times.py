@@ -5,7 +5,7 @@ Seconds may also be counted in floating point operations, which are the same eac
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Final
@@ -44,8 +44,6 @@ class _Step:
     begun: list[tuple[float, str]] = field(default_factory=list)
     ready: list[tuple[float, str]] = field(default_factory=list)
     output: dict[str, float] = field(default_factory=dict)
-    input: dict[str, float] = field(default_factory=dict)
-    """Bytes of inputs that have a gradient, by name."""
     saved: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     storages: set[int] = field(default_factory=set)
     inputs: dict[str, Tensor] = field(default_factory=dict)
@@ -73,12 +71,11 @@ def _until_next(events: list[tuple[float, str]], end_s: float) -> dict[str, floa
 
 
 class LayerTimes:
-    """Hooks on a model's units, from `begin_step` to `end_step`. `now`: what is counted in place of seconds."""
+    """Hooks on a model's units, from `begin_step` to `end_step`."""
 
-    def __init__(self, model: nn.Module, now: Callable[[], float] | None = None) -> None:
+    def __init__(self, model: nn.Module) -> None:
         self.units = list(units(model))
         self._model = model
-        self._now = now or self._now_s
         self._steps: list[_Step] = []
         self._hooks: list[Any] = []
 
@@ -128,8 +125,8 @@ class LayerTimes:
                     whole += gradient
         return self._now() - began_s
 
-    def layers(self, gradient_s: float, weights: float, joins: bool = True) -> list[Layer]:
-        """By their medians, in turn of their calls, pairs of matrices joined unless not `joins`. What is left of a
+    def layers(self, gradient_s: float, weights: float) -> list[Layer]:
+        """By their medians, in turn of their calls, pairs of matrices joined. What is left of a
         gradient's seconds, and of all parameters' bytes, is one more. Empty if nothing was measured."""
         if not self._steps:
             return []
@@ -139,7 +136,7 @@ class LayerTimes:
         left_s = gradient_s - sum(layer.seconds for layer in measured)
         if left_s < 0:  # hooks take time themselves
             measured = list(scaled(measured, gradient_s / (gradient_s - left_s)))
-        joined = list(_joined(measured, by_name)) if joins else measured
+        joined = list(_joined(measured, by_name))
         bytes_left = weights - sum(layer.parameter_bytes for layer in measured)
         output_bytes = measured[-1].output_bytes if measured else 0.0
         return [*joined, Layer(OUTSIDE, max(0.0, left_s), 0.0, output_bytes, max(0.0, bytes_left), cut=False)]
@@ -172,7 +169,6 @@ class LayerTimes:
             self._steps[-1].saved[unit.name],
             kind,
             cut=cut,
-            input_bytes=self._steps[-1].input.get(unit.name, 0.0),
         )
 
     def _watch(self, unit: Unit, step: _Step) -> Iterator[Any]:
@@ -184,8 +180,6 @@ class LayerTimes:
             if not step.ready:
                 if len(args) == 1 and not kwargs and isinstance(args[0], Tensor):
                     step.inputs[unit.name] = args[0].detach()
-                given = [tensor for tensor in _tensors((args, kwargs)) if tensor.requires_grad]
-                step.input[unit.name] = float(sum(tensor.nbytes for tensor in given))
                 step.begun.append((self._now(), unit.name))
                 keeps.__enter__()
 
@@ -206,7 +200,7 @@ class LayerTimes:
         yield unit.module.register_forward_pre_hook(before, with_kwargs=True)
         yield unit.module.register_forward_hook(after)
 
-    def _now_s(self) -> float:
+    def _now(self) -> float:
         """Once the GPU is done, if the model is on one."""
         device = next((parameter.device for parameter in self._model.parameters()), torch.device("cpu"))
         if device.type == "cuda":

@@ -33,14 +33,6 @@ class Layer:
             are gathered (Dean et al. 2012). `whole`: each worker computes all of it.
         width: Width of what goes into a pair, and comes out; 0: not known.
         cut: Whether a stage of a pipeline may begin with it.
-        sums: Of a layer that a model's own plan divides, in place of `kind`: the shares of an all-reduce that are made
-            of its outputs, and of the gradients of its inputs.
-        whole_bytes: Bytes of its parameters that a split by `sums` leaves to each worker, as the bias after rows.
-        input_bytes: Bytes of inputs whose gradient it hands back, where `sums` are known.
-        returned_bytes: Bytes of the gradient of its output that come back from the next stage; null: as many as
-            `output_bytes`.
-        unit: The part of the model with which its parameters are gathered, `""` for what stays gathered until the
-            backward pass is done; null: not known, so that layers are gathered by their bytes.
     """
 
     name: str
@@ -52,31 +44,19 @@ class Layer:
     kind: Kind = "whole"
     width: int = 0
     cut: bool = True
-    sums: tuple[float, float] | None = None
-    whole_bytes: float = 0.0
-    input_bytes: float = 0.0
-    returned_bytes: float | None = None
-    unit: str | None = None
 
     @property
     def seconds(self) -> float:
         return self.forward_s + self.backward_s
 
-    @property
-    def returned(self) -> float:
-        """Bytes of the gradient of its output."""
-        return self.output_bytes if self.returned_bytes is None else self.returned_bytes
-
     def held(self, tensor: int) -> float:
         """Bytes of its parameters that each of so many workers has."""
-        if not self.is_divided:
-            return self.parameter_bytes
-        return self.whole_bytes + (self.parameter_bytes - self.whole_bytes) / tensor
+        return self.parameter_bytes / tensor if self.is_divided else self.parameter_bytes
 
     @property
     def is_divided(self) -> bool:
         """Whether a tensor split divides its work and its parameters."""
-        return self.kind != "whole" or self.sums is not None
+        return self.kind != "whole"
 
 
 def read_layers(written: object, gradient_s: float) -> tuple[Layer, ...]:

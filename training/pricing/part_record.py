@@ -1,4 +1,4 @@
-"""Which part of a model lies on which worker, what it holds and what it sends: measured, or priced; without torch."""
+"""Which part of a model lies on which worker, what it holds and what it sends: as measured; without torch."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -64,10 +64,9 @@ class Passed:
 
 @dataclass(frozen=True)
 class PartRecord:
-    """Of a run. `words`: the split, as a person reads it. `is_priced`: by a clock; else measured in one step."""
+    """Of one step of a run. `words`: the split, as a person reads it."""
 
     words: str
-    is_priced: bool
     layers: list[PlacedLayer] = field(default_factory=list)
     workers: list[WorkerPart] = field(default_factory=list)
     passed: list[Passed] = field(default_factory=list)

@@ -13,15 +13,13 @@ from scalebook.training.pricing.layers import Layer, blocks
 
 @dataclass(frozen=True)
 class StageTimes:
-    """Seconds of one microbatch on one stage. `sends_s`: in which its output passes the link to the next stage;
-    `returns_s`: in which the gradient of that output passes the link back (None: as long); `latency_s`: on the way,
-    beside."""
+    """Seconds of one microbatch on one stage. `sends_s`: in which its output passes the link to the next stage, and the
+    gradient of that output passes it back; `latency_s`: on the way, beside."""
 
     forward_s: float
     backward_s: float
     sends_s: float = 0.0
     latency_s: float = 0.0
-    returns_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -32,11 +30,6 @@ class PlayedPipeline:
     seconds: float
     busy_s: tuple[float, ...]
     last_s: tuple[tuple[float, float], ...]
-
-    @property
-    def ends_s(self) -> tuple[float, ...]:
-        """When each stage has done its last."""
-        return tuple(end_s for _, end_s in self.last_s)
 
     @property
     def idle(self) -> tuple[float, ...]:
@@ -83,9 +76,7 @@ def play_pipeline(
                     last_s[stage] = begun_s, end_s
                     if stage:
                         before = stages[stage - 1]
-                        line_s[what][stage] = max(line_s[what][stage], end_s) + (
-                            before.sends_s if before.returns_s is None else before.returns_s
-                        )
+                        line_s[what][stage] = max(line_s[what][stage], end_s) + before.sends_s
                         arrives[what, stage - 1, number] = line_s[what][stage] + before.latency_s
                 elif stage == count - 1:
                     arrives["backward", stage, number] = end_s

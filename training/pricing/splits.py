@@ -20,7 +20,6 @@ from scalebook.training.pricing.pipelines import PlayedPipeline, StageTimes, int
 from scalebook.training.pricing.profile import Profile, mean
 from scalebook.training.pricing.reductions import BUCKET_MB, FIRST_MB, all_reduce_s, largest
 
-ROUNDING: Final = 1e-12
 PART: Final = 1e6 * BUCKET_MB
 """Bytes from which consecutive layers are gathered, or reduced, together."""
 
@@ -101,25 +100,12 @@ class Price:
         return max(memory.whole for memory in self.memory)
 
 
-@dataclass(frozen=True)
-class UpdateTimes:
-    """One update, in seconds. By worker: in which it computes and updates; in which it waits since a pipeline fills and
-    drains, for slower workers and larger stages, and for what workers send. These four make up `seconds`."""
-
-    seconds: float
-    computing: tuple[float, ...]
-    bubble: tuple[float, ...]
-    uneven: tuple[float, ...]
-    link: tuple[float, ...]
-
-
 class _Part(NamedTuple):
-    """What is gathered, and reduced, at a time. `stays`: from the forward to the backward pass."""
+    """What is gathered, and reduced, at a time."""
 
     forward_s: float = 0.0
     backward_s: float = 0.0
     nbytes: float = 0.0
-    stays: bool = False
 
 
 class TooFewLayersError(ValueError):
@@ -175,7 +161,7 @@ def price(layers: Sequence[Layer], split: Split, profile: Profile, network: Netw
 
 
 class SplitPricing:
-    """The parts of a price. `updates` plays single updates, of workers whose seconds are known."""
+    """The parts of a price."""
 
     def __init__(
         self, layers: Sequence[Layer], split: Split, profile: Profile, network: Network, alone: bool = False
@@ -203,12 +189,13 @@ class SplitPricing:
         again = split.recomputed
         compute_s = [self._last * self._repeated_s(layers, self._computes_s, again) for layers in self._stages]
         sums_s = [self._repeated_s(layers, self._sums_s, again) for layers in self._stages]
-        played = [self._pipeline((self._last,) * count)]
-        done_s, whole_s = self._ends(played, (self._last,) * count)
+        played = self._pipeline()
+        done_s = self._ends(played)
+        whole_s = max(map(add, done_s, self._all_updates_s))
         own_s = [sum(parts) for parts in zip(compute_s, sums_s, self._all_updates_s, strict=True)]
         exchange_s = [whole_s - own_s[0]]
         if count > 1:
-            exchange_s = [done - last[1] for done, last in zip(done_s, played[0].last_s, strict=True)]
+            exchange_s = [done - last[1] for done, last in zip(done_s, played.last_s, strict=True)]
         exchange, sums = (sum(each) / count / whole_s for each in (exchange_s, sums_s))
         return Price(
             split,
@@ -218,69 +205,30 @@ class SplitPricing:
             sums,
             max(0.0, 1 - exchange - sum(own_s) / count / whole_s),
             exchange,
-            played[0].idle,
+            played.idle,
             tuple(map(self._traffic, range(count))),
             tuple(map(self._memory, range(count))),
         )
-
-    def update(self, factors: Sequence[float]) -> UpdateTimes:
-        """One update, in which each worker takes `factors`, by its number, times as long as the layers say."""
-        split, count = self._split, self._split.stages
-        apart = split.workers // count
-        slowest = [
-            tuple(max(factors[stage * apart + first : stage * apart + first + split.tensor]) for stage in range(count))
-            for first in range(0, apart, split.tensor)
-        ]
-        each = dict.fromkeys(slowest)
-        by_stage = tuple(max(replica[stage] for replica in each) for stage in range(count))
-        _, whole_s = self._ends([self._pipeline(replica) for replica in each], by_stage)
-        computing_s = [self._repeated_s(layers, self._computes_s, split.recomputed) for layers in self._stages]
-        own_s = [factor * computing_s[worker // apart] for worker, factor in enumerate(factors)]
-        bubble_s = (count - 1) / split.microbatches * sum(own_s) / len(own_s)
-        unlinked_s = max(
-            max(map(add, self._pipeline(replica, linked=False).ends_s, self._all_updates_s)) for replica in each
-        )
-        own_s = [own + self._all_updates_s[worker // apart] for worker, own in enumerate(own_s)]
-        bubbles_s = [min(bubble_s, _left(unlinked_s, own)) for own in own_s]
-        return UpdateTimes(
-            whole_s,
-            tuple(own_s),
-            tuple(bubbles_s),
-            tuple(_left(unlinked_s, own + bubble) for own, bubble in zip(own_s, bubbles_s, strict=True)),
-            tuple(_left(whole_s, max(unlinked_s, own)) for own in own_s),
-        )
-
-    @property
-    def stages(self) -> Sequence[Sequence[Layer]]:
-        """The layers of each stage."""
-        return self._stages
 
     @property
     def _all_updates_s(self) -> list[float]:
         """Of a worker of each stage, seconds of the optimizer's step."""
         return list(map(self._updates_s, range(self._split.stages)))
 
-    def _pipeline(self, factors: Sequence[float], linked: bool = True) -> PlayedPipeline:
-        """The pipeline of one replica. `factors`: of the slowest worker of each stage; `linked`: whether what workers
-        send takes time."""
-        split = self._split
-        stages = [self._stage(place, factor, linked) for place, factor in enumerate(factors)]
+    def _pipeline(self) -> PlayedPipeline:
+        """The pipeline of one replica."""
+        split, stages = self._split, list(map(self._stage, range(self._split.stages)))
         return play_pipeline(stages, split.microbatches, split.schedule, split.recomputed)
 
-    def _ends(self, played: Sequence[PlayedPipeline], factors: Sequence[float]) -> tuple[list[float], float]:
-        """When each stage has its gradients, and when all workers have made their update."""
-        last_s = [
-            tuple(map(max, zip(*ends, strict=True))) for ends in zip(*(each.last_s for each in played), strict=True)
-        ]
+    def _ends(self, played: PlayedPipeline) -> list[float]:
+        """When each stage has its gradients."""
         if self._split.stages == 1 and self._split.shard > 1:
-            done_s = [self._sharded_s(self._stages[0], factors[0])]
-        else:
-            gathered_s = max(map(self._gather_s, self._stages)) if self._split.shard > 1 else 0.0
-            done_s = [
-                gathered_s + max(last[1], self._reduced_s(layers, factor, *last))
-                for layers, factor, last in zip(self._stages, factors, last_s, strict=True)
-            ]
-        return done_s, max(map(add, done_s, self._all_updates_s))
+            return [self._sharded_s(self._stages[0])]
+        gathered_s = max(map(self._gather_s, self._stages)) if self._split.shard > 1 else 0.0
+        return [
+            gathered_s + max(last[1], self._reduced_s(layers, *last))
+            for layers, last in zip(self._stages, played.last_s, strict=True)
+        ]
 
     # seconds
 
@@ -305,8 +253,6 @@ class SplitPricing:
         received = before.output_bytes if before is not None else 0.0
         if not layer.is_divided or self._split.tensor == 1:
             return (0.0, 0.0), (0.0, 0.0)
-        if layer.sums is not None:
-            return (layer.sums[0], layer.output_bytes), (layer.sums[1], layer.input_bytes)
         if layer.kind == "pair":
             return (1.0, layer.output_bytes), (1.0, received)
         own_part = before is not None and before.kind == "column"
@@ -320,19 +266,15 @@ class SplitPricing:
         share = again / self._split.microbatches
         return sum((1 + share) * forward_s + backward_s for forward_s, backward_s in both)
 
-    def _stage(self, place: int, factor: float, linked: bool) -> StageTimes:
+    def _stage(self, place: int) -> StageTimes:
         layers, each = self._stages[place], self._split.microbatches
-        forward_s, backward_s = (
-            sum(sum(self._way_s(layer, way, factor, linked)) for layer in layers) / each for way in (0, 1)
-        )
-        if place == self._split.stages - 1 or not linked:
+        forward_s, backward_s = (sum(self._way_s(layer, way) for layer in layers) / each for way in (0, 1))
+        if place == self._split.stages - 1:
             return StageTimes(forward_s, backward_s)
         link = self._link_after(place)
         speed = bytes_a_second(link)
-        sends_s, returns_s = (
-            0.0 if speed is None else nbytes / each / speed for nbytes in (layers[-1].output_bytes, layers[-1].returned)
-        )
-        return StageTimes(forward_s, backward_s, sends_s, mean(link.latency_s), returns_s)
+        sends_s = 0.0 if speed is None else layers[-1].output_bytes / each / speed
+        return StageTimes(forward_s, backward_s, sends_s, mean(link.latency_s))
 
     def _link_after(self, place: int) -> Link:
         """The slowest link between a stage's workers and those of the next."""
@@ -367,13 +309,13 @@ class SplitPricing:
         split = self._split
         return self._collective_s(nbytes / split.shard, split.data, split.tensor * split.shard)
 
-    def _reduced_s(self, layers: Sequence[Layer], factor: float, begun_s: float, end_s: float) -> float:
+    def _reduced_s(self, layers: Sequence[Layer], begun_s: float, end_s: float) -> float:
         """When the last gradient of a stage is reduced. Its last backward pass lasts from `begun_s` to `end_s`, and a
         bucket travels as soon as its layers are done."""
-        free_s, done, whole = 0.0, 0.0, sum(sum(self._way_s(layer, 1, factor)) for layer in layers)
+        free_s, done, whole = 0.0, 0.0, sum(self._way_s(layer, 1) for layer in layers)
         size, limit = 0.0, 1e6 * FIRST_MB
         for place, layer in enumerate(reversed(layers)):
-            done += sum(self._way_s(layer, 1, factor))
+            done += self._way_s(layer, 1)
             size += layer.held(self._split.tensor)
             if size and (size >= limit or place == len(layers) - 1):
                 ready_s = begun_s + (end_s - begun_s) * (done / whole if whole else 1.0)
@@ -382,19 +324,19 @@ class SplitPricing:
                 size, limit = 0.0, PART
         return free_s
 
-    def _way_s(self, layer: Layer, way: int, factor: float, linked: bool = True) -> tuple[float, float]:
-        """Of a layer in one direction: computing, by workers that take `factor` times as long, and summing."""
-        return factor * self._computes_s(layer)[way], self._sums_s(layer)[way] if linked else 0.0
+    def _way_s(self, layer: Layer, way: int) -> float:
+        """Of a layer in one direction: computing, by workers as slow as the slowest, and summing."""
+        return self._last * self._computes_s(layer)[way] + self._sums_s(layer)[way]
 
-    def _sharded_s(self, layers: Sequence[Layer], factor: float) -> float:
+    def _sharded_s(self, layers: Sequence[Layer]) -> float:
         """One line carries gathers and reductions; a part's gather is under way while the part before it computes. An
         update waits for the last reduction."""
-        parts = list(self._in_parts(layers, factor))
+        parts = list(self._in_parts(layers))
         overlap, again = self._profile.overlap, self._split.recomputed > 0
         line_s = now_s = 0.0
         for backward in (False, True):
             turn = parts[::-1] if backward else parts
-            gathers_s = [0.0 if backward and part.stays else self._shared_s(part.nbytes) for part in turn] + [0.0]
+            gathers_s = [self._shared_s(part.nbytes) for part in turn] + [0.0]
             line_s = max(line_s, now_s) + gathers_s[0]
             there_s = line_s
             for part, following in zip(turn, gathers_s[1:], strict=True):
@@ -409,36 +351,18 @@ class SplitPricing:
                     line_s = there_s = max(line_s, now_s) + reduction + following
         return max(now_s, line_s)
 
-    def _in_parts(self, layers: Sequence[Layer], factor: float = 1.0) -> Iterator[_Part]:
-        """Layers that are gathered together: those of a unit, or consecutive ones of enough bytes."""
-        if any(layer.unit is not None for layer in layers):
-            yield from self._in_units(layers, factor)
-            return
+    def _in_parts(self, layers: Sequence[Layer]) -> Iterator[_Part]:
+        """Layers that are gathered together: consecutive ones of enough bytes."""
         part = _Part()
         for place, layer in enumerate(layers):
-            part = self._with(part, layer, factor, layer.held(self._split.tensor))
+            part = _Part(
+                part.forward_s + self._way_s(layer, 0),
+                part.backward_s + self._way_s(layer, 1),
+                part.nbytes + layer.held(self._split.tensor),
+            )
             if part.nbytes >= PART or place == len(layers) - 1:
                 yield part
                 part = _Part()
-
-    def _in_units(self, layers: Sequence[Layer], factor: float) -> Iterator[_Part]:
-        """What is in no unit is gathered first, and stays; such layers are computed beside the unit before them."""
-        left = sum(layer.held(self._split.tensor) for layer in layers if not layer.unit)
-        part, unit = _Part(nbytes=left, stays=True), ""
-        for layer in layers:
-            if layer.unit and layer.unit != unit:
-                yield part
-                part, unit = _Part(), layer.unit
-            part = self._with(part, layer, factor, layer.held(self._split.tensor) if layer.unit else 0.0)
-        yield part
-
-    def _with(self, part: _Part, layer: Layer, factor: float, nbytes: float) -> _Part:
-        forward_s, backward_s = (sum(self._way_s(layer, way, factor)) for way in (0, 1))
-        return part._replace(
-            forward_s=part.forward_s + forward_s,
-            backward_s=part.backward_s + backward_s,
-            nbytes=part.nbytes + nbytes,
-        )
 
     def _updates_s(self, place: int) -> float:
         """The optimizer's seconds for the parameters that a worker of a stage holds."""
@@ -465,19 +389,13 @@ class SplitPricing:
         sums = sum(again * ahead[0] * ahead[1] + back[0] * back[1] for ahead, back in summed)
         before = self._before[id(layers[0])]
         crossing = 0.0 if place == split.stages - 1 else layers[-1].output_bytes
-        crossing += before.returned if place and before is not None else 0.0
+        crossing += before.output_bytes if place and before is not None else 0.0
         return Traffic(
             _ring(split.tensor) * sums,
-            _ring(split.shard) / 2 * ((3 if split.stages == 1 else 2) * held - self._staying(place)),
+            _ring(split.shard) / 2 * (3 if split.stages == 1 else 2) * held,
             crossing,
             _ring(split.data) * held / split.shard,
         )
-
-    def _staying(self, place: int) -> float:
-        """Bytes that are gathered once for both passes; in a pipeline all are."""
-        if self._split.stages > 1:
-            return 0.0
-        return sum(part.nbytes for part in self._in_parts(self._stages[place]) if part.stays)
 
     def _memory(self, place: int) -> WorkerMemory:
         """In a pipeline a stage keeps its parameters gathered, and sums up its gradients whole, from microbatch to
@@ -486,9 +404,7 @@ class SplitPricing:
         divided = split.shard if split.stages == 1 else 1
         gathered = 0.0
         if divided > 1:
-            staying = self._staying(place)
-            passing = sorted((part.nbytes for part in self._in_parts(layers) if not part.stays), reverse=True)
-            gathered = min(staying + sum(passing[:2]), held)
+            gathered = min(sum(sorted((part.nbytes for part in self._in_parts(layers)), reverse=True)[:2]), held)
         state = self._profile.state * held / self._whole / split.shard
         return WorkerMemory(held / divided + gathered, held / divided, state, self._activations(place))
 
@@ -504,19 +420,12 @@ class SplitPricing:
 
     def _received(self, layer: Layer) -> float:
         """Bytes of what is kept that no split divides: a layer's input, if each worker has all of it."""
-        if layer.sums is not None:
-            return min(layer.saved_bytes, layer.input_bytes) if layer.sums[1] else 0.0
         before = self._before[id(layer)]
         return min(layer.saved_bytes, before.output_bytes if before is not None else 0.0)
 
     def _saved(self, layer: Layer) -> float:
         received = self._received(layer)
         return received + (layer.saved_bytes - received) / self._parts(layer)
-
-
-def _left(whole_s: float, part_s: float) -> float:
-    """Seconds that a part leaves of a whole; none where that is rounding alone."""
-    return whole_s - part_s if whole_s - part_s > ROUNDING * whole_s else 0.0
 
 
 def _ring(members: int) -> float:

@@ -109,7 +109,7 @@ BUSIEST_PEER: Final = "peers/busiest_bytes_per_update"
 # Runs of a split model
 PARTS_SENT: Final = "parts/bytes_per_update"
 """Bytes that all workers of a split model send each other for an update, between parts: measured in one step of
-epochs 0, 1, 2, 4, 8 ..., or priced by the clock of virtual workers. Unit: bytes."""
+epochs 0, 1, 2, 4, 8 ... Unit: bytes."""
 PARTS_MEMORY: Final = "parts/memory_megabytes"
 """Memory of the worker that holds most of a split model: parameters, gradients, optimizer state and activations, as
 tensors alone. Unit: MB."""

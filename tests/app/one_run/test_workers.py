@@ -71,7 +71,7 @@ def test_of_other_strategies_and_graphs_of_ones_own_none_is_drawn() -> None:
 def split_record(count: int = 4, idle: float | None = 0.25) -> PartRecord:
     parts = [WorkerPart(4e3, 4e3, 8e3, 1e3 * (1 + each % 2), 5e2, each % 2, idle, 0.0, 0.1) for each in range(count)]
     layers = [PlacedLayer("enter", 8e3, 1, 0), PlacedLayer("<leave>", 1.6e4, 4, 1)]
-    return PartRecord("stages 2 x data 2", True, layers, parts)
+    return PartRecord("stages 2 x data 2", layers, parts)
 
 
 def test_parts_of_a_model_are_a_grid_of_layers_and_workers() -> None:
@@ -85,7 +85,7 @@ def test_parts_of_a_model_are_a_grid_of_layers_and_workers() -> None:
     assert html.count("pipeline fills and drains 25.0%") == 4
     assert "waits: slower or larger parts" not in html, "nobody waits for that"
     assert workers.parts_words(split_record()) == (
-        "stages 2 x data 2. As the clock prices it: parameters of 24 kB; the fullest worker holds 18 kB, and all send "
+        "stages 2 x data 2. Parameters of 24 kB; the fullest worker holds 18 kB, and all send "
         "each other 2 kB an update."
     )
 

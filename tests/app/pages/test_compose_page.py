@@ -354,19 +354,3 @@ def test_one_switch_makes_workers_virtual_and_real_again(open_page: Open) -> Non
     trainer = config(app)["trainer"]
     assert trainer["devices"] == 64
     assert {"host", "clock", "workers"}.isdisjoint(trainer["strategy"].get("init_args", {}))
-
-
-def test_parts_of_a_model_become_virtual_by_the_same_switch(open_page: Open) -> None:
-    app = open_page("compose", notebook="first-steps")
-    pick(app, "Strategy", "Model parallel")
-    number(app, "Workers").set_value(8).run()
-    next(one for one in app.toggle if one.label == "Virtual workers").set_value(True).run()
-    trainer = config(app)["trainer"]
-    assert (trainer["devices"], trainer["strategy"]["init_args"]) == (
-        8, {"host": "virtual", "clock": {"gradient_s": 0.1}},
-    )  # fmt: skip
-    assert [one.value for one in app.error] == []
-    assert not any(off(app))
-    next(one for one in app.toggle if one.label == "Virtual workers").set_value(False).run()
-    assert config(app)["trainer"]["devices"] == 8
-    assert {"host", "clock"}.isdisjoint(config(app)["trainer"]["strategy"].get("init_args", {}))

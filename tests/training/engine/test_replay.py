@@ -12,7 +12,6 @@ from torch.nn.functional import mse_loss
 from torch.optim import Adam, Optimizer
 
 from scalebook.training.engine import Clip, Settings, SharedRun, join, serve
-from scalebook.training.engine.replay import replay
 from scalebook.training.engine.rules.clock_settings import ClockSettings, Distribution, Link
 from scalebook.training.engine.rules.codecs import Bf16, Qsgd, TopK
 from scalebook.training.engine.rules.damping import DelayCompensation, DropAbove, Inverse
@@ -21,6 +20,7 @@ from scalebook.training.engine.sim import ModelMultiplexer, SimulatedClock, Simu
 from scalebook.training.engine.trace import read_head
 from scalebook.training.lightning.processes.run_workers import run_workers
 from tests.pairs import pairs
+from tests.training.engine.replay import replay
 from tests.training.engine.sim.works import Asked
 from tests.training.engine.test_own_rules import AllBut, Fresh, Halved, Quartered
 

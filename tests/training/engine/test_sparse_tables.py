@@ -12,7 +12,6 @@ from torch.nn import Parameter
 from torch.optim import SGD, Optimizer
 
 from scalebook.training.engine import Clip, HostName, Joined, Settings, SharedRun, join, serve
-from scalebook.training.engine.replay import replay
 from scalebook.training.engine.rules.damping import DelayCompensation, DropAbove, Inverse
 from scalebook.training.engine.rules.settings import REAL_HOSTS
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, Softsync, Sync
@@ -21,6 +20,7 @@ from scalebook.training.engine.store.table_optimizer import mark_tables
 from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
 from scalebook.training.lightning.processes.run_workers import run_workers
 from tests.pairs import pairs
+from tests.training.engine.replay import replay
 from tests.training.engine.towers import (
     DEADLINE_S,
     ROWS,

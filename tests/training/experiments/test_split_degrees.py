@@ -11,7 +11,6 @@ from scalebook.training.experiments.validate import validate
 from tests.training.runs import config
 
 ARGUMENTS = "trainer.strategy.init_args"
-CLOCK = {"gradient_s": 0.05}
 
 
 def test_degrees_that_make_the_workers() -> None:
@@ -43,16 +42,6 @@ def test_degrees_that_make_the_workers() -> None:
         ({"stages": 2, "schedule": "zero_bubble"}, {}, ["trainer.strategy.init_args.schedule"]),
         ({}, {"sync_batchnorm": True}, ["trainer.sync_batchnorm"]),
         ({}, {"precision": "64-true"}, ["trainer.precision"]),
-        ({"host": "virtual", "clock": CLOCK}, {"devices": 81}, []),
-        ({"tensor": 81, "host": "virtual", "clock": CLOCK}, {"devices": 1}, []),
-        ({"tensor": 2, "shard": 2, "host": "virtual", "clock": CLOCK}, {"devices": 6}, [f"{ARGUMENTS}.tensor"]),
-        ({"host": "virtual"}, {}, [f"{ARGUMENTS}.clock"]),
-        ({"clock": CLOCK}, {}, [f"{ARGUMENTS}.clock"]),
-        ({"host": "virtual", "clock": {**CLOCK, "server_s": 0.1}}, {}, [f"{ARGUMENTS}.clock.server_s"]),
-        ({"host": "virtual", "clock": {**CLOCK, "links": {0: {"latency_s": 1}}}}, {}, [f"{ARGUMENTS}.clock.links"]),
-        ({"host": "virtual", "clock": {**CLOCK, "group": {"machines": 2}}}, {}, [f"{ARGUMENTS}.clock.group"]),
-        ({"host": "virtual", "clock": {"gradient_s": 0.0}}, {}, [f"{ARGUMENTS}.clock.gradient_s"]),
-        ({"host": "virtual", "clock": CLOCK}, {"num_nodes": 2}, 2 * ["trainer.num_nodes"]),
     ],
 )
 def test_problems_name_their_key(
@@ -65,3 +54,13 @@ def test_problems_name_their_key(
 def test_the_noise_scale_needs_a_whole_model(description: Description) -> None:
     found = validate(config("model_parallel") | {"noise_scale": True}, description)
     assert [(one.key, one.remedy) for one in found] == [("noise_scale", "Write false.")]
+
+
+@pytest.mark.parametrize("name", ["host", "clock"])
+def test_a_split_has_no_virtual_workers_and_the_planner_says_how_long_it_takes(
+    name: str, description: Description
+) -> None:
+    written = {"host": "virtual", "clock": {"gradient_s": 0.05}}[name]
+    found = validate(config({"class_path": "ModelParallel", "init_args": {name: written}}), description)
+    assert [(one.key, one.severity) for one in found] == [(f"{ARGUMENTS}.{name}", "error")]
+    assert "`scalebook plan --split`" in found[0].remedy

@@ -35,10 +35,6 @@ ASYNC = {"class_path": "scalebook.training.lightning.AsyncPS", "init_args": {"ru
         (config("model_parallel", 2), ("ModelParallel", "tensor 1, shard 2", 2, 16, 32, 32)),
         (config(split(tensor=2), 4), ("ModelParallel", "tensor 2, shard 2", 4, 16, 32, 32)),
         (config(split(stages=2), 4), ("ModelParallel", "stages 2, 1f1b", 4, 16, 32, 32)),
-        (config(split(tensor=4, host="virtual"), 8), ("ModelParallel", "tensor 4, shard 2", 8, 16, 32, 32)),
-        (config(split(tensor=4, shard=3, host="virtual")), ("ModelParallel", "tensor 4, shard 3", 12, 16, 48, 48)),
-        (config(split(stages=4, host="virtual"), 8), ("ModelParallel", "stages 4, 1f1b", 8, 16, 32, 32)),
-        (config(split(stages=4, host="virtual")), ("ModelParallel", "stages 4, 1f1b", 4, 16, 16, 16)),
         (config("async_ps", 2), ("AsyncPS", "async", 2, 16, 32, 16)),
     ],
 )

@@ -1,3 +1,5 @@
+import pytest
+
 from scalebook.training.experiments.description import Description
 from scalebook.training.notebook.notebook_problems import check
 from scalebook.training.notebook.parse import parse
@@ -70,3 +72,34 @@ def test_a_metric_that_nobody_records_is_a_warning(description: Description) -> 
     (problem,) = check(parse(GOOD.replace("val/accuracy", "val/acc")), description)
     assert (problem.line, problem.problem.severity) == (11, "warning")
     assert "val/accuracy" in problem.problem.remedy
+
+
+@pytest.mark.parametrize(
+    ("head", "right"),
+    [
+        ("yaml experiment", "yaml experiment=NAME"),
+        ("yaml claim", "yaml claim=NAME"),
+        ("yaml expriment=a", "yaml experiment=a"),
+        ("yaml comparision=a", "yaml comparison=a"),
+        ("yaml experiments=a", "yaml experiment=a"),
+        ("yaml search = a", "yaml search=a"),
+        ("yaml search: a", "yaml search=a"),
+        ("yaml Claim=a", "yaml claim=a"),
+        ("yml experiment=a", "yaml experiment=a"),
+        ("yamlexperiment=a", "yaml experiment=a"),
+        ("experiment=a", "yaml experiment=a"),
+        ("yaml {experiment=a}", "yaml experiment=a"),
+    ],
+)
+def test_a_fence_that_is_nearly_a_cell_is_a_warning(head: str, right: str, description: Description) -> None:
+    text = f"---\ntitle: t\n---\n{GOOD}\nwords\n\n```{head}\nconfig: {{}}\n```\n"
+    (found,) = check(parse(text), description)
+    assert (found.line, found.problem.severity) == (text[: text.rindex(f"```{head}")].count("\n") + 1, "warning")
+    assert (found.problem.message, found.problem.remedy) == (f"`{head}` begins no cell", f"Write `{right}`.")
+
+
+@pytest.mark.parametrize("head", ["", "yaml", "sh", "python", "yaml title=x", "yaml example=a", "search", "text claim"])
+def test_other_fences_are_text(head: str, description: Description) -> None:
+    assert check(parse(f"{GOOD}\n```{head}\nconfig: {{}}\n```\n"), description) == []
+    quoted = f"{GOOD}\n````\n```yaml expriment=a\n```\n````\n"
+    assert check(parse(quoted), description) == []

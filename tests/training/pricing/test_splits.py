@@ -209,16 +209,3 @@ def test_degrees_and_microbatches() -> None:
     assert microbatch_counts(7, 4) == [1, 7]
     assert (Split().words, Split(tensor=2, data=4).words) == ("1 worker", "tensor 2 x data 4")
     assert Split(stages=4, microbatches=8).words == "stages 4, 8 microbatches (1f1b)"
-
-
-def test_units_are_gathered_twice_and_what_is_in_none_once() -> None:
-    """FSDP2 keeps the root's parameters from the forward to the backward pass."""
-    slow = Network(Link(0.0, 1e6), Link(0.0, 1e6))
-    layers = [
-        Layer(name, 1e-9, 1e-9, 8.0, nbytes, unit=unit)
-        for name, nbytes, unit in (("a", 4e6, ""), ("b", 2e6, "b"), ("c", 6e6, "c"), ("d", 1e6, "c"))
-    ]
-    split = priced(layers, Split(shard=2), network=slow)
-    assert split.traffic[0].shard == (3 * 9e6 + 2 * 4e6) / 2
-    assert split.memory[0].parameters == 13e6 / 2 + 4e6 + 9e6
-    assert split.seconds == pytest.approx((3 * 9e6 + 2 * 4e6) / 2 / 1e6, rel=1e-3), "the link does nothing else"

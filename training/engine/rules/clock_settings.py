@@ -248,18 +248,6 @@ class ClockSettings:
             if getattr(self, name) not in (0, Link(), False):
                 raise ValueError(f"{CLOCK}.{name}: has no effect, since peers have no server. Remove it.")
 
-    def check_split(self, workers: int, is_read: bool = True, key: str = CLOCK) -> None:
-        """ValueError, naming key and remedy, for what is no clock of one model over so many workers."""
-        self.check(workers, key, is_read)
-        for name, why in NOT_OF_A_SPLIT.items():
-            if getattr(self, name) not in (0, False, None, (), [], {}, Link()):
-                raise ValueError(f"{key}.{name}: has no effect on a split model, of which {why}")
-        for name, value in vars(self.link).items():
-            if isinstance(value, Distribution):
-                raise ValueError(f"{key}.link.{name}: is drawn, but what a split sends has one price. Write its mean.")
-        if (self.gradient_s.mean if isinstance(self.gradient_s, Distribution) else self.gradient_s) == 0:
-            raise ValueError(f"{key}.gradient_s: is 0, of which no part can be priced. Write more, as 0.05.")
-
     def _check_deaths(self, workers: int, key: str) -> None:
         until: dict[int, float] = {}
         for death in sorted(self.deaths, key=lambda death_: death_.at_s):
@@ -276,17 +264,6 @@ class ClockSettings:
                     f"{death.at_s:g} s. Write a later back_s, or null."
                 )
             until[death.worker] = math.inf if death.back_s is None else death.back_s
-
-
-NOT_OF_A_SPLIT: Final[Mapping[str, str]] = {
-    "deaths": "no worker's part may be missing. Remove it.",
-    "links": "all wait for the slowest link. Write it as `link`, or slow workers as `stragglers`.",
-    "server_s": "nobody is a server. Remove it.",
-    "server_link": "nobody is a server. Remove it.",
-    "server_process": "nobody is a server. Remove it.",
-    "group": "each worker is one machine. Remove it, and write tensor, shard or stages.",
-}
-"""Settings that a split model has no use for, and what to do about them."""
 
 
 def _check(given: ClockSettings | Link, key: str, is_read: bool = True) -> None:

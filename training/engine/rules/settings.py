@@ -62,7 +62,7 @@ class Settings:
             with host `process`).
         host: Who applies: the worker that pushes (`inline`), or a server process for each shard (`process`), while
             workers compute on (`overlap`); or one process simulates all workers (`virtual`).
-        trace: Folder for the log of updates, from which `replay` makes the run again; None: no log.
+        trace: Folder for the log of updates (`trace.py`); None: no log.
         drift: Measure ||w - w_base|| at each update, which costs one more pass over the parameters.
         clock: How long everything takes for virtual workers; None for real ones.
         push_codec: The codec of gradients on their way to the shards.

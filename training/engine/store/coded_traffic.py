@@ -101,7 +101,7 @@ TRIES: Final = 1000
 
 
 class CodedPushes:
-    """The pushes of one optimizer, a frame for each shard; in each process that pushes or replays.
+    """The pushes of one optimizer, a frame for each shard; in each process that pushes.
 
     A worker's residual lies in shared memory twice. `encode` writes the inactive copy, and `store_residual` activates
     it by one store once the gradient is admitted. So a dropped gradient leaves the residual unchanged, and a restarted

@@ -1,7 +1,7 @@
 """Sparse tables: parameters whose gradients hold only the rows of a batch, and how an optimizer steps on rows.
 
 A table is the weight of an `nn.Embedding` or `nn.EmbeddingBag` with `sparse=True`. The parameter is marked, so that
-workers, servers and a replay plan alike.
+workers and servers plan alike.
 """
 
 from collections.abc import Sequence

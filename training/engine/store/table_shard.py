@@ -5,8 +5,7 @@ on which the optimizer steps as on any other; the results are written back. Befo
 (`memory/row_log.py`) stores the old rows, for workers that hold older versions, and in case the process dies.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -183,18 +182,6 @@ class Tables:
             rows = self.since(version, number)
             norms.append((columns[0][rows].float() - self.read(number, rows, version).float()).norm())
         return float(torch.stack(norms).norm())
-
-    @contextmanager
-    def as_of(self, version: int) -> Iterator[None]:
-        """Within the context the tables are those of an older version, in place; only if nobody else reads them."""
-        changed = [self.since(version, number) for number in range(len(self.plans))]
-        now = [columns[0][rows] for columns, rows in zip(self.columns, changed, strict=True)]
-        then = [self.read(number, rows, version) for number, rows in enumerate(changed)]
-        for values in (then, now):
-            for columns, rows, one in zip(self.columns, changed, values, strict=True):
-                columns[0].index_copy_(0, rows, one)
-            if values is then:
-                yield
 
     # --- whole tables --------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from scalebook.training.engine.rules.update_rules import RULES
-from scalebook.training.experiments.classes import ALIASES, STRATEGIES_WITH_CLOCK, mapping, read_class
+from scalebook.training.experiments.classes import ALIASES, ENGINE_STRATEGIES, mapping, read_class
 from scalebook.training.experiments.lr_scaling import Rule
 from scalebook.training.experiments.search.space import Dimension
 from scalebook.training.experiments.workload import simulates
@@ -102,7 +102,7 @@ class SearchSpec:
 
 def _simulates(strategy: Any) -> bool:
     """Whether one process simulates all workers of a strategy, as a config writes it."""
-    return _named(strategy) in STRATEGIES_WITH_CLOCK and simulates(mapping(read_class(strategy).args))
+    return _named(strategy) in ENGINE_STRATEGIES and simulates(mapping(read_class(strategy).args))
 
 
 def _named(strategy: Any) -> str:

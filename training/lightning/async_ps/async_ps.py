@@ -56,8 +56,8 @@ class AsyncPS(EngineStrategy):
             Worker 0 never restarts: its death ends the run. `deadline_s`: seconds after which a wait for another
             process fails.
         record: What to record of each update, beside the metrics. `drift`: how far the parameters moved while its
-            gradients were computed (the metric `ps/drift`). `updates`: all of it, for replay
-            (`scalebook.training.engine.replay`).
+            gradients were computed (the metric `ps/drift`). `updates`: which gradients made
+            which version, in the folder `trace/` of the run.
         clock: How long everything takes for virtual workers.
         push_codec: Compression of gradients. `fp32`: none. `bf16`, `fp16`: half the bytes; `int8`: a quarter; `sign`:
             1/32; `qsgd`: few random levels; `topk`, `randomk`: a share of the values; `powersgd`: low-rank matrices. In

@@ -125,12 +125,12 @@ def refuse_playing(trainer: Trainer) -> None:
     if trainer.accumulate_grad_batches != 1:
         why = f"is {trainer.accumulate_grad_batches}"
         raise _pushes_once("trainer.accumulate_grad_batches", why, "1, and a larger batch or local: downpour")
-    if accumulates_by_schedule(trainer):
+    if _accumulates_by_schedule(trainer):
         why = "GradientAccumulationScheduler changes how many batches make an update"
         raise _pushes_once("trainer.callbacks", why, "no such callback")
 
 
-def accumulates_by_schedule(trainer: Trainer) -> bool:
+def _accumulates_by_schedule(trainer: Trainer) -> bool:
     """Whether a callback sets how many batches are accumulated, epoch by epoch."""
     callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # made by Lightning's connector
     return any(isinstance(callback, GradientAccumulationScheduler) for callback in callbacks)

@@ -2,6 +2,6 @@
 
 Begin with `model_parallel.py`, the strategy. `splitting.py` applies what a module says of its split; `parts.py` clips,
 gathers and divides what workers have parts of. `pipeline.py` runs a batch through stages, which `stages.py` cuts.
-`sim_parts.py` is the strategy of virtual workers. `part_measures.py` measures what each worker holds and sends;
-`brought_plan.py` reads the plans of transformers' models.
+`part_measures.py` measures what each worker holds and sends; `brought_plan.py` reads the plans of transformers'
+models.
 """

@@ -15,13 +15,9 @@ from torchmetrics import Metric
 from torchmetrics.utilities.distributed import gather_all_tensors
 from typing_extensions import override
 
-from scalebook.training.engine.rules.bounds import PositiveFloat, PositiveInt, check
-from scalebook.training.engine.rules.clock_settings import ClockSettings
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
+from scalebook.training.engine.rules.bounds import PositiveFloat, PositiveInt
 from scalebook.training.experiments.pipeline_order import Schedule
 from scalebook.training.experiments.split_degrees import microbatches_of, refuse_degrees
-from scalebook.training.lightning.arguments import read_clock_settings
-from scalebook.training.lightning.async_ps.peers import PeerHost
 from scalebook.training.lightning.model_parallel.part_measures import EpochMeasures
 from scalebook.training.lightning.model_parallel.parts import (
     clip_by_norm,
@@ -31,7 +27,6 @@ from scalebook.training.lightning.model_parallel.parts import (
     whole,
 )
 from scalebook.training.lightning.model_parallel.pipeline import Groups, Pipeline
-from scalebook.training.lightning.model_parallel.sim_parts import SimulatedParts
 from scalebook.training.lightning.model_parallel.splitting import (
     DATA,
     TENSOR,
@@ -96,29 +91,8 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
             other with more of them. The loss must be a mean over samples. null: four for each stage.
         schedule: In which order a stage computes them: gpipe, all forward and then all backward, or 1f1b, each
             backward as soon as it can be, which keeps fewer activations (Narayanan et al. 2021).
-        host: `inline`: a process for each worker. `virtual`: one process trains the whole model, whose numbers are the
-            same, and `seconds` are those of a clock on which all workers compute their parts.
-        clock: How long everything takes virtual workers.
         deadline_s: How long the nodes of a run wait for each other before it starts, s.
     """
-
-    def __new__(
-        cls,
-        tensor: PositiveInt = 1,
-        shard: PositiveInt | None = None,
-        stages: PositiveInt = 1,
-        microbatches: PositiveInt | None = None,
-        schedule: Schedule = "1f1b",
-        host: PeerHost = "inline",
-        clock: ClockSettings | None = None,
-        deadline_s: PositiveFloat = DEADLINE_S,
-    ) -> Any:
-        """This strategy; of virtual workers `SimulatedParts`."""
-        if host != "virtual":
-            return super().__new__(cls)
-        written = {"tensor": tensor, "shard": shard, "stages": stages, "microbatches": microbatches}
-        check(cls, written, ARGUMENTS)
-        return SimulatedParts(tensor, shard, stages, microbatches, schedule, read_clock_settings(clock))
 
     def __init__(
         self,
@@ -127,14 +101,8 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
         stages: PositiveInt = 1,
         microbatches: PositiveInt | None = None,
         schedule: Schedule = "1f1b",
-        host: PeerHost = "inline",
-        clock: ClockSettings | None = None,
         deadline_s: PositiveFloat = DEADLINE_S,
     ) -> None:
-        if host != "inline":
-            raise ValueError(f"{ARGUMENTS}.host: {host!r} is unknown. Use inline or virtual.")
-        if clock is not None:
-            raise ValueError(f"{ARGUMENTS}.clock: times virtual workers. Write host: virtual, or remove clock.")
         super().__init__(deadline_s=deadline_s, save_distributed_checkpoint=False)
         self.tensor, self.shard = int(tensor), shard
         self.stages, self.microbatches, self.schedule = int(stages), microbatches, schedule

@@ -301,7 +301,6 @@ class EpochMeasures:
         of_stages = brought[: 1 if pipeline is None else pipeline.stages]
         return PartRecord(
             self._words,
-            False,
             [PlacedLayer(**layer) for each in of_stages for layer in each["layers"]],
             parts,
             [Passed(**row) for each in of_stages for row in each["passed"]],

@@ -66,16 +66,6 @@ def keep_own_state(optimizer: Optimizer) -> None:
         del optimizer.state[parameter]
 
 
-def refuse_batch_statistics(module: Module) -> None:
-    """ValueError for a layer that is trained with statistics of its batch, which would be a microbatch."""
-    for name, part in module.named_modules():
-        if isinstance(part, _BatchNorm) and part.training:
-            raise ValueError(
-                f"{ARGUMENTS}.stages: {name}, a {type(part).__name__}, normalises by statistics of a batch, and would "
-                "see a microbatch at a time. Use LayerNorm or GroupNorm, freeze it (eval), or write shard instead."
-            )
-
-
 class OwnStage:
     """What one worker of a pipeline has of a module: the parameters and buffers of its stage, and of what is in none.
 
@@ -146,8 +136,14 @@ class OwnStage:
         return value
 
     def refuse_batch_statistics(self) -> None:
-        """See `refuse_batch_statistics`."""
-        refuse_batch_statistics(self._module)
+        """ValueError for a layer that is trained with statistics of its batch, which would be a microbatch."""
+        for name, part in self._module.named_modules():
+            if isinstance(part, _BatchNorm) and part.training:
+                raise ValueError(
+                    f"{ARGUMENTS}.stages: {name}, a {type(part).__name__}, normalises by statistics of a batch, and "
+                    "would see a microbatch at a time. Use LayerNorm or GroupNorm, freeze it (eval), or write shard "
+                    "instead."
+                )
 
     def forget(self) -> None:
         """Free the values of other stages."""

@@ -55,7 +55,7 @@ def of_stages(*waits: tuple[float, float, float] | None) -> LocalFigures:
     """After 1 s of a split model whose workers wait for these shares: of a pipeline, of slower parts, of links."""
     strategy = MagicMock(spec=ModelParallel)
     workers = [WorkerPart(0.0, 0.0, 0.0, 0.0, 0.0, None, *(each or ())) for each in waits]
-    strategy.parts = PartRecord("", False, [], workers, []) if waits else None
+    strategy.parts = PartRecord("", [], workers, []) if waits else None
     trainer: Any = SimpleNamespace(world_size=2, global_step=1, strategy=strategy)
     figures = LocalFigures(trainer)
     figures.add_time("compute", 1.0)

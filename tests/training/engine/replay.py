@@ -1,8 +1,8 @@
 """Makes a traced run again, in one process: the same updates in the same order give the same weights, bit for bit."""
 
 from collections import Counter
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +23,7 @@ from scalebook.training.engine.store.optimizer_partition import (
 from scalebook.training.engine.store.rebuilt_optimizer import parameters_of
 from scalebook.training.engine.store.rounds import clip_
 from scalebook.training.engine.store.slots import mean
+from scalebook.training.engine.store.table_shard import Tables
 from scalebook.training.engine.trace import Head, Origin, Record, read_head, read_hyper, read_pushes, read_updates
 
 ComputeGradient = Callable[[int, int], None]
@@ -105,7 +106,7 @@ class _Replay:
                     self._parameters[place].data = view.clone()
 
     def _lend_tables(self) -> None:
-        """Make the shared tables the parameters, as of the version that is needed (`Tables.as_of`)."""
+        """Make the shared tables the parameters, as of the version that is needed (`tables_as_of`)."""
         for shard in self._section.shards:
             for table in shard.plan.tables:
                 assert shard.tables is not None
@@ -137,7 +138,7 @@ class _Replay:
             for number, version in bases:
                 tables = self._section.shards[number].tables
                 if tables is not None:
-                    versions.enter_context(tables.as_of(version))
+                    versions.enter_context(tables_as_of(tables, version))
             self._compute(key.worker, key.seq)
         gradients = [None if p.grad is None else p.grad.detach().clone() for p in self._parameters]
         gradients = [g.coalesce() if g is not None and g.is_sparse else g for g in gradients]
@@ -194,3 +195,16 @@ class _Replay:
             self._base_uses[base] -= 1
             if not self._base_uses[base]:
                 del self._versions[base]
+
+
+@contextmanager
+def tables_as_of(tables: Tables, version: int) -> Iterator[None]:
+    """Within the context the tables are those of an older version, in place; only if nobody else reads them."""
+    changed = [tables.since(version, number) for number in range(len(tables.plans))]
+    now = [columns[0][rows] for columns, rows in zip(tables.columns, changed, strict=True)]
+    then = [tables.read(number, rows, version) for number, rows in enumerate(changed)]
+    for values in (then, now):
+        for columns, rows, one in zip(tables.columns, changed, values, strict=True):
+            columns[0].index_copy_(0, rows, one)
+        if values is then:
+            yield
