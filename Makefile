@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 NOTEBOOKS ?= notebooks
 
-# Pytest's processes on the unit tests. With more of them the same tests take more of two cores (decision 0052).
+# Pytest's processes on the unit tests. On two cores more of them take longer for the same tests.
 WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest -q -p tests.forks --ignore tests/test_architecture.py
 # How each part of the tests ended, for what is run once more by itself (tests/again.py).

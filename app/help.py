@@ -14,7 +14,8 @@ import scalebook
 DOCS: Final = Path(scalebook.__file__).parent / "docs"
 ADDRESS: Final = "/help"
 START: Final = "index"
-SECTIONS: Final = ("tutorial", "how-to", "concepts", "reference", "benchmarks", "decisions", "lab")
+SECTIONS: Final = ("tutorial", "how-to", "concepts", "reference", "benchmarks")
+"""Folders of docs/ that Help shows. The design pages are for contributors and not among them."""
 MOST: Final = 20
 """Pages of a section that are offered in a row; longer sections have their index alone."""
 

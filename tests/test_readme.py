@@ -12,9 +12,7 @@ from tests.docs.blocks import DOCS
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
-PRESENT = {page: text for page, text in TEXTS.items() if page.parent.name != "lab"}
-"""What says how things are; the lab book says how they were on a day."""
-TEXT = "\n".join(PRESENT.values())
+TEXT = "\n".join(TEXTS.values())
 NAV = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Loader=yaml.BaseLoader)["nav"]
 FENCE = re.compile(r"^ *(`{3,})[^\n]*\n.*?^ *\1[ \t]*$", re.M | re.S)
 LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)")
@@ -38,18 +36,14 @@ def test_what_a_page_links_to_exists(page: Path) -> None:
 
 
 def test_files_that_are_named_exist() -> None:
-    """But for those of docs/browser.md, which are named from tests/ on."""
-    named = {
-        found for page, text in PRESENT.items() if page.name != "browser.md" for found in IN_REPOSITORY.findall(text)
-    }
+    named = set(IN_REPOSITORY.findall(TEXT))
     assert sorted(found for found in named if not (ROOT / found).is_file()) == []
 
 
 def test_every_page_is_in_the_site_once() -> None:
     written = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
     listed = re.findall(r"[- ](\w[\w/-]*\.md)", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
-    listed_by_index = {page for page in written if re.match("decisions/0|lab/", page)}
-    assert written - listed_by_index <= set(listed)
+    assert written <= set(listed)
     assert set(listed) == in_nav()
     assert len(listed) == len(set(listed))
 
@@ -73,15 +67,6 @@ def test_a_module_to_run_exists(module: str) -> None:
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"(?:`|    )make ([a-z0-9-]+)", TEXT))))
 def test_a_make_target_exists(target: str) -> None:
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-
-
-def test_the_tests_that_hold_the_browsers_promises_exist() -> None:
-    text = TEXTS[DOCS / "browser.md"]
-    named = re.findall(r"`([\w/]+\.py)(?:::(\w+))?`", text)
-    assert len(named) > 60
-    sources = {file: (ROOT / "tests" / file).read_text(encoding="utf-8") for file, _ in named}
-    assert [f"{file}::{test}" for file, test in named if test and f"def {test}(" not in sources[file]] == []
-    assert set(map(str, range(1, 35))) <= set(re.findall(r"^\| (\d+) \|", text, re.MULTILINE))
 
 
 def test_the_citation_is_valid_and_of_this_version() -> None:
