@@ -14,10 +14,10 @@ NOW: Final = {
     ("AsyncPS", "restarts"): "Write it in limits: limits: {restarts: 2}.",
     ("AsyncPS", "deadline_s"): "Write it in limits: limits: {deadline_s: 60}.",
     ("AsyncPS", "threads"): "Write threads at the top of the config.",
-    ("Async", "push_every"): "Write n_push of a class next to the rule: local: {class_path: Downpour, init_args: "
-    "{n_push: 2, n_fetch: 1}}; or remove push_every: 1.",
-    ("Async", "pull_every"): "Write n_fetch of a class next to the rule: local: {class_path: Downpour, init_args: "
-    "{n_push: 1, n_fetch: 2}}; or remove pull_every: 1.",
+    ("Async", "push_every"): "Write local: {class_path: Downpour, init_args: {n_push: N}} next to the rule, with its "
+    "value as N; or remove push_every: 1.",
+    ("Async", "pull_every"): "Write local: {class_path: Downpour, init_args: {n_fetch: N}} next to the rule, with its "
+    "value as N; or remove pull_every: 1.",
 }
 """What to write instead, by class and argument."""
 WRITTEN_OUT: Final[dict[str, Any]] = {
