@@ -15,6 +15,7 @@ import pytest
 import scalebook.training
 from scalebook.training.base import trust
 from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files import yaml
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.runner import run_job
 from scalebook.training.experiments import confinement
@@ -22,11 +23,12 @@ from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.confinement import ALLOWED, NAMES, PATHS, class_problems, path_problems
 from scalebook.training.experiments.description import GROUPS, Description
+from scalebook.training.experiments.former_arguments import WRITTEN_OUT
 from scalebook.training.experiments.known_classes import CLASSES, ours
 from scalebook.training.experiments.validate import validate
 from scalebook.training.jobs import job_requests
 from scalebook.training.search import search_requests
-from tests.training.runs import config
+from tests.training.runs import ASYNC, config
 
 OURS = "scalebook.training.lightning.callbacks.job_files"
 LAST = {"class_path": f"{OURS}.LastCheckpoint", "init_args": {"folder": "/tmp/elsewhere"}}
@@ -66,16 +68,20 @@ def test_untrusted_configs_name_harmless_classes_alone(
     assert "which needs a folder that you trust" in result.cause
 
 
+@pytest.mark.parametrize("strategy", ["auto", ASYNC], ids=["single", "AsyncPS"])
 def test_a_job_that_version_0_1_left_runs_is_resumed_and_run_again(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+    strategy: Any, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It has class paths of then, and all defaults of then written out, in a folder that is not trusted."""
     monkeypatch.setattr(job_requests, "ensure", lambda *_: None)
-    (job,) = job_requests.submit(workspace, config(), seeds=[1], description=describe(workspace))
-    text = job.config.read_text(encoding="utf-8")
-    for name, package in (("MLPClassifier", "models"), ("Digits", "data")):
-        full = re.search(rf"[\w.]*\b{name}\b", text)
-        assert full is not None
-        text = text.replace(full[0], f"scalebook.training.{package}.{name}")
+    (job,) = job_requests.submit(workspace, config(strategy), seeds=[1], description=describe(workspace))
+    content = yaml.load(job.config.read_text(encoding="utf-8"))
+    if strategy == ASYNC:
+        arguments = content["trainer"]["strategy"]["init_args"]
+        del arguments["limits"]
+        arguments |= WRITTEN_OUT
+    text, moved = re.subn(r"scalebook[.a-z_]+\.([A-Z]\w+)", r"scalebook.training.strategies.\1", yaml.dump(content))
+    assert moved >= 2
     job.config.write_text(text, encoding="utf-8")
     trust.sign(job.path, job.id, trust.JOB)
     assert run_job(job.path) == 0, job.tail()
@@ -84,6 +90,7 @@ def test_a_job_that_version_0_1_left_runs_is_resumed_and_run_again(
         job_requests.again(workspace, job, describe(workspace)),
     ):
         assert "scalebook.training.zoo.models.MLPClassifier" in submitted.config.read_text(encoding="utf-8")
+        assert "overlap: false" not in submitted.config.read_text(encoding="utf-8")
 
 
 def test_whatever_a_form_offers_may_be_named_without_trust(description: Description) -> None:

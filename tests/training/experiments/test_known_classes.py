@@ -5,8 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from scalebook.training.base.files import yaml
+from scalebook.training.cli.lightning_cli import PlainCheckpoints, TrainingCLI
+from scalebook.training.cli.model_making import parameters
+from scalebook.training.engine.rules.update_rules import Bounded, Rule, RuleName
 from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.confinement import class_problems
 from scalebook.training.experiments.description import GROUPS, Description, Field
@@ -16,6 +20,7 @@ from scalebook.training.experiments.search.definition import read_search
 from scalebook.training.experiments.search.point import resolve
 from scalebook.training.experiments.validate import require
 from scalebook.training.jobs.job_folder import JobFolder
+from scalebook.training.lightning.arguments import read_object
 
 OUR_CLASSES = [entry for entry in CLASSES if entry.path.startswith(OURS)]
 WRITTEN: dict[str, Any] = {
@@ -133,3 +138,18 @@ def test_the_trials_of_a_search_of_version_0_1(description: Description) -> None
     assert (done["trainer"]["strategy"]["init_args"]["workers"], done["model"]["class_path"]) == (
         4, "scalebook.training.zoo.models.MLPClassifier"
     )  # fmt: skip
+
+
+def test_a_script_the_parser_and_a_checkpoint_meet_the_class_of_today(tmp_path: Path) -> None:
+    rule = {"class_path": "scalebook.training.ps.policy.rules.Bounded", "init_args": {"bound": 3}}
+    made = read_object(rule, RuleName | Rule, "rule")
+    assert isinstance(made, Bounded)
+    assert made.bound == 3
+    model = below("models")["model"]
+    found = parameters({"model": model, "data": below("anywhere")["data"]})
+    assert (found.problem, bool(found.parameters)) == ("", True)
+    TrainingCLI("fit", {**below("before"), "trainer": {"accelerator": "cpu"}}, None, run=False)
+    path = tmp_path / "last.ckpt"
+    torch.save({"state_dict": {}, "hyper_parameters": {"inner": model, "text": "as it is"}}, path)
+    kept = PlainCheckpoints().load_checkpoint(path)["hyper_parameters"]
+    assert kept == {"inner": paths_today(model), "text": "as it is"}
