@@ -141,7 +141,7 @@ def test_the_trials_of_a_search_of_version_0_1(description: Description) -> None
 
 
 def test_a_script_the_parser_and_a_checkpoint_meet_the_class_of_today(tmp_path: Path) -> None:
-    rule = {"class_path": "scalebook.training.ps.policy.rules.Bounded", "init_args": {"bound": 3}}
+    rule: Any = {"class_path": "scalebook.training.ps.policy.rules.Bounded", "init_args": {"bound": 3}}
     made = read_object(rule, RuleName | Rule, "rule")
     assert isinstance(made, Bounded)
     assert made.bound == 3
