@@ -32,7 +32,7 @@ NEED_TORCH = ("scalebook.training.experiments.introspect",)
 """What reads signatures: in rooms that the browser side uses, and not for it."""
 LAYERS = {
     "training": [
-        "old_paths", "base", "tracking", "engine", "zoo", "experiments", "jobs", "search", "pricing", "lightning",
+        "base", "tracking", "engine", "zoo", "experiments", "jobs", "search", "pricing", "lightning",
         "cluster", "notebook", "supervisor", "planner", "cli",
     ],
     "training/engine": [

@@ -3,7 +3,3 @@
 Begin with `engine/` for the parameter server, in `lightning/` for the strategies of a Trainer, in `experiments/` for
 what a config means, in `jobs/` for how runs are queued, in `notebook/` and `search/` for the files that people write.
 """
-
-from scalebook.training import old_paths
-
-old_paths.install()

@@ -14,7 +14,6 @@ from scalebook.app.shared.charts import CurveLook
 from scalebook.app.shared.widgets import number_box, page_title, press_button, turn_better
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import yaml
-from scalebook.training.experiments.renamed import renewed
 from scalebook.training.notebook.cells import ComparisonCell
 from scalebook.training.notebook.comparison import compare_runs, meanings_by_name
 from scalebook.training.notebook.labels import labels
@@ -150,7 +149,7 @@ def _configs(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
         except ConfigError:
             continue
         if isinstance(config, dict):
-            by_run[record.id] = renewed(config)[0]
+            by_run[record.id] = config
     return meanings_by_name(by_run, resources.description())
 
 

@@ -27,7 +27,6 @@ from scalebook.training.experiments import validations
 from scalebook.training.experiments.completion import seeds_from
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.identity import config_hash
-from scalebook.training.experiments.renamed import renewed
 from scalebook.training.experiments.validate import validate
 from scalebook.training.experiments.workload import crowd_words, workload
 from scalebook.training.jobs import job_requests
@@ -169,8 +168,7 @@ def edit_as_yaml(draft: ComposeDraft, description: Description) -> EditedConfig:
     except ConfigError as error:
         wrong = Problem(yaml.place_of(error), error.problem.message, error.problem.remedy)
     else:
-        config, older = renewed(config) if isinstance(config, dict) else (config, [])
-        problems = [*older, *_problems(config, description)]
+        problems = _problems(config, description)
         if isinstance(config, dict):
             return EditedConfig(config, _name(draft, description), draft.repeats, homeless=problems)
         wrong = problems[0]

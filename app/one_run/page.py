@@ -20,7 +20,6 @@ from scalebook.app.shared.widgets import call_page, page_title
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.base.files.safe_reading import read_end
-from scalebook.training.experiments.renamed import renewed
 from scalebook.training.jobs import job_requests, usage
 from scalebook.training.jobs.job_nodes import part_folders
 from scalebook.training.tracking import names
@@ -291,4 +290,4 @@ def config_of(view: RunView) -> dict[str, Any] | None:
         config = yaml.load(config_text(view))
     except ConfigError:
         return None
-    return renewed(config)[0] if isinstance(config, dict) else None
+    return config if isinstance(config, dict) else None

@@ -16,8 +16,8 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.engine.rules.clock_settings import ClockSettings, Death, Distribution, Link
 from scalebook.training.engine.rules.run_limits import Limits, WorkerRange
 from scalebook.training.experiments.catalogue import describe
-from scalebook.training.experiments.confinement import CLASSES
 from scalebook.training.experiments.description import ClassInfo, Description, Field
+from scalebook.training.experiments.known_classes import CALLBACKS, CLASSES
 from scalebook.training.experiments.lr_scaling import FIELDS as RATE_FIELDS
 from scalebook.training.experiments.search.keys import DEFAULTS, HANDLE_HELP, KIND_HELP, PRUNERS, SAMPLERS
 from scalebook.training.experiments.search.space_body import MORE_KEYS
@@ -208,7 +208,7 @@ def _number(value: float) -> str:
 
 
 def _callbacks() -> str:
-    names = sorted(name for name in CLASSES if name.startswith("lightning.pytorch.callbacks."))
+    names = sorted(entry.path for entry in CLASSES if entry.path.startswith(f"{CALLBACKS}.") and entry.allowed)
     listed = "\n".join(f"- `{name}`" for name in names)
     return (
         "### Callbacks\n\n`trainer.callbacks` takes a list of Lightning callbacks, each as `{class_path, init_args}`. "

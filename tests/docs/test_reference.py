@@ -13,8 +13,8 @@ from scalebook.training.base.workspace import HIDDEN, KNOWN, SETTINGS, Workspace
 from scalebook.training.cli.main import COMMANDS
 from scalebook.training.engine.rules.codecs import CODECS
 from scalebook.training.engine.rules.update_rules import RULES
-from scalebook.training.experiments.confinement import CLASSES
 from scalebook.training.experiments.description import ClassInfo, Description
+from scalebook.training.experiments.known_classes import CALLBACKS, CLASSES
 from scalebook.training.experiments.search.keys import HANDLE_HELP, KIND_HELP
 from scalebook.training.experiments.search.keys import HELP as SEARCH
 from scalebook.training.experiments.search.keys import KEYS as SEARCH_KEYS
@@ -95,7 +95,7 @@ def test_every_key_of_a_cell_is_there(page: str) -> None:
 
 def test_callbacks_that_need_no_trust_are_there(page: str) -> None:
     part = section(page, "### Callbacks")
-    names_ = [name for name in CLASSES if name.startswith("lightning.pytorch.callbacks.")]
+    names_ = [entry.path for entry in CLASSES if entry.path.startswith(f"{CALLBACKS}.")]
     assert names_
     assert [name for name in names_ if f"`{name}`" not in part] == []
 

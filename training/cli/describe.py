@@ -29,6 +29,7 @@ from scalebook.training.experiments.classes import suggestion, within
 from scalebook.training.experiments.confinement import confine
 from scalebook.training.experiments.description import GROUPS, ClassInfo, Description, Field, NotOffered
 from scalebook.training.experiments.introspect import Source, describe_class, fields_of
+from scalebook.training.experiments.known_classes import offered
 from scalebook.training.experiments.logged import logged
 from scalebook.training.experiments.logged_metrics import LoggedMetrics
 from scalebook.training.experiments.model_parameters import ModelParameters
@@ -36,19 +37,6 @@ from scalebook.training.lightning import DDP, AsyncPS, ModelParallel, Peers
 from scalebook.training.tracking.names import VAL_LOSS
 
 DEFAULT_OPTIMIZER: Final[dict[str, Any]] = {"class_path": "torch.optim.Adam", "init_args": {"lr": 0.002}}
-
-OPTIMIZERS: Final = (
-    "SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Adafactor",
-    "SparseAdam",
-)  # fmt: skip
-"""Optimizers of torch that step once per gradient on parameters of any shape (not LBFGS, Muon, Rprop); SparseAdam is
-for sparse tables alone."""
-
-SCHEDULERS: Final = (
-    "StepLR", "MultiStepLR", "ExponentialLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "LinearLR",
-    "PolynomialLR", "ConstantLR",
-)  # fmt: skip
-"""Schedulers whose arguments YAML can hold and that work with one step per epoch, as LightningCLI does."""
 
 BASIC_OPTIMIZER_FIELDS: Final = frozenset({"lr", "momentum", "weight_decay", "betas", "nesterov", "alpha"})
 STRATEGY_PLUMBING: Final = frozenset(
@@ -279,23 +267,21 @@ def _strategies(packages: Sequence[str]) -> list[ClassInfo]:
 def _optimizers() -> list[ClassInfo]:
     skip = frozenset({"params"})
     library = [
-        _library_class(getattr(torch.optim, name), f"torch.optim.{name}", skip, BASIC_OPTIMIZER_FIELDS)
-        for name in OPTIMIZERS
+        _library_class(getattr(torch.optim, entry.name), entry.path, skip, BASIC_OPTIMIZER_FIELDS)
+        for entry in offered("torch.optim")
     ]
+    module = scalebook.training.zoo.optimizers
     ours = [
-        describe_class(
-            getattr(scalebook.training.zoo.optimizers, name), f"scalebook.training.zoo.optimizers.{name}", "scalebook",
-            skip=skip, basic=BASIC_OPTIMIZER_FIELDS,
-        )
-        for name in scalebook.training.zoo.optimizers.__all__
-    ]  # fmt: skip
+        describe_class(getattr(module, entry.name), entry.path, "scalebook", skip=skip, basic=BASIC_OPTIMIZER_FIELDS)
+        for entry in offered(module.__name__)
+    ]
     return library + ours
 
 
 def _schedulers() -> list[ClassInfo]:
     module = torch.optim.lr_scheduler
-    classes = [(getattr(module, name), f"torch.optim.lr_scheduler.{name}") for name in SCHEDULERS]
-    classes.append((ReduceLROnPlateau, "lightning.pytorch.cli.ReduceLROnPlateau"))
+    classes = [(getattr(module, entry.name), entry.path) for entry in offered(module.__name__)]
+    classes += [(ReduceLROnPlateau, entry.path) for entry in offered(ReduceLROnPlateau.__module__)]
     return [_library_class(kind, path, frozenset({"optimizer", "last_epoch"}), None) for kind, path in classes]
 
 

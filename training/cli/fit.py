@@ -27,7 +27,6 @@ from scalebook.training.experiments.command_line import CONFIG_OPTIONS, merge, p
 from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.description import GROUPS, Description
 from scalebook.training.experiments.num_nodes import place_of
-from scalebook.training.experiments.renamed import renewed
 from scalebook.training.experiments.validate import validate
 from scalebook.training.experiments.workload import workload
 from scalebook.training.jobs.gpus import VISIBLE, gpus_here
@@ -88,12 +87,11 @@ def main(argv: Sequence[str]) -> int:
         return 0 if len(argv) > 1 else 2
     if (run_id := line.options.get(RUN)) is not None:
         line.config = _of_run(find(workspace, run_id), line.config, description)
-    line.config, older = renewed(line.config)
     problems = validate(line.config, description, typed=True)
     is_right = all(problem.severity != "error" for problem in problems)
     if command == "fit" and is_right and sparse_tables.inspect_model(line.config, description):
         problems = validate(line.config, description, typed=True)
-    for problem in [*older, *problems]:
+    for problem in problems:
         if problem.severity == "error":
             raise ConfigError(problem.key, problem.message, problem.remedy)
         print(f"scalebook: warning: {problem}", file=sys.stderr)

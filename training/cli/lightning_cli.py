@@ -32,7 +32,9 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.tee import TALKERS
 from scalebook.training.cli.model_making import parameters_of
 from scalebook.training.experiments.command_line import read
+from scalebook.training.experiments.former_arguments import NOW
 from scalebook.training.experiments.identity import alike_digests
+from scalebook.training.experiments.known_classes import paths_today
 from scalebook.training.experiments.lr_scaling import KEY, RateScaling
 from scalebook.training.experiments.sparse_tables import TORCHS, unfit
 from scalebook.training.experiments.validate import GPU_SHARE, MATMUL, NOISE_SCALE, THREADS
@@ -80,7 +82,8 @@ def translated(text: str) -> ConfigError:
     if unknown := NOT_ACCEPTED.search(text):
         name = unknown.group(1) or unknown.group(2)
         owner = f"{classes[-1]} has no argument of that name" if classes else "unknown key"
-        return ConfigError(f"{key}.{name}", owner, "Remove or rename it.")
+        former = NOW.get((classes[-1].rpartition(".")[2], name)) if classes else None
+        return ConfigError(f"{key}.{name}", owner, former or "Remove or rename it.")
     if missing := MISSING.search(text):
         what = (missing.group(1) or missing.group(2)).strip()
         owner = classes[-1] if classes else "the config"
@@ -150,6 +153,8 @@ class PlainCheckpoints(TorchCheckpointIO):
             raise ConfigError(
                 "ckpt_path", f"{path} holds more than tensors, numbers and texts: it {what}", REMEDY
             ) from None
+        for key in self.said.keys() & read.keys():
+            read[key] = paths_today(read[key])
         return read
 
 
@@ -235,7 +240,7 @@ class TrainingCLI(LightningCLI):
             parser_kwargs={"exit_on_error": False},
             subclass_mode_model=True,
             subclass_mode_data=True,
-            args={"subcommand": command, command: dict(config)},
+            args={"subcommand": command, command: paths_today(config)},
             load_from_checkpoint_support=False,
         )
 

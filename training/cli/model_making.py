@@ -8,6 +8,7 @@ from jsonargparse import ArgumentParser
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from torch import nn
 
+from scalebook.training.experiments.known_classes import paths_today
 from scalebook.training.experiments.model_parameters import ModelParameter, ModelParameters
 
 
@@ -49,7 +50,7 @@ def _made(config: Mapping[str, Any]) -> LightningModule:
     parser.add_subclass_arguments(LightningModule, "model")
     if "data" in config:
         parser.add_subclass_arguments(LightningDataModule, "data")
-    made = parser.instantiate_classes(parser.parse_object(dict(config)))
+    made = parser.instantiate_classes(parser.parse_object(paths_today(config)))
     model: LightningModule = made.model
     trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
     trainer.datamodule = made.get("data")  # type: ignore[attr-defined]  # as its data connector sets it

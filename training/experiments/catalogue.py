@@ -42,7 +42,7 @@ READ: Final = re.compile(r"""(?:environ(?:\.\w+\(|\[)|getenv\()\s*["'](\w+)["']"
 """Python that looks up an environment variable."""
 DESCRIBED: Final = (
     "zoo", "lightning", "engine/rules", "experiments/description.py", "experiments/introspect.py",
-    "experiments/introspect.py", "experiments/logged.py", "cli/describe.py",
+    "experiments/known_classes.py", "experiments/logged.py", "cli/describe.py",
 )  # fmt: skip
 """Our own sources on which the description depends, below `training/`."""
 

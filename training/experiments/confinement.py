@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from scalebook.training.base.errors import ConfigError, Problem
 from scalebook.training.base.files import yaml
-from scalebook.training.experiments.classes import GROUP_OF_KEY, within
-from scalebook.training.old_paths import CLASS_PATH, TRAINING, path_of_now
+from scalebook.training.experiments.classes import GROUP_OF_KEY
+from scalebook.training.experiments.known_classes import CLASS_PATH, CLASSES, ours, paths_today
 
 CHECKPOINT_KEY: Final = re.compile(r"(?:.*_)?(?:ckpt|checkpoint)(?:_path|_file)?", re.IGNORECASE)
 """The names under which configs give checkpoints: `ckpt_path`, `resume_from_checkpoint`, `checkpoint_file`."""
@@ -58,43 +58,7 @@ def _checkpoints(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
             yield from _checkpoints(below, f"{key}.{place}")
 
 
-PACKAGES: Final = (
-    "scalebook.training.zoo.models",
-    "scalebook.training.zoo.data",
-    "scalebook.training.zoo.optimizers",
-    *(f"scalebook.training.engine.rules.{name}" for name in (
-        "clock_settings", "codecs", "damping", "exchanges", "local_steps", "topologies", "update_rules",
-    )),
-)  # fmt: skip
-"""Packages and modules of ours, all of whose classes take numbers and words; data sets also what they read."""
-STRATEGIES: Final = frozenset(
-    f"scalebook.training.lightning.{name}" for name in (
-        "async_ps.async_ps.AsyncPS", "async_ps.peers.Peers", "ddp.ddp.DDP",
-        "model_parallel.model_parallel.ModelParallel",
-    )
-)  # fmt: skip
-"""Ours, as they are defined."""
-CLASSES: Final = frozenset(
-    [f"torch.optim.{name}" for name in (
-        "SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Adafactor",
-    )] +
-    [f"torch.optim.lr_scheduler.{name}" for name in (
-        "StepLR", "MultiStepLR", "ExponentialLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "LinearLR",
-        "PolynomialLR", "ConstantLR",
-    )] +
-    [f"lightning.pytorch.callbacks.{name}" for name in (
-        "BatchSizeFinder", "DeviceStatsMonitor", "EMAWeightAveraging", "EarlyStopping", "GradientAccumulationScheduler",
-        "LearningRateFinder", "LearningRateMonitor", "ModelCheckpoint", "ModelSummary", "OnExceptionCheckpoint",
-        "RichModelSummary", "RichProgressBar", "TQDMProgressBar", "ThroughputMonitor", "Timer",
-    )] +
-    ["lightning.pytorch.cli.ReduceLROnPlateau", "lightning.pytorch.strategies.SingleDeviceStrategy",
-     "lightning.pytorch.strategies.DDPStrategy", "lightning.pytorch.loggers.CSVLogger",
-     "lightning.pytorch.loggers.TensorBoardLogger", "lightning.pytorch.profilers.SimpleProfiler",
-     "lightning.pytorch.profilers.AdvancedProfiler", "lightning.pytorch.profilers.PassThroughProfiler",
-     "scalebook.training.planner.tuning.rate_range.RateRange", "scalebook.training.planner.tuning.batch_try.BatchTry",
-     "scalebook.training.planner.step_times.StepTimes"]
-)  # fmt: skip
-"""Others: those without addresses. Arguments that name functions, which the parser would import, are refused below."""
+ALLOWED: Final = frozenset(entry.path for entry in CLASSES if entry.allowed)
 NAMED_IN: Final = ("callbacks", "logger", "plugins", "profiler")
 """Keys of the trainer under which a text may name a class."""
 WORDS: Final = re.compile(r"[a-z0-9_\-]*")
@@ -133,7 +97,7 @@ def class_problems(config: Mapping[str, Any]) -> list[Problem]:
             f"names {name}, which needs a folder that you trust",
             "Read what it does, then trust the folder: --trust, or the button on the pages.",
         )
-        for key, name in _classes(config)
+        for key, name in _classes(paths_today(config))
         if not _harmless(name)
     ]
 
@@ -172,17 +136,17 @@ def _harmless(name: str) -> bool:
     """Whether the class may be named, by full path or by bare name. One of ours is judged by where it is defined."""
     if "." not in name:
         return name in BARE
-    if name in CLASSES:
+    if name in ALLOWED:
         return True
-    defined = _definition(path_of_now(name))
-    return defined in STRATEGIES | CLASSES or within(defined, PACKAGES)
+    entry = ours(name)  # in a text that is YAML, where the parser does not look it up by its last name
+    return entry is not None and entry.path in ALLOWED and _definition(name) == _definition(entry.path) != ""
 
 
 @cache
 def _definition(name: str) -> str:
     """The full path of the class that `name` means, by our sources, without importing them; "" if there is none."""
     module, _, bare = name.rpartition(".")
-    if not module.startswith(f"{TRAINING}.") or not all(part.isidentifier() for part in module.split(".")):
+    if not module.startswith("scalebook.training.") or not all(part.isidentifier() for part in module.split(".")):
         return ""
     path = Path(__file__).parents[1].joinpath(*module.split(".")[2:])
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
@@ -197,7 +161,7 @@ def _definition(name: str) -> str:
     return definition
 
 
-BARE: Final = frozenset(name.rpartition(".")[2] for name in STRATEGIES | CLASSES)
+BARE: Final = frozenset(name.rpartition(".")[2] for name in ALLOWED)
 
 
 @lru_cache(maxsize=16)

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, get_args
 
 from scalebook.training.base.files import records
 from scalebook.training.engine.rules.facts import CodecFacts, DampingFacts, LocalFacts, RuleFacts
+from scalebook.training.experiments.known_classes import OURS
 
 FieldType = Literal["int", "float", "bool", "str", "enum", "list", "class", "json"]
 Group = Literal["models", "data", "strategies", "optimizers", "lr_schedulers", "modules"]
@@ -66,7 +67,7 @@ class Field:
 
     def option(self, name: str) -> "ClassInfo | None":
         """The class of this field called `name`: by full path, class name or bare name."""
-        return self._by_name.get(name)
+        return _called(name, self._by_name)
 
     @cached_property
     def _by_name(self) -> "dict[str, ClassInfo]":
@@ -165,7 +166,7 @@ class Description:
 
     def find(self, group: Group, name: str) -> ClassInfo | None:
         """The class called `name` (full path, short name or config value) in `group`."""
-        return self._by_name[group].get(name)
+        return _called(name, self._by_name[group])
 
     @cached_property
     def _by_name(self) -> dict[Group, dict[str, ClassInfo]]:
@@ -183,11 +184,18 @@ def _all_fields(infos: Iterable[ClassInfo]) -> Iterator[Field]:
             yield from _all_fields(field_.options)
 
 
+def _called(name: str, by_name: dict[str, ClassInfo]) -> ClassInfo | None:
+    """The class called `name`. A path of ours means the class with its last name, wherever that is today."""
+    return by_name.get(f"{OURS}{name.rpartition('.')[2]}" if name.startswith(OURS) else name)
+
+
 def _index(entries: Iterable[ClassInfo]) -> dict[str, ClassInfo]:
-    """Each by all its names; of several with the same name the first."""
+    """Each by all its names, ours also by `scalebook.` and the last; of several with the same name the first."""
     by_name: dict[str, ClassInfo] = {}
     for entry in entries:
-        for name in (entry.class_path, entry.name, entry.config_value):
+        path = entry.class_path
+        ours = f"{OURS}{path.rpartition('.')[2]}" if path.startswith(OURS) else None
+        for name in (path, ours, entry.name, entry.config_value):
             if name is not None:
                 by_name.setdefault(name, entry)
     return by_name

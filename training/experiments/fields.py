@@ -7,7 +7,7 @@ from typing import Any
 from scalebook.training.base.errors import Problem
 from scalebook.training.experiments.classes import choose_class, few_strangers, read_class, suggestion
 from scalebook.training.experiments.description import ClassInfo, Field
-from scalebook.training.experiments.renamed import removed_argument
+from scalebook.training.experiments.former_arguments import NOW
 
 WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text", "list": "a list"}
 MOST_WORDS = 20
@@ -49,7 +49,7 @@ def check_args(
     problems = [Problem(key, f"has {more} more unknown arguments", "Remove them.")] if more else []
     for name, value in args.items():
         if name not in by_name:
-            remedy = removed_argument(of, str(name), args) or suggestion(str(name), by_name)
+            remedy = NOW.get((of, str(name))) or suggestion(str(name), by_name)
             problems.append(Problem(f"{key}.{name}", "is not an argument", remedy))
         elif (by_name[name].type == "class" or by_name[name].group is not None) and value is not None:
             problems += _check_classes(f"{key}.{name}", value, by_name[name])

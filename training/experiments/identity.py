@@ -8,8 +8,9 @@ from typing import Any, Final
 from scalebook.training.experiments.classes import GROUP_OF_KEY, ChosenClass, mapping, read_class, shortest_form
 from scalebook.training.experiments.completion import DEFAULT_SEED, DEFAULT_THREADS, with_extras
 from scalebook.training.experiments.description import ClassInfo, Description, Group
+from scalebook.training.experiments.former_arguments import is_async_ps, pulls_differences
+from scalebook.training.experiments.known_classes import paths_hashed
 from scalebook.training.experiments.paths import with_optimizer
-from scalebook.training.experiments.renamed import first_paths, first_spelling
 
 OWN: Final = frozenset({"path", "dir", "root", "file", "folder", "threads"})
 """Last words of keys whose values each node has for itself."""
@@ -54,8 +55,27 @@ def config_hash(config: Mapping[str, Any], description: Description) -> str:
     if "strategy" in mapping(content.get("trainer")):
         strategy = _shortened(content["trainer"]["strategy"], "strategies", description)
         content["trainer"] = {**content["trainer"], "strategy": strategy}
-    text = json.dumps(_plain(first_paths(first_spelling(content))), sort_keys=True, separators=(",", ":"), default=str)
+    text = json.dumps(
+        _plain(paths_hashed(_arguments_hashed(content))), sort_keys=True, separators=(",", ":"), default=str
+    )
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
+
+
+def _arguments_hashed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """`content` with AsyncPS's arguments as version 0.1 spelled them, so that the hashes of recorded runs stay."""
+    strategy = mapping(mapping(content.get("trainer")).get("strategy"))
+    if not is_async_ps(strategy) or "init_args" not in strategy:
+        return dict(content)
+    args = dict(mapping(strategy["init_args"]))
+    if args.get("host") == "overlap":
+        args |= {"host": "process", "overlap": True}
+    if args.get("record") in ("drift", "updates"):
+        args["norms" if args.pop("record") == "drift" else "trace"] = True
+    if isinstance(args.get("limits"), Mapping):
+        args |= args.pop("limits")
+    if pulls_differences(args):
+        args["pull_delta"] = True
+    return {**content, "trainer": {**content["trainer"], "strategy": {**strategy, "init_args": args}}}
 
 
 def _shortened(value: Any, group: Group, description: Description) -> Any:
@@ -98,7 +118,7 @@ def base_content(config: Mapping[str, Any], description: Description) -> dict[st
     content["seed_everything"] = DEFAULT_SEED if seed is None or isinstance(seed, bool) else seed
     content["threads"] = DEFAULT_THREADS if content.get("threads") is None else content["threads"]
     present = {key: value for key, value in content.items() if value is not None}
-    return {str(key): item for key, item in first_paths(first_spelling({**present, "trainer": trainer})).items()}
+    return {str(key): item for key, item in paths_hashed(_arguments_hashed({**present, "trainer": trainer})).items()}
 
 
 def _said(value: Any, info: ClassInfo | None) -> Any:

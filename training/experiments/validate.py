@@ -26,6 +26,7 @@ from scalebook.training.experiments.classes import (
     within,
 )
 from scalebook.training.experiments.codec_problems import codec_of
+from scalebook.training.experiments.completion import to_read
 from scalebook.training.experiments.confinement import checkpoint_problems, class_problems, path_problems
 from scalebook.training.experiments.data_paths import data_path_problems
 from scalebook.training.experiments.description import ClassInfo, Description, Field, Group
@@ -109,7 +110,12 @@ def validate(
 def _confined(
     config: Mapping[str, Any], description: Description, problems: list[Problem], typed: bool
 ) -> Iterator[Problem]:
-    """What a folder that is not trusted may not ask for, beyond the problems that are known already."""
+    """What a folder that is not trusted may not ask for, beyond the problems that are known already.
+
+    Of a config without errors what is asked for is what the runner will be given: the completed config.
+    """
+    if all(problem.severity == "warning" for problem in problems):
+        config = to_read(config, description)
     if not typed:
         keys = [problem.key for problem in problems]
         for problem in class_problems(config):

@@ -26,7 +26,8 @@ from scalebook.training.base.files.record_folder import RecordFolder, load_once
 from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.files.safe_reading import read_end
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.experiments.renamed import renewed
+from scalebook.training.experiments.former_arguments import without_written_out
+from scalebook.training.experiments.known_classes import paths_today
 from scalebook.training.jobs.begin_request import JOINED, JoinedParts
 from scalebook.training.jobs.devices import Allocation
 from scalebook.training.jobs.executor import EXECUTORS, Executor, Handle, LocalHandle, executor_of
@@ -354,11 +355,11 @@ class JobFolder(RecordFolder):
         return self.request() if turn is None else replace(self.request(), priority=turn.priority, created=turn.created)
 
     def content(self) -> dict[str, Any]:
-        """The config, as this version spells it. BrokenRecord if it is missing or not a config."""
+        """The config, with classes of ours where they are today. BrokenRecord if it is missing or not a config."""
         content = records.mapping(self.config)
         if content is None:
             raise BrokenRecord(self.config, "missing")
-        return renewed(content)[0]
+        return without_written_out(paths_today(content))
 
     def started(self) -> JobStart | None:
         """Who runs the job; None also if `process.json` is broken: `result` then says so."""

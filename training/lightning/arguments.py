@@ -43,8 +43,9 @@ def read_object(written: T, annotation: Any, key: str) -> T:
     from scalebook.training.experiments.classes import choose_class, read_class
     from scalebook.training.experiments.fields import check_value
     from scalebook.training.experiments.introspect import argument
+    from scalebook.training.experiments.known_classes import paths_today
 
-    value = _plain(written)
+    value = paths_today(_plain(written))
     package = _imported(read_class(value).name, key)
     parser, field = argument(annotation, packages=[package] if package else [])
     if (problem := check_value(key, value, field)) is not None:

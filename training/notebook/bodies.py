@@ -12,7 +12,6 @@ from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import yaml
-from scalebook.training.experiments.renamed import renewed
 from scalebook.training.experiments.search.keys import HELP as SEARCH_HELP
 from scalebook.training.experiments.search.keys import KEYS as SEARCH_KEYS
 from scalebook.training.notebook.cells import (
@@ -156,7 +155,7 @@ def _experiment(source: str, name: str, content: Mapping[str, Any]) -> Experimen
     if not isinstance(config, Mapping):
         what = "is missing" if config is None else "is not a mapping"
         raise ConfigError("config", what, "Write `config:` and the keys model, data, trainer ... below it.")
-    return ExperimentCell(source, name, repeats, *renewed(config))
+    return ExperimentCell(source, name, repeats, dict(config))
 
 
 def _comparison(source: str, name: str, content: Mapping[str, Any]) -> ComparisonCell:

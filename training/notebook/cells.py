@@ -1,12 +1,10 @@
 """What a notebook consists of. Each cell keeps its exact source text; the notebook is the texts joined."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Final, Literal
 
-from scalebook.training.base.errors import Problem
 from scalebook.training.experiments.completion import seeds_from
 from scalebook.training.tracking.directions import Goal
 
@@ -32,8 +30,6 @@ class ExperimentCell:
     name: str
     repeats: int = 1
     config: dict[str, Any] = field(default_factory=dict)
-    older: Sequence[Problem] = ()
-    """What this version spells otherwise in its config; `config` has the new spelling."""
 
     @property
     def remark(self) -> str:

@@ -65,7 +65,7 @@ def check(nb: Notebook, description: Description, machines: Sequence[NodeDevices
                 problems.append(CellProblem(name, problem, line + cell.line))
             case ExperimentCell():
                 lacking = gpu_problems(workload(cell.config, description), machines)
-                config_problems = [*cell.older, *validate(cell.config, description), *lacking]
+                config_problems = [*validate(cell.config, description), *lacking]
                 problems += _located(cell, line, config_problems, "config.")
             case ComparisonCell():
                 problems += _located(cell, line, _comparison(nb, cell, description), "")

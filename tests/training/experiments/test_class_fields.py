@@ -302,33 +302,3 @@ def test_more_workers_than_cores_warn_where_the_machine_is_known(description: De
     assert (found.key, found.severity) == ("trainer.devices", "warning")
     (found,) = validate({**config(), "threads": 2}, description, cores=4)
     assert (found.key, found.message[-40:]) == ("threads", "4 workers with 2 threads each on 4 cores")
-
-
-@pytest.mark.parametrize(("asked", "remedy"), [(None, "Remove it."), (2, "Write threads: 2 at the top of the config.")])
-def test_threads_of_the_strategy_are_refused_with_where_to_write_them(
-    asked: int | None, remedy: str, description: Description
-) -> None:
-    (found,) = validate(config(threads=asked), description, cores=64)
-    assert (found.key, found.remedy) == ("trainer.strategy.init_args.threads", remedy)
-
-
-@pytest.mark.parametrize(
-    ("written", "remedies"),
-    [
-        (
-            {"push_every": 4},
-            ["Write local: {class_path: Downpour, init_args: {n_push: 4, n_fetch: 1}} beside the rule."],
-        ),
-        (
-            {"push_every": 2, "pull_every": 8},
-            ["Write local: {class_path: Downpour, init_args: {n_push: 2, n_fetch: 8}} beside the rule."] * 2,
-        ),
-        ({"push_every": 1, "pull_every": 1}, ["Remove it."] * 2),
-    ],
-)
-def test_sums_as_an_earlier_version_wrote_them_are_refused_with_what_to_write(
-    written: dict[str, int], remedies: list[str], description: Description
-) -> None:
-    found = validate(config(rule={"class_path": "Async", "init_args": written}), description)
-    assert [one.key for one in found] == [f"trainer.strategy.init_args.rule.init_args.{name}" for name in written]
-    assert [one.remedy for one in found] == remedies

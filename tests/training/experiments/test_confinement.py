@@ -8,7 +8,6 @@ import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from pkgutil import walk_packages
 from typing import Any
 
 import pytest
@@ -16,21 +15,20 @@ import pytest
 import scalebook.training
 from scalebook.training.base import trust
 from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files import yaml
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.runner import run_job
+from scalebook.training.experiments import confinement
 from scalebook.training.experiments.catalogue import describe
-from scalebook.training.experiments.confinement import (
-    CLASSES,
-    NAMES,
-    PACKAGES,
-    PATHS,
-    STRATEGIES,
-    class_problems,
-    path_problems,
-)
+from scalebook.training.experiments.completion import complete
+from scalebook.training.experiments.confinement import ALLOWED, NAMES, PATHS, class_problems, path_problems
+from scalebook.training.experiments.description import GROUPS, Description
+from scalebook.training.experiments.former_arguments import WRITTEN_OUT
+from scalebook.training.experiments.known_classes import CLASSES, ours
+from scalebook.training.experiments.validate import validate
 from scalebook.training.jobs import job_requests
 from scalebook.training.search import search_requests
-from tests.training.runs import config
+from tests.training.runs import ASYNC, config
 
 OURS = "scalebook.training.lightning.callbacks.job_files"
 LAST = {"class_path": f"{OURS}.LastCheckpoint", "init_args": {"folder": "/tmp/elsewhere"}}
@@ -70,16 +68,20 @@ def test_untrusted_configs_name_harmless_classes_alone(
     assert "which needs a folder that you trust" in result.cause
 
 
+@pytest.mark.parametrize("strategy", ["auto", ASYNC], ids=["single", "AsyncPS"])
 def test_a_job_that_version_0_1_left_runs_is_resumed_and_run_again(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+    strategy: Any, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It has class paths of then, and all defaults of then written out, in a folder that is not trusted."""
     monkeypatch.setattr(job_requests, "ensure", lambda *_: None)
-    (job,) = job_requests.submit(workspace, config(), seeds=[1], description=describe(workspace))
-    text = job.config.read_text(encoding="utf-8")
-    for name, package in (("MLPClassifier", "models"), ("Digits", "data")):
-        full = re.search(rf"[\w.]*\b{name}\b", text)
-        assert full is not None
-        text = text.replace(full[0], f"scalebook.training.{package}.{name}")
+    (job,) = job_requests.submit(workspace, config(strategy), seeds=[1], description=describe(workspace))
+    content = yaml.load(job.config.read_text(encoding="utf-8"))
+    if strategy == ASYNC:
+        arguments = content["trainer"]["strategy"]["init_args"]
+        del arguments["limits"]
+        arguments |= WRITTEN_OUT
+    text, moved = re.subn(r"scalebook[.a-z_]+\.([A-Z]\w+)", r"scalebook.training.strategies.\1", yaml.dump(content))
+    assert moved >= 2
     job.config.write_text(text, encoding="utf-8")
     trust.sign(job.path, job.id, trust.JOB)
     assert run_job(job.path) == 0, job.tail()
@@ -88,6 +90,25 @@ def test_a_job_that_version_0_1_left_runs_is_resumed_and_run_again(
         job_requests.again(workspace, job, describe(workspace)),
     ):
         assert "scalebook.training.zoo.models.MLPClassifier" in submitted.config.read_text(encoding="utf-8")
+        assert "overlap: false" not in submitted.config.read_text(encoding="utf-8")
+
+
+def test_whatever_a_form_offers_may_be_named_without_trust(description: Description) -> None:
+    offered = [info for group in GROUPS for info in getattr(description, group)]
+    assert len(offered) > 35
+    for info in offered:
+        assert not class_problems({"optimizer": info.class_path, "model": {"class_path": info.class_path}}), info.name
+
+
+def test_a_check_judges_the_config_that_will_run(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short name passes only if the class that it stands for may be named."""
+    given = {**config(), "optimizer": {"class_path": "SparseAdam", "init_args": {"lr": 0.1}}}
+    described = describe(workspace)
+    assert not class_problems(complete(given, described))
+    refused = frozenset(ALLOWED - {"torch.optim.SparseAdam"})
+    monkeypatch.setattr(confinement, "ALLOWED", refused)
+    (found,) = [problem for problem in validate(given, described) if problem.severity == "error"]
+    assert (found.key, found.message.split(",")[0]) == ("optimizer.class_path", "names torch.optim.SparseAdam")
 
 
 HARMLESS: list[dict[str, Any]] = [
@@ -209,7 +230,12 @@ def test_library_classes_that_our_modules_import_are_not_ours() -> None:
                 names = [node.name]
             for name in names:
                 tried += 1
-                assert class_problems({"trainer": {"profiler": {"class_path": f"{module}.{name}"}}}), f"{module}.{name}"
+                profiler = {"class_path": f"{module}.{name}"}
+                if ours(f"{module}.{name}"):  # our class of that name is meant, but not within a text that is YAML
+                    assert not class_problems({"trainer": {"profiler": profiler}})
+                    assert class_problems({"trainer": {"profiler": json.dumps(profiler)}}), profiler
+                else:
+                    assert class_problems({"trainer": {"profiler": profiler}}), profiler
     assert tried > 5000
 
 
@@ -276,16 +302,9 @@ REFUSED_BY_VALUE = (
 
 def named_classes() -> Iterator[type]:
     """All classes, of ours and of libraries, that a config of an untrusted folder may name."""
-    for path in sorted(CLASSES | STRATEGIES):
-        package, _, name = path.rpartition(".")
-        yield getattr(importlib.import_module(package), name)
-    for package in PACKAGES:
-        top = importlib.import_module(package)
-        below = walk_packages(getattr(top, "__path__", []), f"{package}.")
-        for module in [top, *(importlib.import_module(one.name) for one in below)]:
-            for name, value in vars(module).items():
-                if isinstance(value, type) and not class_problems({"data": f"{module.__name__}.{name}"}):
-                    yield value
+    for entry in CLASSES:
+        if entry.allowed:
+            yield getattr(importlib.import_module(entry.path.removesuffix(f".{entry.name}")), entry.name)
 
 
 def test_every_argument_of_a_class_that_may_be_named_is_known_to_be_harmless() -> None:

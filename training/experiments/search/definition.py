@@ -6,7 +6,6 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final, get_args
 
 from scalebook.training.base.errors import ConfigError, Problem
@@ -15,7 +14,6 @@ from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.fields import quoted_value
 from scalebook.training.experiments.identity import DIGITS, base_content
 from scalebook.training.experiments.raw_body import Body, near, number, one_of
-from scalebook.training.experiments.renamed import renewed
 from scalebook.training.experiments.search.keys import (
     ALL,
     DEFAULTS,
@@ -125,9 +123,7 @@ def _config(body: Body, base: Mapping[str, Any] | None) -> dict[str, Any]:
     elif base is None and config is None:
         body.wrong("experiment", f"names an unknown experiment {raw['experiment']}", "Write its `config:` instead.")
     if isinstance(config, Mapping):
-        own, older = renewed(config)
-        body.problems += [replace(problem, key=f"config.{problem.key}") for problem in older]
-        return own
+        return dict(config)
     return {} if base is None else dict(base)
 
 

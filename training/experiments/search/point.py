@@ -17,7 +17,6 @@ from scalebook.training.experiments.fields import quoted_value
 from scalebook.training.experiments.lr_scaling import KEY as LR_SCALING
 from scalebook.training.experiments.paths import PathTarget, place, put
 from scalebook.training.experiments.raw_body import number
-from scalebook.training.experiments.renamed import renewed_at
 from scalebook.training.experiments.search.space import HANDLES
 from scalebook.training.experiments.search.types import SearchSpec
 from scalebook.training.experiments.workload import Workload, workload
@@ -56,7 +55,6 @@ def resolve(
             raise ConfigError(
                 name, f"is {quoted_value(value)}", f"Write one of the space: {spec.dimension(name).words()}."
             )
-    point = {name: renewed_at(name, value) for name, value in point.items()}
     base = base or workload(spec.config, description)
     config: dict[str, Any] = copy.deepcopy(spec.config)
     if "strategy" in point:

@@ -3,7 +3,6 @@
 import itertools
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any, Final
 
 from scalebook.training.base.errors import ConfigError, Problem
@@ -12,7 +11,6 @@ from scalebook.training.experiments.classes import GROUP_OF_KEY, read_class, sug
 from scalebook.training.experiments.description import Description, Field
 from scalebook.training.experiments.fields import check_value, expected, quoted_value
 from scalebook.training.experiments.paths import PathTarget, fields, place, put
-from scalebook.training.experiments.renamed import renewed_at
 from scalebook.training.experiments.search.point import (
     STRATEGIES,
     batch_place,
@@ -253,7 +251,6 @@ NEEDS: Final = {"batch_size": ("data",), "learning_rate": ("model", "optimizer")
 
 def check(spec: SearchSpec, space: ReadSpace, description: Description, cores: int | None, above: str) -> list[Problem]:
     """Problems of a search that was read. `above` is the key of its base: `config` or `experiment`."""
-    spec = replace(spec, space=tuple(_renewed(dimension) for dimension in spec.space))
     problems = settings_problems(spec, space, description)
     if not spec.config:
         return problems
@@ -269,11 +266,6 @@ def check(spec: SearchSpec, space: ReadSpace, description: Description, cores: i
     if all(problem.severity == "warning" for problem in problems):
         problems += _impossible(spec, space, description)
     return problems + _left_out(spec, space) + (_crowded(spec, space, description, cores, above) if cores else [])
-
-
-def _renewed(dimension: Dimension) -> Dimension:
-    """With its values as this version spells them; a study keeps them as they were."""
-    return replace(dimension, choices=tuple(renewed_at(dimension.name, value) for value in dimension.choices))
 
 
 def _base(spec: SearchSpec, description: Description, above: str) -> list[Problem]:

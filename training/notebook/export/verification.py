@@ -32,7 +32,7 @@ from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.files.safe_reading import whole
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.renamed import renewed
+from scalebook.training.experiments.known_classes import paths_today
 from scalebook.training.experiments.search.types import SearchSpec
 from scalebook.training.notebook.cells import Notebook
 from scalebook.training.notebook.claims.claim_locks import RecordedClaims, known_cells
@@ -283,12 +283,12 @@ def _odd_run(
 
 
 def _meaning(content: Any) -> Any:
-    """As this version spells it. A folder that was replaced by `~` is YAML's null."""
+    """With classes of ours where they are today. A folder that was replaced by `~` is YAML's null."""
     if isinstance(content, Mapping):
-        content = {str(key): _meaning(value) for key, value in renewed(content)[0].items()}
+        content = {str(key): _meaning(value) for key, value in content.items()}
     elif isinstance(content, list):
         content = [_meaning(value) for value in content]
-    return "~" if content is None else content
+    return "~" if content is None else paths_today(content)
 
 
 class ArchivedReader(RunReader):

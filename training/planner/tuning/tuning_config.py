@@ -1,7 +1,6 @@
 """The config of a test, made from that of an experiment: the same training, cut to a few updates."""
 
 import copy
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -13,7 +12,6 @@ from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.classes import mapping, read_class
 from scalebook.training.experiments.command_line import CommandLine, parse
 from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.renamed import renewed
 from scalebook.training.experiments.validate import require
 
 TRAINER: Final[dict[str, Any]] = {
@@ -52,9 +50,6 @@ def requested(
     line = parse(argv, description, options)
     if line.options.keys() & set(HELP) or not argv:
         return None
-    line.config, older = renewed(line.config)
-    for problem in older:
-        print(f"scalebook: warning: {problem}", file=sys.stderr)
     require(line.config, description, queued=queued)
     return line
 

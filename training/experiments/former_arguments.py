@@ -1,0 +1,67 @@
+"""Arguments that earlier versions had: each is an error that says what to write instead; none is renamed silently."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from scalebook.training.engine.rules.codecs import CODECS
+from scalebook.training.experiments.classes import mapping
+
+_OF_A_SPLIT: Final = (
+    "Remove it: one process has the numbers of a split model, and `scalebook plan --split` says how long an update would "
+    "take."
+)
+NOW: Final = {
+    ("AsyncPS", "overlap"): "Write host: overlap instead of overlap: true; else remove it.",
+    ("AsyncPS", "pull_delta"): "Remove it: int8 and the sparse codecs pull differences, bf16 and fp16 pull parameters.",
+    ("AsyncPS", "trace"): "Write record: updates instead of trace: true; else remove it.",
+    ("AsyncPS", "norms"): "Write record: drift instead of norms: true; else remove it.",
+    ("AsyncPS", "restarts"): "Write it in limits: limits: {restarts: 2}.",
+    ("AsyncPS", "deadline_s"): "Write it in limits: limits: {deadline_s: 60}.",
+    ("AsyncPS", "threads"): "Write threads at the top of the config.",
+    ("ModelParallel", "host"): _OF_A_SPLIT,
+    ("ModelParallel", "clock"): _OF_A_SPLIT,
+    ("Async", "push_every"): "Write local: {class_path: Downpour, init_args: {n_push: N}} next to the rule, with its "
+    "value as N; or remove push_every: 1.",
+    ("Async", "pull_every"): "Write local: {class_path: Downpour, init_args: {n_fetch: N}} next to the rule, with its "
+    "value as N; or remove pull_every: 1.",
+}
+"""What to write instead, by class and argument."""
+WRITTEN_OUT: Final[dict[str, Any]] = {
+    "overlap": False, "pull_delta": False, "trace": False, "norms": False, "restarts": 0, "deadline_s": 600.0,
+}  # fmt: skip
+"""The defaults that version 0.1 wrote into the config of every job of AsyncPS. They are still what happens."""
+
+
+def without_written_out(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config of a job without the former arguments that nobody wrote: those at the default of version 0.1."""
+    strategy = mapping(mapping(config.get("trainer")).get("strategy"))
+    if not is_async_ps(strategy) or not isinstance(strategy.get("init_args"), Mapping):
+        return dict(config)
+    written: Mapping[str, Any] = strategy["init_args"]
+    args = {
+        name: value
+        for name, value in written.items()
+        if name not in WRITTEN_OUT
+        or value != WRITTEN_OUT[name]
+        or (name == "pull_delta" and pulls_differences(written))  # as whole parameters, which it has no more
+    }
+    rule = mapping(args.get("rule"))
+    if _last_name(rule) == "Async" and isinstance(rule.get("init_args"), Mapping):
+        own = {name: value for name, value in rule["init_args"].items() if ("Async", name) not in NOW or value != 1}
+        args["rule"] = {**rule, "init_args": own}
+    return {**config, "trainer": {**config["trainer"], "strategy": {**strategy, "init_args": args}}}
+
+
+def is_async_ps(strategy: Mapping[str, Any]) -> bool:
+    return _last_name(strategy) in ("AsyncPS", "async_ps")
+
+
+def pulls_differences(args: Mapping[str, Any]) -> bool:
+    """Whether AsyncPS with these arguments sends differences of parameters to its workers."""
+    written = args.get("pull_codec", "fp32")
+    name = _last_name(written) if isinstance(written, Mapping) else str(written).rpartition(".")[2]
+    return any(not codec.whole for word, codec in CODECS.items() if name in (word, codec.__name__))
+
+
+def _last_name(reference: Mapping[str, Any]) -> str:
+    return str(reference.get("class_path")).rpartition(".")[2]
