@@ -5,13 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from html import escape
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from posixpath import normpath
 from typing import Final
 
 import scalebook
 
-DOCS: Final = Path(scalebook.__file__).parent / "docs"
+DOCS: Final = scalebook.SOURCES / "docs"
 ADDRESS: Final = "/help"
 START: Final = "index"
 SECTIONS: Final = ("tutorial", "how-to", "concepts", "reference", "benchmarks")

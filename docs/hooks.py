@@ -30,12 +30,15 @@ READ: Final = ("training/__init__.py", *(f"training/{room}" for room in ("engine
 
 
 def on_config(config: Any) -> None:
-    """Have mkdocstrings look where nothing else is."""
-    for name in ("__init__.py", *READ):
-        link = Path(_READ_FROM.name, "scalebook", name)
+    """Have mkdocstrings look where the package is put together as it is installed, and nothing else is."""
+    for name in ("scalebook/__init__.py", *READ):
+        link = Path(_READ_FROM.name, "scalebook", name.removeprefix("scalebook/"))
         link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(ROOT / "scalebook" / name)
+        link.symlink_to(ROOT / name)
     config.plugins["mkdocstrings"].config.handlers["python"]["paths"] = [_READ_FROM.name]
+
+
+on_config.mkdocs_priority = 100  # type: ignore[attr-defined]  # before that of mkdocstrings, which reads the setting
 
 
 @cache

@@ -99,7 +99,7 @@ def tests_of(tree: Path, selection: Sequence[str], within_s: float, marks: str) 
 
 def copied(tree: Path, beside: str) -> Path:
     made = Path(beside) / "tree"
-    shutil.copytree(tree, made, ignore=LEFT_OUT, symlinks=True)  # `scalebook` links to what is changed
+    shutil.copytree(tree, made, ignore=LEFT_OUT)
     return made
 
 

@@ -1,9 +1,9 @@
 """Scalebook as a person installs it: its wheel, built, installed into an environment of its own, and started there."""
 
 import os
+import shutil
 import subprocess
 import sys
-import tarfile
 import venv
 import zipfile
 from collections.abc import Iterator
@@ -21,6 +21,10 @@ from tests.wheel import own_are_found, own_packages
 
 pytestmark = [pytest.mark.long, pytest.mark.thorough]
 
+PARTS = ("app", "pages", "scalebook", "training")
+NOT_KEPT = shutil.ignore_patterns(
+    ".git", ".venv", ".nox", ".*_cache", ".hypothesis", ".scalebook", "__pycache__", "site"
+)
 WHERE = "import scalebook.app, scalebook.pages; print(scalebook.__path__[0], scalebook.app.__path__[0], sep=chr(10))"
 
 
@@ -40,7 +44,30 @@ def pip(*arguments: str) -> None:
         [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments],
         capture_output=True, text=True, timeout=110, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+@pytest.fixture(scope="module")
+def zipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive of the repository as code hosts offer it, as Python's zipfile reads it: a link is a text file."""
+    copy, archive = tmp_path_factory.mktemp("zip") / "scalebook-main", tmp_path_factory.mktemp("zip") / "main.zip"
+    shutil.copytree(ROOT, copy, ignore=NOT_KEPT, symlinks=True)
+    with zipfile.ZipFile(archive, "w") as file:
+        for path in sorted(copy.rglob("*")):
+            name = str(path.relative_to(copy.parent))
+            if path.is_symlink():
+                file.writestr(name, os.readlink(path))
+            elif path.is_file():
+                file.write(path, name)
+    return archive
+
+
+@pytest.fixture(scope="module")
+def unpacked(zipped: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("unpacked")
+    with zipfile.ZipFile(zipped) as file:
+        file.extractall(folder)
+    return folder / "scalebook-main"
 
 
 @pytest.fixture(scope="module")
@@ -127,18 +154,49 @@ def test_the_documents_that_help_opens_are_in_it(installed: Installed) -> None:
     assert shipped == written
 
 
+def test_a_zip_archive_makes_the_same_wheel(installed: Installed, zipped: Path, tmp_path: Path) -> None:
+    """As `pip install https://.../archive/main.zip` does it."""
+    pip("wheel", "-q", "--no-deps", "-w", str(tmp_path), str(zipped))
+    assert_same_wheel(installed, tmp_path)
+
+
 def test_an_sdist_makes_the_same_wheel(installed: Installed, tmp_path: Path) -> None:
-    """Its parts are links in the repository, and folders in the archive."""
     pip("install", "-q", "--target", str(tmp_path / "hatch"), "hatchling>=1.25")
     program = f"from hatchling.build import build_sdist; print(build_sdist({str(tmp_path)!r}))"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "hatch")}
     told = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, check=True)
-    with tarfile.open(tmp_path / told.stdout.decode().strip()) as archive:
-        archive.extractall(tmp_path / "unpacked", filter="data")
-    (source,) = (tmp_path / "unpacked").iterdir()
-    pip("wheel", "-q", "--no-deps", "-w", str(tmp_path), str(source))
-    (ours,), (again,) = installed.folder.parent.glob("scalebook-*.whl"), tmp_path.glob("scalebook-*.whl")
+    pip("wheel", "-q", "--no-deps", "-w", str(tmp_path), str(tmp_path / told.stdout.decode().strip()))
+    assert_same_wheel(installed, tmp_path)
+
+
+def assert_same_wheel(installed: Installed, folder: Path) -> None:
+    """The wheel in `folder` has the files, byte by byte, of that which was built from the repository."""
+    (ours,), (again,) = installed.folder.parent.glob("scalebook-*.whl"), folder.glob("scalebook-*.whl")
     assert sums(again) == sums(ours)
+    modules = {name for name in sums(ours) if name.endswith(".py")}
+    written = {path.relative_to(ROOT).as_posix() for part in PARTS for path in (ROOT / part).rglob("*.py")}
+    assert modules == {name if name.startswith("scalebook/") else f"scalebook/{name}" for name in written}
+    assert "scalebook/py.typed" in sums(ours)
+
+
+def test_an_unpacked_zip_archive_is_a_checkout_that_works(unpacked: Path, tmp_path: Path) -> None:
+    """Also installed with `pip install -e`, as `make run` does it."""
+    venv.create(tmp_path / "environment", with_pip=False, symlinks=True)
+    python = tmp_path / "environment" / "bin" / "python"
+    pip("--python", str(python), "install", "-q", "--no-deps", "-e", str(unpacked))
+    done = subprocess.run([python, "-c", WHERE], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == [str(unpacked / "scalebook"), str(unpacked / "app")]
+
+
+@pytest.mark.parametrize("part", [*PARTS, "docs", "notebooks"])
+def test_without_one_of_its_parts_nothing_is_built(unpacked: Path, tmp_path: Path, part: str) -> None:
+    """A text file in its place is what an archive has of a link."""
+    broken = tmp_path / "broken"
+    shutil.copytree(unpacked, broken, ignore=shutil.ignore_patterns(part))
+    (broken / part).write_text(f"../{part}", encoding="utf-8")
+    with pytest.raises(AssertionError, match=rf"broken has no {part}/.*Unpack or clone the whole repository again"):
+        pip("wheel", "--no-deps", "-w", str(tmp_path), str(broken))
+    assert list(tmp_path.glob("*.whl")) == []
 
 
 def sums(wheel: Path) -> dict[str, int]:

@@ -59,7 +59,7 @@ def directives() -> dict[str, list[str]]:
 def public(path: str) -> list[tuple[str, str]]:
     """What a module offers, each with the module that defines it: its `__all__`, else its classes; of a package
     without `__all__` the Lightning callbacks in its modules. A function is itself."""
-    place = ROOT / path.replace(".", "/")
+    place = ROOT / path.removeprefix("scalebook.").replace(".", "/")
     file = place.with_suffix(".py") if place.with_suffix(".py").is_file() else place / "__init__.py"
     if not file.is_file():
         module, _, name = path.rpartition(".")

@@ -56,7 +56,5 @@ def test_pages_of_a_section_stand_in_the_order_of_its_index() -> None:
     assert all(len(row) <= MOST for document in every.values() for row in rows(document))
 
 
-def test_it_is_read_where_the_package_is_and_shown_by_its_page() -> None:
-    """In a checkout by a link, in an installation as files of the package (tests/test_wheel.py)."""
-    assert DOCS.parent.name == "scalebook"
+def test_it_has_an_address() -> None:
     assert HELP.url() == ADDRESS

@@ -144,7 +144,7 @@ def test_what_the_api_lists_is_there() -> None:
 
 def is_defined(name: str) -> bool:
     module, _, own = name.rpartition(".")
-    path = ROOT / module.replace(".", "/")
+    path = ROOT / module.removeprefix("scalebook.").replace(".", "/")
     file = path.with_suffix(".py") if path.with_suffix(".py").is_file() else path / "__init__.py"
     body = ast.parse(file.read_text(encoding="utf-8")).body
     assigned = [target for node in body if isinstance(node, ast.Assign) for target in node.targets]

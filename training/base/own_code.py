@@ -20,9 +20,8 @@ FRAME: Final = re.compile(
     r'^ *File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]+)\n(?P<code> {4,}[^\n]*)?', re.M
 )
 ERROR: Final = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(?:: (?P<words>[^\n]*))?$", re.M)
-PACKAGE: Final = Path(scalebook.__file__).parent
-OURS: Final = (PACKAGE, PACKAGE / "training", PACKAGE / "app", PACKAGE / "pages")  # in a checkout three are links
-INSTALLED: Final = tuple(Path(folder).resolve() for folder in (sys.prefix, sys.base_prefix, *OURS))
+OURS: Final = (Path(scalebook.__file__).parent, *scalebook.SUBPACKAGES)
+INSTALLED: Final = tuple(folder.resolve() for folder in (Path(sys.prefix), Path(sys.base_prefix), *OURS))
 """Folders that hold no code of the user's own."""
 
 

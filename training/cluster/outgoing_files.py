@@ -154,12 +154,11 @@ def digest_of(path: Path) -> str:
 
 
 def package_hash() -> str:
-    """The hash of Scalebook's sources: nodes with other sources get no jobs."""
-    home = Path(scalebook.__file__).parent
-    links = [path for path in home.iterdir() if path.is_symlink() and path.is_dir()]  # of a checkout
-    sources = [path for folder in (home, *links) for path in folder.rglob("*.py")]
-    digests = sorted((str(path.relative_to(home)), digest_of(path)) for path in sources)
-    return hashlib.sha256(json.dumps(digests).encode()).hexdigest()
+    """The hash of Scalebook's sources, whether installed or in a checkout: nodes with other sources get no jobs."""
+    digests = [(path.name, digest_of(path)) for path in Path(scalebook.__file__).parent.glob("*.py")]
+    for folder in scalebook.SUBPACKAGES:
+        digests += [(str(path.relative_to(scalebook.SOURCES)), digest_of(path)) for path in folder.rglob("*.py")]
+    return hashlib.sha256(json.dumps(sorted(digests)).encode()).hexdigest()
 
 
 def is_shared(parcel: Parcel) -> bool:

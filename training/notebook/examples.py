@@ -7,7 +7,7 @@ import scalebook
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files.machine_errors import disk_errors
 
-EXAMPLES: Final = Path(scalebook.__file__).parent / "notebooks"
+EXAMPLES: Final = scalebook.SOURCES / "notebooks"
 
 
 def copy_examples(folder: Path) -> dict[Path, bool]:
