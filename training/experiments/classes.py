@@ -62,6 +62,11 @@ def mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
+def positive(value: Any) -> int | None:
+    """`value` where it is a whole number above 0."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
 def few_strangers(raw: Mapping[Any, Any], names: Collection[Any]) -> tuple[dict[Any, Any], int]:
     """`raw` with its first `MOST_STRANGERS` unknown keys, and how many more there were. Each costs 1 ms to answer."""
     strangers = [key for key in raw if key not in names]
