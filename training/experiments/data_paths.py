@@ -34,10 +34,10 @@ def data_of(root: Path, said: Any) -> list[Path]:
     return sorted({path for path in candidates if path.is_file() and _within(root, path) and _size(path) <= LARGEST})
 
 
-def staying(root: Path, experiment: Experiment) -> list[StayingPath]:
-    """Larger files, and folders, that an experiment's model and data name by a path from the folder."""
+def staying(root: Path, config: Mapping[str, Any]) -> list[StayingPath]:
+    """Larger files, and folders, that the model and data of LightningCLI's input name by a path from the folder."""
     stays = []
-    for key, text in _texts("", {key: experiment.completed.get(key) for key in _OWN}):
+    for key, text in _texts("", {key: config.get(key) for key in _OWN}):
         if not _is_plain(text) or key.endswith("class_path"):
             continue
         path = (root / text).resolve()
@@ -53,7 +53,7 @@ def data_path_problems(experiment: Experiment) -> list[Problem]:
     description = experiment.description
     if not (description.clustered and description.folder):
         return []
-    stays = staying(Path(description.folder), experiment)
+    stays = staying(Path(description.folder), experiment.completed)
     return [Problem(stay.key, *_words(stay), "warning") for stay in stays]
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 
 from scalebook.training.base.errors import Problem
 from scalebook.training.experiments.classes import NamedClass, mapping, positive, read_class
-from scalebook.training.experiments.completion import to_read
+from scalebook.training.experiments.completion import seeds_from, to_read
 from scalebook.training.experiments.description import ClassInfo, Description, Group
 from scalebook.training.experiments.fields import quoted_value
 from scalebook.training.experiments.lr_scaling import KEY, RateScaling, read_scaling
@@ -110,6 +110,10 @@ class Experiment:
     def completed(self) -> Mapping[str, Any]:
         """With all defaults, as it runs. It shares its values with `written`."""
         return to_read(self.written, self.description)
+
+    def seeds(self, count: int) -> list[int]:
+        """The config's `seed_everything` (1 where it names none) and the numbers after it, one for each run."""
+        return seeds_from(self.written, count)
 
     def to_run(self) -> dict[str, Any]:
         """A copy of `completed`, for LightningCLI."""

@@ -87,13 +87,15 @@ class Strategy:
     Attributes:
         name: `single`, `ddp`, `AsyncPS`, `Peers`, `ModelParallel`, or the name of another class.
         info: The class; None where it is unknown.
-        args: Its arguments, with the default of each that is not written.
+        written: Its arguments as written.
+        args: The same, with the default of each that is not written.
         trainer: The settings of the Trainer that it runs under, with their defaults.
     """
 
     name: str
     info: ClassInfo | None = field(repr=False)
-    args: Mapping[str, Any]
+    written: Mapping[str, Any]
+    args: Mapping[str, Any] = field(repr=False)
     trainer: Mapping[str, Any] = field(repr=False)
 
     has_clock: ClassVar[bool] = False
@@ -524,8 +526,9 @@ def read_strategy(trainer: Mapping[str, Any], description: Description) -> Strat
     info = written.info("strategies", description)
     name = (info.config_value or info.name if info else written.name or "auto").rpartition(".")[2]
     name = "single" if name == "auto" else name
-    args = {**{one.name: one.default for one in info.fields}, **(written.args or {})} if info else written.args or {}
-    return _KINDS.get(name, OtherStrategy)(name, info, args, trainer)
+    own = mapping(written.args)
+    args = {**{one.name: one.default for one in info.fields}, **own} if info else own
+    return _KINDS.get(name, OtherStrategy)(name, info, own, args, trainer)
 
 
 def _made(make: Callable[[], T]) -> T | None:
