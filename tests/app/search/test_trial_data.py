@@ -8,7 +8,6 @@ from scalebook.training.experiments.search.types import Objective, RateRule
 from scalebook.training.search.search_folder import SearchProgress
 from scalebook.training.search.study.trials import TrialRecord
 from tests.app import searches
-from tests.app.described import description
 
 SPEC = searches.spec()
 VIRTUAL = {"trainer": {"strategy": {"class_path": "AsyncPS", "init_args": {"host": "virtual"}}, "devices": 4}}
@@ -153,9 +152,9 @@ def test_the_rate_that_is_applied_is_that_of_the_trials_batch() -> None:
         {"batch_size": 64, "learning_rate": 0.2, "workers": 2},
     ]
     records = [TrialRecord(number, "finished", point, values=(1.0,)) for number, point in enumerate(points)]
-    found = trial_data.factors(records, spec, description())
+    found = trial_data.factors(records, spec)
     assert found == {0: 2.0, 1: 32 / 256}  # two asynchronous workers, each with half of the batch
     assert trial_data.words(records[0], spec) == "batch 512, rate 0.1 per 256 samples, 1 worker"
     plain = searches.spec((searches.BATCH, searches.RATE))
-    assert trial_data.factors(records, plain, description()) == {}
+    assert trial_data.factors(records, plain) == {}
     assert "per 256" not in trial_data.words(records[0], plain)

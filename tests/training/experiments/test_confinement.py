@@ -28,6 +28,7 @@ from scalebook.training.experiments.confinement import (
     class_problems,
     path_problems,
 )
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs import job_requests
 from scalebook.training.search import search_requests
 from tests.training.runs import config
@@ -60,10 +61,10 @@ def test_untrusted_configs_name_harmless_classes_alone(
 ) -> None:
     given = config(**trainer)
     with pytest.raises(ConfigError, match=r"which needs a folder that you trust.*--trust") as caught:
-        job_requests.submit(workspace, given, seeds=[1], description=describe(workspace))
+        job_requests.submit(workspace, Experiment.read(given, describe(workspace)), seeds=[1])
     assert caught.value.problem.key == key
     monkeypatch.setattr(job_requests, "require", lambda *_, **__: None)  # as if it had got past the validation
-    (job,) = job_requests.submit(workspace, given, seeds=[1], description=describe(workspace), start=False)
+    (job,) = job_requests.submit(workspace, Experiment.read(given, describe(workspace)), seeds=[1], start=False)
     assert run_job(job.path) == 2
     result = job.result()
     assert result is not None
@@ -74,7 +75,7 @@ def test_a_job_that_version_0_1_left_runs_is_resumed_and_run_again(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_requests, "ensure", lambda *_: None)
-    (job,) = job_requests.submit(workspace, config(), seeds=[1], description=describe(workspace))
+    (job,) = job_requests.submit(workspace, Experiment.read(config(), describe(workspace)), seeds=[1])
     text = job.config.read_text(encoding="utf-8")
     for name, package in (("MLPClassifier", "models"), ("Digits", "data")):
         full = re.search(rf"[\w.]*\b{name}\b", text)
@@ -100,7 +101,7 @@ HARMLESS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("trainer", HARMLESS, ids=str)
 def test_harmless_ones_need_no_trust(trainer: dict[str, Any], workspace: Workspace) -> None:
-    job_requests.submit(workspace, config(**trainer), seeds=[1], description=describe(workspace), start=False)
+    job_requests.submit(workspace, Experiment.read(config(**trainer), describe(workspace)), seeds=[1], start=False)
 
 
 def checkpoint(**told: str) -> dict[str, Any]:
@@ -134,16 +135,16 @@ def test_runs_write_within_the_workspace(
 ) -> None:
     (workspace.root / "link").symlink_to(tmp_path_factory.mktemp("outside"))
     with pytest.raises(ConfigError, match=r"outside the workspace .*--trust") as caught:
-        job_requests.submit(workspace, config(**trainer), seeds=[1], description=describe(workspace), start=False)
+        job_requests.submit(workspace, Experiment.read(config(**trainer), describe(workspace)), seeds=[1], start=False)
     assert caught.value.problem.key == key
     trust.trust(workspace)
-    job_requests.submit(workspace, config(**trainer), seeds=[1], description=describe(workspace), start=False)
+    job_requests.submit(workspace, Experiment.read(config(**trainer), describe(workspace)), seeds=[1], start=False)
 
 
 def test_data_is_downloaded_in_a_trusted_folder_alone(workspace: Workspace) -> None:
     given = {**config(), "data": {"class_path": "Dataset", "init_args": {"hub": "ylecun/mnist"}}}
     with pytest.raises(ConfigError, match=r"downloads from the Hub only in a folder that you trust.*--trust") as caught:
-        job_requests.submit(workspace, given, seeds=[1], description=describe(workspace))
+        job_requests.submit(workspace, Experiment.read(given, describe(workspace)), seeds=[1])
     assert caught.value.problem.key == "data.init_args.hub"
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from scalebook.training.base.files import yaml
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.renamed import FIRST_PATHS, first_paths, renewed
 from scalebook.training.experiments.search.definition import read_search
@@ -100,7 +101,11 @@ def test_what_would_be_something_else_is_refused(
     written: dict[str, Any], key: str, remedy: str, description: Description
 ) -> None:
     config, _ = renewed(strategy(**written))
-    (found,) = [problem for problem in validate(config, description) if problem.key.endswith(f"init_args.{key}")]
+    (found,) = [
+        problem
+        for problem in validate(Experiment.read(config, description))
+        if problem.key.endswith(f"init_args.{key}")
+    ]
     assert (found.severity, found.remedy[: len(remedy)]) == ("error", remedy)
 
 
@@ -181,8 +186,8 @@ def test_the_trials_of_a_search_of_version_0_1(description: Description) -> None
     spec = read_search({"config": base, "objective": "val/loss", "space": space}, None, description)
     assert spec.dimension("strategy").choices == ("single", peers, servers), "the study has them by these names"
     for value, arguments in ((peers, {"workers": 2}), (servers, {"workers": 2, "host": "overlap"})):
-        config = resolve(spec, {"strategy": value, "model.hidden": 8, "workers": 2}, description)
-        require(config, description)
+        config = resolve(spec, {"strategy": value, "model.hidden": 8, "workers": 2}).written
+        require(Experiment.read(config, description))
         name = value["class_path"].rpartition(".")[2]
         assert config["trainer"]["strategy"] == {
             "class_path": f"scalebook.training.lightning.{name}", "init_args": arguments

@@ -6,6 +6,7 @@ import pytest
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.split_degrees import refuse_degrees
 from scalebook.training.experiments.validate import validate
 from tests.training.runs import config
@@ -59,9 +60,9 @@ def test_problems_name_their_key(
     degrees: dict[str, Any], beside: dict[str, Any], problems: list[str], description: Description
 ) -> None:
     strategy = {"class_path": "ModelParallel", "init_args": degrees}
-    assert [one.key for one in validate(config(strategy, **beside), description)] == problems
+    assert [one.key for one in validate(Experiment.read(config(strategy, **beside), description))] == problems
 
 
 def test_the_noise_scale_needs_a_whole_model(description: Description) -> None:
-    found = validate(config("model_parallel") | {"noise_scale": True}, description)
+    found = validate(Experiment.read(config("model_parallel") | {"noise_scale": True}, description))
     assert [(one.key, one.remedy) for one in found] == [("noise_scale", "Write false.")]
