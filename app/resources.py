@@ -105,8 +105,9 @@ def _look_behind(place: Workspace) -> None:
 
 
 def look_at_model(experiment: Experiment) -> None:
-    """Start a thread that reads the experiment's model, unless one is at work. The caller calls it again until the model
-    is known."""
+    """Start a thread that reads the experiment's model, unless one is at work.
+
+    The caller calls it again until the model is known."""
     if not any(thread.name == MODEL_LOOKING for thread in threading.enumerate()):
         copied = _copied(experiment)
         threading.Thread(target=find_out, args=[copied], daemon=True, name=MODEL_LOOKING).start()

@@ -76,8 +76,8 @@ def _searches(browser: Browser, served: Served, out: Path) -> None:
     notebook = store.read(workspace.root / "batch-size.md").notebook
     for cell in notebook.searches():
         folder = search_requests.of_cell(workspace, "batch-size.md", cell.name) or search_requests.start(
-            workspace, cell.body, notebook.base(cell, description), name=cell.name, notebook="batch-size.md", cell=cell.name,
-            description=description,
+            workspace, cell.body, notebook.base(cell, description), name=cell.name, notebook="batch-size.md",
+            cell=cell.name, description=description,
         )  # fmt: skip
         _wait(partial(_ended, folder))
         request, spec = folder.request(), folder.spec(description)

@@ -55,8 +55,8 @@ def strategy_words(name: str, rule: str | None, workers: int | str | None = None
 
 def choice(name: str, args: Mapping[str, Any], info: ClassInfo | None) -> ChosenClass | None:
     """The class that a strategy's argument `name` names, by default or by `args`; None where it names none."""
-    found = next((one for one in info.fields if one.name == name and one.type == "class"), None) if info else None
-    return choose_class(args.get(name, found.default), found) if found else None
+    fields = [one for one in info.fields if one.name == name and one.type == "class"] if info else []
+    return next((choose_class(args.get(name, one.default), one) for one in fields), None)
 
 
 def made_codec(chosen: ChosenClass) -> Codec | None:
@@ -328,8 +328,8 @@ class AsyncPSSettings(EngineSettings):
             bool(counts.get("cancel")) and counts.get("backup_workers", 0) > 0,
         )  # fmt: skip
         first = nobody_left(facts, counts, self.workers)
-        for found in ([first] if first else []) + contradictions(settings):
-            yield _argument_problem(*found)
+        for contradiction in ([first] if first else []) + contradictions(settings):
+            yield _argument_problem(*contradiction)
         yield from self._range_problems(facts, counts)
         if facts.synchronous and (effect.drops or effect.scales):
             why = f"with the rule {rule.word} every gradient is fresh"
@@ -419,7 +419,7 @@ class PeersSettings(EngineSettings):
         if (clock is not None) != self.is_simulated:
             host = str(self.args.get("host"))
             settings = CheckedSettings(RuleFacts(), DampingFacts(), host, False, clock is not None)
-            yield from (_argument_problem(*found) for found in contradictions(settings))
+            yield from (_argument_problem(*contradiction) for contradiction in contradictions(settings))
         if clock is not None:
             yield from problems_of(lambda: read_clock(clock, self.workers).check_without_servers())
         yield from self._limit_problems()
@@ -505,7 +505,7 @@ class ModelParallelSettings(Strategy):
         host, clock = str(self.args.get("host") or "inline"), self.args.get("clock")
         if (clock is not None) != self.is_simulated:
             settings = CheckedSettings(RuleFacts(), DampingFacts(), host, False, clock is not None)
-            return [_argument_problem(*found) for found in contradictions(settings) if found.key == "clock"]
+            return [_argument_problem(*each) for each in contradictions(settings) if each.key == "clock"]
         if clock is None:
             return []
         return problems_of(lambda: made_clock(clock).check_split(self.workers, is_read=False))

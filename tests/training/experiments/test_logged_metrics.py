@@ -184,8 +184,8 @@ def test_a_search_for_what_nothing_logs_is_refused(about: Description) -> None:
 
     def said(objective: str, **space: Any) -> list[str]:
         body = {"objective": objective, "space": space or {"learning_rate": {"log_uniform": [0.001, 0.1]}}}
-        return [one.message for one in search_problems(body, Experiment.read(config, about), about) if one.key == "objective"
-                and one.severity == "error"]  # fmt: skip
+        problems = search_problems(body, Experiment.read(config, about), about)
+        return [one.message for one in problems if one.key == "objective" and one.severity == "error"]
 
     assert said("val_los") == ["is val_los, which nothing logs"]
     assert said("val_é") == said("train/loss") == said("seconds") == []

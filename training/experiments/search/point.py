@@ -174,7 +174,7 @@ def batch_place(experiment: Experiment) -> PathTarget:
     try:
         return place("data.batch_size", experiment)
     except ConfigError as error:
-        name = experiment.data.name or "The data set"
+        name = experiment.data.last_name or "The data set"
         what = f"cannot be set: {name} has no argument batch_size"
         raise ConfigError("batch_size", what, "Choose another field.") from error
 

@@ -9,7 +9,6 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.search.definition import identity, read_search
 from scalebook.training.jobs import job_requests
@@ -209,7 +208,10 @@ def test_a_search_locks_the_claims_on_its_parts(page: Page) -> None:
 def test_runs_record_the_claims_on_their_cell(page: Page) -> None:
     nb = parse(PAGE + CLAIM)
     (cell,) = [cell for cell in nb.experiments() if cell.name == "slow"]
-    job_requests.submit(page.workspace, Experiment.read(cell.config, page.description), seeds=[1], notebook="page.md", cell="slow", start=False, recorded=claim_locks.tags(nb, "slow", page.description))  # fmt: skip
+    job_requests.submit(
+        page.workspace, cell.experiment(page.description), seeds=[1], notebook="page.md", cell="slow", start=False,
+        recorded=claim_locks.tags(nb, "slow", page.description),
+    )  # fmt: skip
     found = page.lock(parse(PAGE + CLAIM.replace("1.9", "3")))
     assert found.changes == ("at_most was 1.9",)
     assert found.late == ()
