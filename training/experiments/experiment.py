@@ -156,7 +156,8 @@ class Experiment:
 
     @cached_property
     def strategy(self) -> Strategy:
-        return read_strategy(self.trainer, self.description)
+        written = mapping(self.written.get("trainer")).get("strategy")
+        return read_strategy(self.trainer, self.description, written)
 
     @property
     def accelerator(self) -> str:

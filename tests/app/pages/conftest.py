@@ -136,9 +136,9 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     models were asked for."""
     asked_for: list[Any] = []
 
-    def find_out(asked: Any, description: Any) -> None:
+    def find_out(asked: Experiment) -> None:
         asked_for.append(asked)
-        place = model_parameters.kept_at("parameters", Experiment.read(asked, description))
+        place = model_parameters.kept_at("parameters", asked)
         assert place is not None
         save(place, ModelParameters([ModelParameter("weight", [100, 50], "float32")]))
 

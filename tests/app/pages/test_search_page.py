@@ -355,8 +355,8 @@ def test_what_the_model_logs_is_found_out_before_its_first_run(
 ) -> None:
     told = [LoggedMetrics(problem="RuntimeError: no data"), LoggedMetrics(["val_zeal", "val/loss"], ["train_loss"])]
 
-    def find_out(config: Any, description: Any) -> None:
-        place = kept_at("logged", Experiment.read(config, description))
+    def find_out(experiment: Experiment) -> None:
+        place = kept_at("logged", experiment)
         assert place is not None
         save(place, told.pop(0))
 

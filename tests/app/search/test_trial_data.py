@@ -3,11 +3,13 @@ import dataclasses
 import pytest
 
 from scalebook.app.search import trial_charts, trial_data
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.space import Dimension
 from scalebook.training.experiments.search.types import Objective, RateRule
 from scalebook.training.search.search_folder import SearchProgress
 from scalebook.training.search.study.trials import TrialRecord
 from tests.app import searches
+from tests.app.described import description
 
 SPEC = searches.spec()
 VIRTUAL = {"trainer": {"strategy": {"class_path": "AsyncPS", "init_args": {"host": "virtual"}}, "devices": 4}}
@@ -40,7 +42,9 @@ def test_a_value_has_its_interval_and_its_unit() -> None:
 
 
 def test_seconds_of_virtual_workers_are_called_so() -> None:
-    spec = searches.spec((searches.RATE,), objectives=(Objective("seconds", True),), config=VIRTUAL)
+    spec = searches.spec(
+        (searches.RATE,), objectives=(Objective("seconds", True),), experiment=Experiment(VIRTUAL, description())
+    )
     assert trial_data.reached(finished(1, 12.34), spec) == "12.34 virtual s"
     told = [finished(i, 1.0 + i) for i in range(3)]
     figure = trial_charts.pareto(told, dataclasses.replace(spec, objectives=(Objective("val/loss", True),)), dark=False)
@@ -72,7 +76,9 @@ def test_what_one_must_know_to_read_the_figures() -> None:
     alone = trial_data.notes(searches.spec(objectives=timed, exclusive=True), None)
     assert any("alone on the machine" in one for one in alone)
     assert not any("slowed each other down" in one for one in alone)
-    played = trial_data.notes(searches.spec((searches.RATE,), objectives=timed, config=VIRTUAL), None)
+    played = trial_data.notes(
+        searches.spec((searches.RATE,), objectives=timed, experiment=Experiment(VIRTUAL, description())), None
+    )
     assert [one.split(":")[0] for one in played] == ["Virtual workers"]
     progress = SearchProgress(1.0, 2, 1, 8, overhead_s=0.21, note="memory ends at 512 samples")
     assert trial_data.notes(SPEC, progress)[-2:] == [

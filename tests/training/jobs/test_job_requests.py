@@ -173,6 +173,7 @@ def test_submitting_a_job_loads_few_of_our_modules(tmp_path: Path, prepared: Pre
 import sys
 from pathlib import Path
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs import job_requests
 from scalebook.training.base.workspace import Workspace
 
@@ -181,7 +182,7 @@ config = {{
     "trainer": {{"strategy": {{"class_path": "AsyncPS", "init_args": {{"workers": 2}}}}, "max_epochs": 1}},
 }}
 description = Description.from_json(Path({str(prepared.description)!r}).read_text())
-(job,) = job_requests.submit(Workspace(Path.cwd()), config, seeds=[1], description=description, start=False)
+(job,) = job_requests.submit(Workspace(Path.cwd()), Experiment(config, description), seeds=[1], start=False)
 assert job.state() == "waiting"
 print(*(name for name in sys.modules if name.startswith("scalebook.")))
 """

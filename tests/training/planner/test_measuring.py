@@ -326,7 +326,8 @@ def test_an_experiment_of_a_notebook_is_planned_for(
     page.write_text(f"# Page\n\n```yaml experiment=digits\n{yaml.dump({'config': CONFIG})}```\n", encoding="utf-8")
     asked: list[Any] = []
 
-    def measured(workspace: Workspace, config: Any, *_: Any) -> Profile:
+    def measured(workspace: Workspace, experiment: Experiment, *_: Any) -> Profile:
+        config = experiment.written
         asked.append((workspace.root, config["model"], config["data"]["init_args"]["batch_size"]))
         raise NotMeasured("it was not to be.")
 
