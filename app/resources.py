@@ -5,7 +5,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import streamlit as st
 
@@ -21,6 +21,7 @@ from scalebook.training.base.workspace import Workspace, sqlite_address
 from scalebook.training.engine.coordination.measures import PushRecord
 from scalebook.training.experiments import catalogue, logged_metrics
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.model_parameters import find_out
 from scalebook.training.experiments.search.types import SearchSpec
 from scalebook.training.jobs.job_requests import broken_jobs
@@ -103,26 +104,32 @@ def _look_behind(place: Workspace) -> None:
         log.warning("Could not describe models and strategies: %s", error)  # the pages that need them say it too
 
 
-def look_at_model(config: Mapping[str, Any], about: Description) -> None:
-    """Start a thread that reads the config's model, unless one is at work. The caller calls it again until the model is
-    known."""
+def look_at_model(experiment: Experiment) -> None:
+    """Start a thread that reads the experiment's model, unless one is at work.
+
+    The caller calls it again until the model is known."""
     if not any(thread.name == MODEL_LOOKING for thread in threading.enumerate()):
-        arguments = [copy.deepcopy(dict(config)), about]
-        threading.Thread(target=find_out, args=arguments, daemon=True, name=MODEL_LOOKING).start()
+        copied = _copied(experiment)
+        threading.Thread(target=find_out, args=[copied], daemon=True, name=MODEL_LOOKING).start()
 
 
-def look_at_metrics(configs: Sequence[Mapping[str, Any]], about: Description) -> None:
-    """Start a thread that runs two batches of each config, unless one is at work, on these or other configs."""
+def look_at_metrics(experiments: Sequence[Experiment]) -> None:
+    """Start a thread that runs two batches of each experiment, unless one is at work, on these or others."""
     if not looks_at_metrics():
-        arguments = [copy.deepcopy([dict(config) for config in configs]), about]
-        threading.Thread(target=_find_out_metrics, args=arguments, daemon=True, name=METRICS_LOOKING).start()
+        copied = [_copied(experiment) for experiment in experiments]
+        threading.Thread(target=_find_out_metrics, args=[copied], daemon=True, name=METRICS_LOOKING).start()
 
 
-def _find_out_metrics(configs: Sequence[Mapping[str, Any]], about: Description) -> None:
-    for config in configs:
-        result = logged_metrics.cached_metrics(config, about)
+def _copied(experiment: Experiment) -> Experiment:
+    """For a thread, while the form changes its draft."""
+    return experiment.with_config(copy.deepcopy(dict(experiment.written)))
+
+
+def _find_out_metrics(experiments: Sequence[Experiment]) -> None:
+    for experiment in experiments:
+        result = logged_metrics.cached_metrics(experiment)
         if result is None or result.problem:  # another of them may have the same model and data
-            logged_metrics.find_out(config, about)
+            logged_metrics.find_out(experiment)
 
 
 def looks_at_metrics() -> bool:
@@ -346,7 +353,7 @@ def _drawn(what: str, arguments: str, _draw: Callable[[], T]) -> T:
 
 def search_factors(folder: SearchFolder) -> Mapping[int, float]:
     """The factor that scaled the learning rate of each trial, by the trial's number."""
-    return trial_data.factors(search_records(folder), search_spec(folder), description())
+    return trial_data.factors(search_records(folder), search_spec(folder))
 
 
 def search_importance(folder: SearchFolder) -> dict[str, float] | None:

@@ -18,6 +18,7 @@ from benchmarks.machine import Others
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.supervisor_handle import hold_supervisor
 from scalebook.training.planner.answering import Setting
@@ -45,15 +46,16 @@ def config(width: int, epochs: int) -> dict[str, Any]:
 
 def predicted(workspace: Workspace, body: dict[str, Any], description: Description) -> float:
     """Updates per second as planned."""
-    profile = measure(workspace, body, description, sys.stderr)
-    question = Question(workers=(WORKERS,), rules=(), shards=()).of(body, description)
+    experiment = Experiment.read(body, description)
+    profile = measure(workspace, experiment, sys.stderr)
+    question = Question(workers=(WORKERS,), rules=(), shards=()).of(experiment)
     return Setting.of(profile, question, question.rules[0], 1, OWN).play(WORKERS).updates_per_s
 
 
 def measured(workspace: Workspace, body: dict[str, Any], description: Description) -> float:
     """Mean updates per second that a whole run recorded, without its beginning."""
     with hold_supervisor(workspace):
-        (job,) = job_requests.submit(workspace, body, seeds=[1], description=description)
+        (job,) = job_requests.submit(workspace, Experiment.read(body, description), seeds=[1])
         result = follow(workspace, job, lambda *_: None)
     assert result.status == "finished", job.tail()
     values = RunReader(workspace.tracking_uri()).curve(job.id, names.UPDATES_PER_SECOND).values

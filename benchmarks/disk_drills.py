@@ -29,6 +29,7 @@ from scalebook.training.base.files.machine_errors import NoRoom
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.definition import read_search
 from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.job_folder import ENDED, MLFLOW_STATUS, JobFolder
@@ -98,7 +99,7 @@ class Range:
         self.supervisor = supervisor_handle.running(workspace)
 
     def train(self, config: dict[str, Any] = CONFIG) -> JobFolder:
-        (job,) = job_requests.submit(self.workspace, config, seeds=[1], description=self.description)
+        (job,) = job_requests.submit(self.workspace, Experiment.read(config, self.description), seeds=[1])
         return job
 
     def settled(self, jobs: Sequence[JobFolder]) -> str:

@@ -18,6 +18,7 @@ from benchmarks.ddp_plan import measured
 from benchmarks.machine import Others
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs.devices import this_machine
 from scalebook.training.planner.answer_words import system_words
 from scalebook.training.planner.answering import Setting
@@ -64,9 +65,10 @@ def main() -> None:
         description = describe(workspace)
         for width in args.width:
             body = config(width, TOGETHER, args.accelerator)
-            profile = measure(workspace, body, description, sys.stderr)
+            experiment = Experiment.read(body, description)
+            profile = measure(workspace, experiment, sys.stderr)
             print(system_words(profile), flush=True)
-            question = Question(workers=tuple(args.workers), rules=(), shards=()).of(body, description)
+            question = Question(workers=tuple(args.workers), rules=(), shards=()).of(experiment)
             setting = Setting.of(profile, question, question.rules[0], 1, OWN)
             for workers in args.workers:
                 plan = setting.play(workers).updates_per_s

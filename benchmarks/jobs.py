@@ -18,6 +18,7 @@ import psutil
 from scalebook.training.base.trust import JOB, sign
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart, Result
@@ -95,7 +96,7 @@ def _starts(workspace: Workspace) -> list[tuple[str, Any]]:
 
     def once() -> None:
         began, loss = time.monotonic(), names.TRAIN_LOSS
-        (job,) = job_requests.submit(workspace, CONFIG, seeds=[1], description=description)
+        (job,) = job_requests.submit(workspace, Experiment.read(CONFIG, description), seeds=[1])
         times.setdefault("submit of one run returns", []).append(time.monotonic() - began)
         for what, condition in (
             ("from submit to the first line of the log", lambda: job.log.exists() and job.log.stat().st_size),

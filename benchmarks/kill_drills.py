@@ -26,6 +26,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.run_lines import RunLines
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.job_folder import MLFLOW_STATUS, JobFolder
 from scalebook.training.jobs.process import ProcessId, alive, descendants, send, session
@@ -66,7 +67,7 @@ class Range:
             "model": {"class_path": "scalebook.training.zoo.models.MLPClassifier"},
             "data": {"class_path": "scalebook.training.zoo.data.Digits", "init_args": {"batch_size": 64}},
         }
-        (job,) = job_requests.submit(self.workspace, config, seeds=[1], description=self.description)
+        (job,) = job_requests.submit(self.workspace, Experiment.read(config, self.description), seeds=[1])
         until(lambda: (progress := job.progress()) is not None and progress.updates > 20, f"{job.id} to train")
         return job
 

@@ -20,6 +20,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import catalogue
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.job_folder import ENDED, JobFolder
 from scalebook.training.notebook import store
@@ -75,8 +76,8 @@ def _searches(browser: Browser, served: Served, out: Path) -> None:
     notebook = store.read(workspace.root / "batch-size.md").notebook
     for cell in notebook.searches():
         folder = search_requests.of_cell(workspace, "batch-size.md", cell.name) or search_requests.start(
-            workspace, cell.body, notebook.base(cell), name=cell.name, notebook="batch-size.md", cell=cell.name,
-            description=description,
+            workspace, cell.body, notebook.base(cell, description), name=cell.name, notebook="batch-size.md",
+            cell=cell.name, description=description,
         )  # fmt: skip
         _wait(partial(_ended, folder))
         request, spec = folder.request(), folder.spec(description)
@@ -118,9 +119,8 @@ def _submit(workspace: Workspace) -> list[JobFolder]:
     for cell in notebook.experiments():
         made += job_requests.submit(
             workspace,
-            cell.config,
+            Experiment.read(cell.config, description),
             seeds=cell.seeds(),
-            description=description,
             notebook="first-steps.md",
             cell=cell.name,
         )

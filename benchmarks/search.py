@@ -20,6 +20,7 @@ from benchmarks.search_audit import audit
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.devices import this_machine
 from scalebook.training.jobs.job_folder import ENDED
@@ -47,7 +48,7 @@ def config(epochs: int) -> dict[str, Any]:
 def calibrated(workspace: Workspace, description: Description, seconds: float) -> int:
     """Epochs that train for about `seconds` while every core does the same."""
     jobs = job_requests.submit(
-        workspace, config(20), seeds=range(2 * len(this_machine().cores)), description=description
+        workspace, Experiment.read(config(20), description), seeds=range(2 * len(this_machine().cores))
     )
     until(lambda: all(job.state() in ENDED for job in jobs), "the calibration")
     times = [progress.seconds for job in jobs if (progress := job.progress()) is not None]

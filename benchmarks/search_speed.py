@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import Others
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.space import Dimension
 from scalebook.training.experiments.search.types import Objective, SearchSpec
 from scalebook.training.search.study import study_reader
@@ -117,7 +119,14 @@ def main() -> None:
     chosen = options.parse_args()
     others = Others()
     objective = (Objective("val/loss", True),)
-    spec = SearchSpec({}, SPACE, objective, sampler=chosen.sampler, pruner=chosen.pruner, trials=max(SIZES))
+    spec = SearchSpec(
+        Experiment({}, Description([], [], [], [], [], [], {})),
+        SPACE,
+        objective,
+        sampler=chosen.sampler,
+        pruner=chosen.pruner,
+        trials=max(SIZES),
+    )
     with tempfile.TemporaryDirectory() as folder:
         measure(chosen.storage or f"journal:{Path(folder) / 'journal.log'}", spec)
     print(f"ms, median / 95th percentile. {others.sentence()}")

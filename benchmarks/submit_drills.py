@@ -20,6 +20,7 @@ from benchmarks import waiting
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.job_folder import ENDED, JobFolder
 from scalebook.training.jobs.process import send
@@ -37,7 +38,7 @@ DEADLINE_S = 120.0
 
 def submit_for_ever(workspace: Workspace, description: Description) -> None:
     while True:
-        job_requests.submit(workspace, CONFIG, seeds=[1, 2], description=description, start=False)
+        job_requests.submit(workspace, Experiment.read(CONFIG, description), seeds=[1, 2], start=False)
 
 
 def kill_submitters(workspace: Workspace, description: Description, kills: int, seed: int) -> int:

@@ -21,6 +21,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 from scalebook.training.base.files import records
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import catalogue
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs import job_requests, supervisor_handle, usage
 from scalebook.training.jobs.devices import this_machine
 from scalebook.training.jobs.gpus import VISIBLE, gpus_here
@@ -106,7 +107,7 @@ def browser_page(served: Served) -> Iterator[Page]:
 
 
 def submitted(workspace: Workspace, config: dict[str, Any]) -> JobFolder:
-    (job,) = job_requests.submit(workspace, config, seeds=[1], description=catalogue.describe(workspace))
+    (job,) = job_requests.submit(workspace, Experiment.read(config, catalogue.describe(workspace)), seeds=[1])
     return job
 
 
@@ -164,7 +165,7 @@ def two_jobs_have_a_gpu_each(machine: Machine, folder: Path) -> str:
     workspace = Workspace(folder / "workspace").create()
     description = catalogue.describe(workspace)
     jobs = [
-        job_requests.submit(workspace, EXPERIMENT, seeds=[seed], description=description, start=False)[0]
+        job_requests.submit(workspace, Experiment.read(EXPERIMENT, description), seeds=[seed], start=False)[0]
         for seed in (1, 2)
     ]
     supervisor_handle.ensure(workspace, ["--runner", "tests.gpu_app:note_gpus", "--preload", ""])

@@ -83,7 +83,9 @@ def _draw_dialog(begun: Sequence[ComparisonPlan], fresh: Sequence[ComparisonPlan
         st.caption(f"Adds a cell to **{plan.stored.path.name}** that shows the newest runs of these experiments.")
     if plan.left_out:
         st.caption(f"Left out, because this notebook has no such experiment: {', '.join(plan.left_out)}.")
-    chosen = {cell.name: cell.config for cell in plan.stored.notebook.experiments() if cell.name in plan.cell.runs}
+    description = resources.description()
+    experiments = [cell for cell in plan.stored.notebook.experiments() if cell.name in plan.cell.runs]
+    chosen = {cell.name: cell.experiment(description) for cell in experiments}
     seen = what_it_logs(chosen, recorded_runs(plan.stored), "comparison")
     plan = replace(plan, metrics=list(dict.fromkeys([*plan.metrics, *seen])))
     now, wrong = widgets.comparison_form(plan)
@@ -231,8 +233,8 @@ def _edit(stored: Stored, index: int, cell: ClaimCell) -> None:
 
 def _form(plan: ClaimPlan) -> None:
     stored, description = plan.stored, resources.description()
-    configs = {cell.name: cell.config for cell in stored.notebook.experiments()}
-    seen = what_it_logs(configs, recorded_runs(stored), f"claim-{plan.editing}")
+    experiments = {cell.name: cell.experiment(description) for cell in stored.notebook.experiments()}
+    seen = what_it_logs(experiments, recorded_runs(stored), f"claim-{plan.editing}")
     plan = replace(plan, metrics=list(dict.fromkeys([*plan.metrics, *seen])))
     name, values, fits = widgets.claim_form(plan, lambda values, name: plan.problems(values, name, description))
     wanted = widgets.claim_buttons(fits, f"{stored.path} {stored.stamp}")

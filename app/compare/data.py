@@ -178,7 +178,7 @@ def offered_metrics(
     loss."""
     cells = [cell for cell in nb.experiments() if not experiments or cell.name in experiments]
     chosen = {cell.name for cell in cells}
-    return offered_for([cell.config for cell in cells], [run for run in runs if run.cell in chosen], description)
+    return offered_for([cell.experiment(description) for cell in cells], [run for run in runs if run.cell in chosen])
 
 
 SUGGESTED_CLAIM: Final = "claim"

@@ -14,6 +14,7 @@ from scalebook.app.shared.charts import CurveLook
 from scalebook.app.shared.widgets import number_box, page_title, press_button, turn_better
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import yaml
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.notebook.cells import ComparisonCell
 from scalebook.training.notebook.comparison import compare_runs, meanings_by_name
 from scalebook.training.notebook.labels import labels
@@ -149,8 +150,8 @@ def _configs(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
         except ConfigError:
             continue
         if isinstance(config, dict):
-            by_run[record.id] = config
-    return meanings_by_name(by_run, resources.description())
+            by_run[record.id] = Experiment(config, resources.description())
+    return meanings_by_name(by_run)
 
 
 def _body(

@@ -18,7 +18,7 @@ from scalebook.app.shared.widgets import choose_better, number_box, press_button
 from scalebook.app.shared.words import figure, interval, plain
 from scalebook.training.base.errors import ConfigError, Problem
 from scalebook.training.base.estimate import Estimate, Reached
-from scalebook.training.experiments.workload import strategy_words
+from scalebook.training.experiments.strategies import strategy_words
 from scalebook.training.notebook.bodies import HELP as OF_CELLS
 from scalebook.training.notebook.cells import Axis, ComparisonCell
 from scalebook.training.notebook.claim_body import OF

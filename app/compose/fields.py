@@ -23,13 +23,13 @@ from scalebook.training.experiments.classes import (
     read_class,
     shortest_form,
 )
-from scalebook.training.experiments.codec_problems import DIRECTIONS, codec_as, codecs_of
 from scalebook.training.experiments.description import ClassInfo, Description, Field
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.fields import check_value
-from scalebook.training.experiments.lr_scaling import FIELDS, KEY, rate_scaling
+from scalebook.training.experiments.lr_scaling import FIELDS, KEY
 from scalebook.training.experiments.model_parameters import ModelParameters, cached_parameters
+from scalebook.training.experiments.strategies import DIRECTIONS, STRATEGY_NAMES, made_codec
 from scalebook.training.experiments.validate import NOISE_SCALE
-from scalebook.training.experiments.workload import STRATEGY_NAMES, workload
 from scalebook.training.pricing.quantities import format_quantity
 
 UNITS = {"s": "s", "ms": "ms", "mb": "MB", "gb": "GB"}
@@ -229,7 +229,7 @@ def rate_fields(config: form.Config, description: Description, field: DrawLabell
             field(f"{KEY}.per", PER, "Reference batch, samples")
         with right:
             field(f"{KEY}.warmup_epochs", WARMUP, "Warm-up, epochs")
-        if words := scaled_words(workload(config, description), rate_scaling(config)):
+        if words := scaled_words(Experiment(config, description)):
             st.caption(words)
     field("noise_scale", NOISE_SCALE, "Measure the gradient noise scale")
 
@@ -288,7 +288,7 @@ def machine_fields(
     form.assign_fewest(config, fewest, description)
 
 
-LookAtModel = Callable[[form.Config, Description], object]
+LookAtModel = Callable[[Experiment], object]
 """Reads the model of a config in the background; called repeatedly until the model is known."""
 EVERY_S = 1.0
 PENDING = "Bytes of each codec: reading the model, a few seconds."
@@ -298,13 +298,13 @@ LOOKING = "Checking this against the model, a few seconds."
 def codec_labels(config: form.Config, description: Description, field: Field) -> dict[str, str]:
     """The label of each codec with default settings, by class path: `topk 0.01 · 27 kB, 1/100`. Empty for another
     field, and while the model is not known."""
-    model = cached_parameters(config, description) if field.name in DIRECTIONS else None
+    model = cached_parameters(Experiment(config, description)) if field.name in DIRECTIONS else None
     if model is None or not model.parameters:
         return {}
     labels, plain = {}, model.width * numel(model.shapes)
     for option in field.options:
         usual = ChosenClass(option, {})
-        if (codec := codec_as(usual)) is not None:
+        if (codec := made_codec(usual)) is not None:
             nbytes = exchanged(codec, model, 1)[0] if field.name == "codec" else codec.nbytes(model.shapes, model.width)
             cost = (
                 format_quantity(nbytes, "B")
@@ -321,23 +321,23 @@ def codec_bytes(config: form.Config, description: Description, drawn: Collection
     `look` reads the model in the background once a list of codecs is among the fields `drawn`, or a choice does not
     fit every model.
     """
-    codecs = codecs_of(config, description)
-    model = cached_parameters(config, description)
+    experiment = Experiment(config, description)
+    codecs, model = experiment.strategy.codecs, cached_parameters(experiment)
     offered = any(path.rpartition(".")[2] in DIRECTIONS for path in drawn)
     wanted = offered or any(codec.codes for codec in codecs.values())
-    if model is None and (wanted or sparse_tables.asks(config, description)):
-        _wait(config, description, look, PENDING if wanted else LOOKING)
+    if model is None and (wanted or sparse_tables.asks(experiment)):
+        _wait(experiment, look, PENDING if wanted else LOOKING)
     elif model is not None and model.problem and wanted:
         st.caption(f"Bytes are unknown before the run: {model.problem}")
     elif codecs and model is not None and model.parameters:
-        st.caption(byte_words(codecs, model, workload(config, description).workers))
+        st.caption(byte_words(codecs, model, experiment.strategy.workers))
 
 
 @st.fragment(run_every=EVERY_S)
-def _wait(config: form.Config, description: Description, look: LookAtModel, words: str) -> None:
+def _wait(experiment: Experiment, look: LookAtModel, words: str) -> None:
     st.caption(words)
-    if cached_parameters(config, description) is None:
-        look(config, description)
+    if cached_parameters(experiment) is None:
+        look(experiment)
     else:
         st.rerun()
 

@@ -26,9 +26,9 @@ from scalebook.training.base.files import yaml
 from scalebook.training.experiments import validations
 from scalebook.training.experiments.completion import seeds_from
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.validate import validate
-from scalebook.training.experiments.workload import crowd_words, workload
 from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.devices import NodeDevices, this_machine
 from scalebook.training.jobs.gpu_problems import about_gpus, gpu_problems, machines_of
@@ -146,7 +146,7 @@ def edit_as_form(draft: ComposeDraft, description: Description) -> EditedConfig:
     typed, repeats = drawn.draw(draft.name, draft.repeats, lambda config: _suggested(config, description))
     name = typed or _suggested(drawn.config, description)
     own = {problem.key for problem in drawn.refused}
-    problems = [problem for problem in _problems(drawn.config, description) if problem.key not in own]
+    problems = [problem for problem in _problems(Experiment(drawn.config, description)) if problem.key not in own]
     homeless = drawn.show_problems([*name_problems(draft, name), *problems, *drawn.refused])
     return EditedConfig(drawn.config, name, repeats, drawn.refused, homeless)
 
@@ -168,16 +168,16 @@ def edit_as_yaml(draft: ComposeDraft, description: Description) -> EditedConfig:
     except ConfigError as error:
         wrong = Problem(yaml.place_of(error), error.problem.message, error.problem.remedy)
     else:
-        problems = _problems(config, description)
+        problems = _problems(Experiment.read(config, description))
         if isinstance(config, dict):
             return EditedConfig(config, _name(draft, description), draft.repeats, homeless=problems)
         wrong = problems[0]
     return EditedConfig(draft.config, _name(draft, description), draft.repeats, [wrong], [wrong], text)
 
 
-def _problems(config: Any, description: Description) -> list[Problem]:
-    lacking = gpu_problems(workload(config, description), _machines()) if isinstance(config, dict) else []
-    problems = validate(config, description, cores=len(this_machine().cores))
+def _problems(experiment: Experiment) -> list[Problem]:
+    lacking = [] if experiment.broken else gpu_problems(experiment, _machines())
+    problems = validate(experiment, cores=len(this_machine().cores))
     refused = {problem.key for problem in lacking}  # of these keys the error counts, not that it would be slow
     return [*lacking, *(issue for issue in problems if issue.severity == "error" or issue.key not in refused)]
 
@@ -263,23 +263,20 @@ def commands(choice: NotebookChoice, name: str) -> str:
 
 def result(choice: NotebookChoice, edited: EditedConfig, description: Description) -> widgets.Intent | None:
     """Draw the column beside the form; returns a click on Run or Save."""
-    config, name = edited.config, edited.name
-    invalid = [] if edited.text else [*_problems(config, description), *name_problems(state.draft(), name)]
+    config, name, experiment = edited.config, edited.name, Experiment(edited.config, description)
+    invalid = [] if edited.text else [*_problems(experiment), *name_problems(state.draft(), name)]
     problems = [*edited.refused, *invalid]
     wrong = [
         problem
         for problem in {problem.key: problem for problem in problems[::-1]}.values()
         if problem.severity == "error"
     ][::-1]
-    load = workload(config, description)
-    crowd = crowd_words(load, len(this_machine().cores))
+    crowd = experiment.crowd_words(len(this_machine().cores))
     intent = widgets.buttons(wrong, edited.repeats, str(state.draft().version), crowd)
     if words := _renaming(edited, description):
         st.caption(words)
-    widgets.sizes(load)
-    st.caption(
-        " ".join(line for line in (widgets.batch_sentence(load), validations.words(config, description)) if line)
-    )
+    widgets.sizes(experiment)
+    st.caption(" ".join(line for line in (widgets.batch_sentence(experiment), validations.words(experiment)) if line))
     show_problems(edited.homeless)
     if not edited.text:
         widgets.text(yaml.dump(config), commands(choice, name), f"{name}.yaml")
@@ -319,9 +316,8 @@ def finish(
         seeds = seeds_from(config, max(1, repeats))
         jobs = job_requests.submit(
             workspace,
-            config,
+            Experiment(config, description),
             seeds=seeds,
-            description=description,
             notebook=choice.path.name,
             cell=name,
             recorded=claim_locks.tags(stored.notebook, name, description),

@@ -16,9 +16,10 @@ from scalebook.app.shared.widgets import code_block, confirmed_anyway, number_bo
 from scalebook.app.shared.words import plural, sentence
 from scalebook.training.base.errors import Problem
 from scalebook.training.experiments.description import ClassInfo, Description, Field, FieldType, Group
+from scalebook.training.experiments.experiment import Experiment, LearningRate
 from scalebook.training.experiments.fields import check_value
+from scalebook.training.experiments.strategies import VIRTUAL, PeersSettings
 from scalebook.training.experiments.validate import GPU_SHARE, MATMUL, SEED, THREADS
-from scalebook.training.experiments.workload import VIRTUAL, Workload
 from scalebook.training.notebook.bodies import HELP, MOST_REPEATS
 
 SWITCH_HELP: Final = (
@@ -442,7 +443,7 @@ def buttons(wrong: Sequence[Problem], waiting: int, stamp: str, crowd: str) -> I
     return None
 
 
-def sizes(load: Workload) -> None:
+def sizes(experiment: Experiment) -> None:
     """Draw batch per worker, global and effective; a dash if the data has no batch size."""
 
     def shown(value: int | None) -> str:
@@ -450,42 +451,44 @@ def sizes(load: Workload) -> None:
 
     html.facts(
         [
-            ("batch per worker", shown(load.batch_per_worker)),
-            ("global batch", shown(load.batch_global)),
-            ("effective batch", shown(load.batch_effective)),
-            _rate(load),
+            ("batch per worker", shown(experiment.batch.per_worker)),
+            ("global batch", shown(experiment.batch.together)),
+            ("effective batch", shown(experiment.batch.effective)),
+            _rate(experiment.rate),
         ]
     )
 
 
-def _rate(load: Workload) -> tuple[str, str]:
+def _rate(rate: LearningRate) -> tuple[str, str]:
     """The learning rate that optimizers step with, and its label."""
-    if load.learning_rate_scaled is not None:
-        return "scaled learning rate", f"{load.learning_rate_scaled:g}"
-    return "learning rate", "–" if load.learning_rate is None else f"{load.learning_rate:g}"
+    if rate.scaled is not None:
+        return "scaled learning rate", f"{rate.scaled:g}"
+    return "learning rate", "–" if rate.requested is None else f"{rate.requested:g}"
 
 
-def batch_sentence(load: Workload) -> str:
+def batch_sentence(experiment: Experiment) -> str:
     """One sentence that explains the effective batch."""
-    if load.batch_per_worker is None:
+    strategy, batch = experiment.strategy, experiment.batch
+    workers, gradients, batches = strategy.workers, strategy.gradients, strategy.batches
+    if batch.per_worker is None:
         return "This data has no batch_size."
-    gathered = f", each over {load.accumulate} batches" if load.accumulate > 1 else ""
-    if load.workers == 1:
+    gathered = f", each over {batch.accumulate} batches" if batch.accumulate > 1 else ""
+    if workers == 1:
         return f"One process: one batch per update{gathered}."
-    if load.strategy == "Peers":
-        if load.gradients == load.workers:
-            return f"In each update all {load.workers} workers make a step and average with their neighbours{gathered}."
-        return f"In each update one of the {load.workers} workers makes a step and averages with another{gathered}."
-    if load.batches < load.workers:
-        one = "Each update is of one batch" if load.batches == 1 else f"Each update averages {load.batches} batches"
-        return f"{one}{gathered}; {load.workers // load.batches} workers compute each together."
-    if load.gradients == load.workers:
-        return f"Each update averages the gradients of all {load.workers} workers{gathered}."
-    if load.computed > load.gradients:
-        return f"Each update averages the first {load.gradients} of {load.computed} gradients{gathered}."
-    if load.gradients > 1:
-        return f"Each update averages any {load.gradients} gradients{gathered}."
-    return f"Each gradient of the {load.workers} workers is an update of its own{gathered}; others' arrive in between."
+    if isinstance(strategy, PeersSettings):
+        if gradients == workers:
+            return f"In each update all {workers} workers make a step and average with their neighbours{gathered}."
+        return f"In each update one of the {workers} workers makes a step and averages with another{gathered}."
+    if batches < workers:
+        one = "Each update is of one batch" if batches == 1 else f"Each update averages {batches} batches"
+        return f"{one}{gathered}; {workers // batches} workers compute each together."
+    if gradients == workers:
+        return f"Each update averages the gradients of all {workers} workers{gathered}."
+    if strategy.computed > gradients:
+        return f"Each update averages the first {gradients} of {strategy.computed} gradients{gathered}."
+    if gradients > 1:
+        return f"Each update averages any {gradients} gradients{gathered}."
+    return f"Each gradient of the {workers} workers is an update of its own{gathered}; others' arrive in between."
 
 
 def text(yaml_text: str, commands: str, file_name: str) -> None:

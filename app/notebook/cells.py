@@ -20,8 +20,8 @@ from scalebook.app.shared.widgets import press_button
 from scalebook.app.shared.words import plural, summary
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.experiments.data_paths import data_path_problems
+from scalebook.training.experiments.strategies import AsyncPSSettings
 from scalebook.training.experiments.validate import validate
-from scalebook.training.experiments.workload import crowd_words, workload
 from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.devices import this_machine
 from scalebook.training.jobs.gpu_problems import gpu_problems, machines_of
@@ -57,14 +57,15 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView
     if was_live and runs.experiment_state(seeds) not in LIVE:
         st.rerun()  # the page stops looking every second, and comparisons take the result in
     description = resources.description()
-    load = workload(cell.config, description)
-    lacking = gpu_problems(load, machines_of(resources.workspace()))
-    problems = [problem for problem in [*validate(cell.config, description), *lacking] if problem.severity == "error"]
-    line = summary(cell.config, description, cell.remark)
+    experiment = cell.experiment(description)
+    lacking = gpu_problems(experiment, machines_of(resources.workspace()))
+    problems = [problem for problem in [*validate(experiment), *lacking] if problem.severity == "error"]
+    line = summary(experiment, cell.remark)
     live = runs.experiment_state(seeds) in LIVE
-    crowd = "" if problems or live else crowd_words(load, len(this_machine().cores))
-    real_server = load.strategy == "AsyncPS" and not load.is_simulated and not problems
-    notices = [*problems, *data_path_problems(cell.config, description)]
+    crowd = "" if problems or live else experiment.crowd_words(len(this_machine().cores))
+    strategy = experiment.strategy
+    real_server = isinstance(strategy, AsyncPSSettings) and not strategy.is_simulated and not problems
+    notices = [*problems, *data_path_problems(experiment)]
     intent = widgets.experiment_card(cell.name, cell.repeats, line, seeds, notices, stored.stamp, crowd, real_server)
     offer_direction([seed.run for seed in seeds if seed.run is not None], f"better-{cell.name}")
     clicked = f"{intent}-{cell.name}"
@@ -76,7 +77,7 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView
         state.show_message(f"Asked {plural(stopped, 'run')} to stop.", ":material/stop:")
     elif intent in ("edit", "search", "plan", "duplicate", "simulate"):
         state.clicks().mark_handled(clicked)
-        _leave(intent, stored.path.stem, cell, load.workers)
+        _leave(intent, stored.path.stem, cell, strategy.workers)
     elif intent == "delete":
         dialogs.confirm_delete(stored, index, "experiment", cell.name, "Its runs stay in MLflow and on the Runs page.")
     elif intent == "comparison":
@@ -109,9 +110,8 @@ def _run_one(stored: Stored, cell: ExperimentCell) -> bool:
     try:
         jobs = job_requests.submit(
             resources.workspace(),
-            cell.config,
+            cell.experiment(resources.description()),
             seeds=cell.seeds(),
-            description=resources.description(),
             notebook=stored.path.name,
             cell=cell.name,
             recorded=claim_locks.tags(stored.notebook, cell.name, resources.description()),
@@ -188,13 +188,13 @@ def _submit(stored: Stored, cell: ExperimentCell, only_stale: bool) -> int:
     seeds = runs.stale_seeds(views) if only_stale else [seed.seed for seed in views]
     if runs.experiment_state(views) in LIVE or not seeds:
         return 0
-    if crowd := crowd_words(workload(cell.config, description), len(this_machine().cores)):
+    experiment = cell.experiment(description)
+    if crowd := experiment.crowd_words(len(this_machine().cores)):
         raise ConfigError("trainer.devices", crowd, "Confirm it in its cell, then run it there.")
     jobs = job_requests.submit(
         workspace,
-        cell.config,
+        experiment,
         seeds=seeds,
-        description=description,
         notebook=stored.path.name,
         cell=cell.name,
         recorded=claim_locks.tags(stored.notebook, cell.name, description),

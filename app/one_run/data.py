@@ -17,6 +17,7 @@ from scalebook.training.base.files.safe_reading import read_end
 from scalebook.training.base.own_modules import CodeNow
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.notebook.cells import ExperimentCell, Note
@@ -81,15 +82,15 @@ def cell_of(workspace: Workspace, record: RunRecord) -> ExperimentCell | None:
 
 
 def changes_since(
-    record: RunRecord, ran: Mapping[str, Any], cell: ExperimentCell, description: Description
+    record: RunRecord, ran: Experiment, cell: ExperimentCell, description: Description
 ) -> list[str] | None:
     """The changes of the experiment's config and modules since the run, in words; None if the run is not stale. `ran`:
-    the config of the run."""
+    what it ran."""
     code = CodeNow(description.folder)
     if not changed_since(record, config_hash(cell.config, description), code):
         return None
     files = code.changed(record.tags.get(names.TAG_MODULES, ""))
-    differing = differences(meanings_by_name({"then": ran, "now": cell.config}, description))
+    differing = differences(meanings_by_name({"then": ran, "now": cell.experiment(description)}))
     words = [_change_words(key, values) for key, values in differing if key not in OF_A_RUN]
     return [*words, *(f"{file} has changed" for file in files)]
 

@@ -20,6 +20,7 @@ from scalebook.app.shared.widgets import call_page, page_title
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.base.files.safe_reading import read_end
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs import job_requests, usage
 from scalebook.training.jobs.job_nodes import part_folders
 from scalebook.training.tracking import names
@@ -221,7 +222,7 @@ def _stale(run_id: str, was_described: bool) -> None:
     ran = config_of(view)
     if cell is None or ran is None:
         return
-    changes = data.changes_since(view.record, ran, cell, description)
+    changes = data.changes_since(view.record, Experiment(ran, description), cell, description)
     if changes is not None:
         widgets.stale_notice(changes)
 

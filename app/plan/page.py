@@ -13,6 +13,7 @@ from scalebook.app.shared import charts, html, notebooks, style
 from scalebook.app.shared.widgets import page_title, press_button
 from scalebook.app.shared.words import plural
 from scalebook.training.base.errors import ConfigError
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.validate import require
 from scalebook.training.notebook.cells import ExperimentCell
@@ -71,7 +72,7 @@ def _metrics(notebook: str, cell: ExperimentCell | None) -> list[str]:
     if cell is None or choice is None:
         return []
     runs = resources.reader().runs(notebook=choice.path.name, cell=cell.name, limit=RECENT_RUNS)
-    return offered([cell.config], runs, resources.description())
+    return offered([cell.experiment(resources.description())], runs)
 
 
 def _cell(notebook: str, name: str) -> ExperimentCell | None:
@@ -141,7 +142,7 @@ def _start(folder: QuestionFolder, config: Mapping[str, Any] | None, *, anew: bo
     try:
         if folder.request.profile is None:
             assert config is not None, "it is a cell's"
-            require(config, resources.description(), queued=False)
+            require(Experiment(config, resources.description()), queued=False)
             folder.start(config, anew=anew)
         else:
             folder.start()

@@ -15,7 +15,7 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cluster.ray_executor import RayExecutor
 from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.workload import strategy_words
+from scalebook.training.experiments.strategies import strategy_words
 from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.devices import Allocation, this_machine
 from scalebook.training.jobs.gpu_problems import about_gpus

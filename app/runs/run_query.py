@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlencode
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import records
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.experiments.workload import strategy_words
+from scalebook.training.experiments.strategies import strategy_words
 from scalebook.training.tracking import directions, names, notes
 from scalebook.training.tracking.run_reader import RunRecord
 

@@ -1,8 +1,6 @@
 """A search cell of a notebook; redraws while its search is active."""
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import streamlit as st
 
@@ -14,7 +12,9 @@ from scalebook.app.shared import dialogs, notes
 from scalebook.app.shared.dialogs import write
 from scalebook.app.shared.widgets import turn_better
 from scalebook.training.base.errors import ConfigError
+from scalebook.training.experiments.classes import mapping
 from scalebook.training.experiments.data_paths import data_path_problems
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.definition import read_search, search_problems
 from scalebook.training.jobs.gpu_problems import machines_of
 from scalebook.training.notebook import edit
@@ -47,15 +47,16 @@ def _card(stored: Stored, index: int, cell: SearchCell, search: SearchView | Non
         if search is None or not search.live:
             st.rerun()  # the page stops looking every second
     description = resources.description()
-    base = data.base_of(stored.notebook, cell.body)
+    base = data.base_of(stored.notebook, cell.body, description)
     problems = [problem for problem in search_problems(cell.body, base, description) if problem.severity == "error"]
     if not problems and not was_live:
         machines = machines_of(resources.workspace())
-        problems = search_requests.lacking_gpus(read_search(cell.body, base, description), description, machines)
+        problems = search_requests.lacking_gpus(read_search(cell.body, base, description), machines)
     stale = data.what_changed(search, cell.body, base, description) if search is not None and not problems else ""
-    notices = [*problems, *data_path_problems(base or cell.body.get("config") or {}, description)]
+    searched = base or Experiment(mapping(cell.body.get("config")), description)
+    notices = [*problems, *data_path_problems(searched)]
     intent = widgets.search_card(cell.name, cell.body, search, stale, _best(search), notices, stored.stamp)
-    if offer_direction(stored, cell, base or cell.body.get("config") or {}):
+    if offer_direction(stored, cell, searched):
         st.rerun()
     if intent is None:
         return
@@ -72,12 +73,12 @@ def _card(stored: Stored, index: int, cell: SearchCell, search: SearchView | Non
     st.rerun()
 
 
-def offer_direction(stored: Stored, cell: SearchCell, config: Mapping[str, Any]) -> bool:
+def offer_direction(stored: Stored, cell: SearchCell, searched: Experiment) -> bool:
     """Draw, for each objective whose direction is a guess, the guess and a button that turns it, which makes it a new
     search. Returns whether one was turned."""
     for name in data.without_goal(cell.body):
         key = f"better-{cell.name}-{name}"
-        if goal := turn_better(name, data.better(name, config, ()), key, stored.stamp):
+        if goal := turn_better(name, data.better(name, searched, ()), key, stored.stamp):
             body = data.with_direction(cell.body, name, goal)
             done = write(stored, partial(edit.put_search, name=cell.name, body=body))
             state.clicks().mark_handled(key, done=done is not None)

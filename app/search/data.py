@@ -11,6 +11,7 @@ from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.classes import mapping
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.point import resolve
 from scalebook.training.experiments.search.types import AMOUNTS, SearchSpec
 from scalebook.training.notebook import edit
@@ -36,9 +37,9 @@ Body = dict[str, Any]
 """The YAML of a search cell."""
 
 
-def better(name: str, config: Mapping[str, Any], runs: Sequence[RunRecord]) -> Direction:
+def better(name: str, experiment: Experiment, runs: Sequence[RunRecord]) -> Direction:
     """The direction of an objective for which the cell names none."""
-    return directions.of_runs(name, None, [run.tags for run in runs], [config])
+    return directions.of_runs(name, None, [run.tags for run in runs], [experiment.written])
 
 
 def objectives(body: Mapping[str, Any]) -> list[str]:
@@ -199,15 +200,13 @@ def of_cell(workspace: Workspace, notebook: str, cell: str) -> SearchView | None
     return view(folder) if folder else None
 
 
-def base_of(notebook: Notebook, body: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The config of the experiment that a search cell names; None if it names none, or one that is gone."""
-    experiment = notebook.experiment(str(body.get("experiment", "")))
-    return experiment.config if experiment else None
+def base_of(notebook: Notebook, body: Mapping[str, Any], description: Description) -> Experiment | None:
+    """The experiment that a search cell names; None if it names none, or one that is gone."""
+    cell = notebook.experiment(str(body.get("experiment", "")))
+    return cell.experiment(description) if cell else None
 
 
-def what_changed(
-    search: SearchView, body: Mapping[str, Any], base: Mapping[str, Any] | None, description: Description
-) -> str:
+def what_changed(search: SearchView, body: Mapping[str, Any], base: Experiment | None, description: Description) -> str:
     """What has changed since the search was started, as from `search_requests.what_changed`; "" if nothing has."""
     request = search.folder.request()
     return search_requests.what_changed(request.identity, request.modules, body, base, description)
@@ -218,7 +217,7 @@ def run(workspace: Workspace, stored: Stored, cell: SearchCell, description: Des
     return search_requests.start(
         workspace,
         cell.body,
-        base_of(stored.notebook, cell.body),
+        base_of(stored.notebook, cell.body, description),
         name=cell.name,
         notebook=stored.path.name,
         cell=cell.name,
@@ -281,14 +280,12 @@ def budget_words(body: Mapping[str, Any]) -> list[str]:
     return [word for word in words if word]
 
 
-def with_best(
-    notebook: Notebook, search: SearchView, record: TrialRecord, spec: SearchSpec, description: Description
-) -> tuple[Notebook, str]:
+def with_best(notebook: Notebook, search: SearchView, record: TrialRecord, spec: SearchSpec) -> tuple[Notebook, str]:
     """The notebook with a new experiment of the trial's config below the search cell, and the experiment's name.
 
     ConfigError if the point cannot be resolved.
     """
-    config = resolve(spec, record.point, description)
+    config = resolve(spec, record.point).written
     name = edit.unique_name(notebook, f"{search.name}-best")
     position, repeats = None, max(1, spec.seeds)
     for index, cell in enumerate(notebook.cells):

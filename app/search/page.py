@@ -21,6 +21,7 @@ from scalebook.app.shared.widgets import call_page, page_title, press_button, sh
 from scalebook.app.shared.words import ago, summary
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.experiments.classes import mapping
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.point import resolve
 from scalebook.training.notebook.cells import Notebook
 from scalebook.training.search import search_requests
@@ -166,27 +167,31 @@ def _links(search: SearchView) -> None:
 
 def _experiment(search: SearchView) -> str:
     """Model, data and strategy of the searched experiment, which the notebook may not have any more."""
-    config = search.body.get("config")
-    words = summary(config, resources.description()) if isinstance(config, dict) else None
-    return " · ".join(part for part in (words.model_and_data, words.strategy) if part) if words else ""
+    words = summary(_base(search))
+    return " · ".join(part for part in (words.model_and_data, words.strategy) if part)
+
+
+def _base(search: SearchView) -> Experiment:
+    """The searched experiment; an empty one where the search has none."""
+    return Experiment(mapping(search.body.get("config")), resources.description())
 
 
 def _better(search: SearchView) -> None:
     """Draw the objectives whose direction the search has guessed; a click turns one in the notebook."""
-    config = mapping(search.body.get("config"))
-    guessed = [name for name in data.without_goal(search.body) if data.better(name, config, ()).guessed]
+    base = _base(search)
+    guessed = [name for name in data.without_goal(search.body) if data.better(name, base, ()).guessed]
     if not guessed:
         return
     choice = notebooks.pick(resources.workspace(), (search.request.notebook or "").removesuffix(".md"))
     stored = notebooks.load(choice)[0] if choice else None
     cell = stored.notebook.search(search.request.cell or "") if stored else None
-    if choice and stored and cell and cells.offer_direction(stored, cell, config):
+    if choice and stored and cell and cells.offer_direction(stored, cell, base):
         state.show_message(f"Changed {cell.name} in the notebook. It is a new search now: run it there.")
         st.switch_page(NOTEBOOK.script, query_params=NOTEBOOK.cell(choice.name, cell.name))
     open_still = data.without_goal(cell.body) if cell else []
     for name in guessed:
         if name not in open_still:
-            direction = data.better(name, config, ())
+            direction = data.better(name, base, ())
             remedy = f"If not, write objective: {{{name}: {direction.other}}} and search again."
             st.caption(f"{name}: {direction.words}. {remedy}")
 
@@ -265,16 +270,16 @@ def _use(search: SearchView, number: int) -> None:
     record = next((record for record in resources.search_records(search.folder) if record.number == number), None)
     if record is None:
         return
-    spec, description = resources.search_spec(search.folder), resources.description()
+    spec = resources.search_spec(search.folder)
     choice = notebooks.pick(resources.workspace(), (search.request.notebook or "").removesuffix(".md"))
     if choice is None:
-        _into_form(search, resolve(spec, record.point, description), spec.seeds)
+        _into_form(search, resolve(spec, record.point), spec.seeds)
         return
     name = ""
 
     def put(notebook: Notebook) -> Notebook:
         nonlocal name
-        changed, name = data.with_best(notebook, search, record, spec, description)
+        changed, name = data.with_best(notebook, search, record, spec)
         return changed
 
     stored = write(notebooks.read(choice.path), put, toast="")
@@ -283,12 +288,14 @@ def _use(search: SearchView, number: int) -> None:
         st.switch_page(NOTEBOOK.script, query_params=NOTEBOOK.cell(choice.name, name))
 
 
-def _into_form(search: SearchView, config: dict[str, object], seeds: int) -> None:
+def _into_form(search: SearchView, trial: Experiment, seeds: int) -> None:
     """Put the config of a search from a file into the form, as a new experiment of the first notebook."""
     choice = notebooks.pick(resources.workspace(), None)
     if choice is None:
         state.show_message("No notebook to write to: create one on the Notebook page first.", ":material/error:")
         st.rerun()
     else:
-        drafts.save(resources.workspace(), SavedDraft(choice.name, "", f"{search.name}-best", seeds, config))
+        drafts.save(
+            resources.workspace(), SavedDraft(choice.name, "", f"{search.name}-best", seeds, dict(trial.written))
+        )
         st.switch_page(COMPOSE.script, query_params={"notebook": choice.name})

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 from scalebook.app.shared.words import figure, interval, plural
 from scalebook.training.base.durations import duration
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.search.cost import trials_wanted
 from scalebook.training.experiments.search.keys import ALL
 from scalebook.training.experiments.search.point import resolve, summary
 from scalebook.training.experiments.search.types import SearchSpec
-from scalebook.training.experiments.workload import workload
 from scalebook.training.search.map.landscape import value
 from scalebook.training.search.search_folder import SearchProgress
 from scalebook.training.search.study.own_values import Tags, own_words
@@ -150,7 +148,7 @@ def per_batch(spec: SearchSpec) -> int | None:
     return spec.per
 
 
-def factors(records: Sequence[TrialRecord], spec: SearchSpec, description: Description) -> dict[int, float]:
+def factors(records: Sequence[TrialRecord], spec: SearchSpec) -> dict[int, float]:
     """The factor that scaled each trial's learning rate, by the trial's number, if it is known."""
     if spec.rate is None or per_batch(spec) is None or not spec.has("learning_rate"):
         return {}
@@ -160,20 +158,20 @@ def factors(records: Sequence[TrialRecord], spec: SearchSpec, description: Descr
         rest = {name: value for name, value in record.point.items() if name != "learning_rate"}
         key = repr(sorted(rest.items()))  # the factor depends on all but the rate itself
         if key not in by_point:
-            by_point[key] = _factor(record, spec, description)
+            by_point[key] = _factor(record, spec)
         if (factor := by_point[key]) is not None:
             numbers[record.number] = factor
     return numbers
 
 
-def _factor(record: TrialRecord, spec: SearchSpec, description: Description) -> float | None:
+def _factor(record: TrialRecord, spec: SearchSpec) -> float | None:
     try:
-        load = workload(resolve(spec, record.point, description), description)
+        rate = resolve(spec, record.point).rate
     except ConfigError:
         return None  # a class of the search is gone
-    if not load.learning_rate or load.learning_rate_scaled is None:
+    if not rate.requested or rate.scaled is None:
         return None
-    return load.learning_rate_scaled / load.learning_rate
+    return rate.scaled / rate.requested
 
 
 def hover(record: TrialRecord, spec: SearchSpec) -> str:

@@ -17,14 +17,14 @@ from scalebook.training.base.files import yaml
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import paths
 from scalebook.training.experiments.classes import mapping
-from scalebook.training.experiments.description import Description, Field
+from scalebook.training.experiments.description import Field
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.cost import Cost
 from scalebook.training.experiments.search.keys import KEYS, without_defaults
 from scalebook.training.experiments.search.point import STRATEGIES, resolve, summary
 from scalebook.training.experiments.search.presets import preset_body
 from scalebook.training.experiments.search.space import Dimension, Kind
 from scalebook.training.experiments.search.types import AMOUNTS, SearchSpec
-from scalebook.training.experiments.workload import Workload, workload
 from scalebook.training.jobs.devices import NodeDevices
 from scalebook.training.jobs.gpu_problems import computes_on_gpus
 from scalebook.training.notebook import edit
@@ -86,36 +86,37 @@ class SearchField:
         return ["values"]
 
 
-def search_fields(config: Mapping[str, Any], description: Description) -> list[SearchField]:
-    """The fields of this config that can be varied: the handles first, then every argument of every class it names."""
-    return [*_handles(config, description), *_paths(config, description)]
+def search_fields(experiment: Experiment) -> list[SearchField]:
+    """The fields of this experiment that can be varied: the handles first, then every argument of its classes."""
+    return [*_handles(experiment), *_paths(experiment)]
 
 
-def _handles(config: Mapping[str, Any], description: Description) -> list[SearchField]:
-    load = workload(config, description)
+def _handles(experiment: Experiment) -> list[SearchField]:
+    strategy, batch_, rate_ = experiment.strategy, experiment.batch, experiment.rate.requested
     fields: list[SearchField] = []
-    if load.batch_per_worker is not None:
+    if batch_.per_worker is not None:
         batch = Field("batch_size", "int", "Samples per batch.", minimum=1)
-        fields.append(SearchField("batch_size", "Batch size", load.batch_global, batch))
-    if load.learning_rate is not None:
+        fields.append(SearchField("batch_size", "Batch size", batch_.together, batch))
+    if rate_ is not None:
         rate = Field("learning_rate", "float", "Learning rate of the optimizer.", minimum=0, exclusive_minimum=True)
-        fields.append(SearchField("learning_rate", "Learning rate", load.learning_rate, rate))
-    words = [*STRATEGIES, *(strategy.class_path for strategy in description.strategies if strategy.source == "user")]
-    now = load.strategy if load.rule is None or load.strategy == "ddp" else load.rule.partition(",")[0]
+        fields.append(SearchField("learning_rate", "Learning rate", rate_, rate))
+    words = [*STRATEGIES, *(info.class_path for info in experiment.description.strategies if info.source == "user")]
+    words_ = strategy.words
+    now = strategy.name if words_ is None or strategy.name == "ddp" else words_.partition(",")[0]
     fields.append(SearchField("strategy", "Strategy", now, Field("strategy", "enum", choices=words)))
     workers = Field("workers", "int", "Processes that compute gradients.", minimum=1, maximum=1024)
-    return [*fields, SearchField("workers", "Workers", load.workers, workers)]
+    return [*fields, SearchField("workers", "Workers", strategy.workers, workers)]
 
 
-def _paths(config: Mapping[str, Any], description: Description) -> Iterator[SearchField]:
-    for path, field in paths.fields(config, description):
+def _paths(experiment: Experiment) -> Iterator[SearchField]:
+    for path, field in paths.fields(experiment):
         if path not in BY_HANDLE and not (field.type == "json" and path.startswith("trainer.")):
-            yield SearchField(path, path, _now(config, path, field), field)
+            yield SearchField(path, path, _now(experiment, path, field), field)
 
 
-def _now(config: Mapping[str, Any], path: str, field: Field) -> Any:
+def _now(experiment: Experiment, path: str, field: Field) -> Any:
     """The config's value at a path without `init_args`, or the field's default."""
-    value: Any = config
+    value: Any = experiment.written
     for key in path.split("."):
         if isinstance(value, Mapping) and "class_path" in value:
             value = mapping(value.get("init_args"))
@@ -182,14 +183,12 @@ RECENT_RUNS: Final = 5
 EXAMPLES: Final = (0.0, 0.5, 1.0)
 
 
-def new_body(
-    experiment: str, config: Mapping[str, Any], description: Description, runs: Sequence[RunRecord] = ()
-) -> Body:
-    """A new search over an empty space. `runs`: those of the experiment."""
-    name = metrics(config, description, runs)[0]
+def new_body(name: str, experiment: Experiment, runs: Sequence[RunRecord] = ()) -> Body:
+    """A new search over an empty space. `name`: the experiment's; `runs`: those of it."""
+    metric = metrics(experiment, runs)[0]
     return {
-        "experiment": experiment,
-        "objective": with_objectives([name], {name: searches.better(name, config, runs)}, config),
+        "experiment": name,
+        "objective": with_objectives([metric], {metric: searches.better(metric, experiment, runs)}, experiment),
         "scaling": "strong",
         "space": {},
         "sampler": "tpe",
@@ -202,15 +201,14 @@ def new_body(
 def with_preset(
     body: Body,
     name: str,
-    config: Mapping[str, Any],
-    description: Description,
+    experiment: Experiment,
     machine: NodeDevices,
     runs: Sequence[RunRecord] = (),
 ) -> Body:
     """The body of the preset for the same experiment, with the metric that `new_body` chooses."""
-    gpus = machine.together if computes_on_gpus(workload(config, description), [machine]) else 0
-    preset = preset_body(name, config, description, len(machine.cores), gpus)
-    new = new_body("", config, description, runs)
+    gpus = machine.together if computes_on_gpus(experiment, [machine]) else 0
+    preset = preset_body(name, experiment, len(machine.cores), gpus)
+    new = new_body("", experiment, runs)
     if runs:
         amounts = [item for item in searches.objectives(preset) if item in AMOUNTS]
         preset["objective"] = [new["objective"], *amounts] if amounts else new["objective"]
@@ -223,18 +221,18 @@ def tidy_body(body: Mapping[str, Any]) -> Body:
     return without_defaults({key: body[key] for key in KEYS if key in body} | dict(body))
 
 
-def metrics(config: Mapping[str, Any], description: Description, runs: Sequence[RunRecord] = ()) -> list[str]:
+def metrics(experiment: Experiment, runs: Sequence[RunRecord] = ()) -> list[str]:
     """The metrics that can be an objective; the main metric of the experiment's `runs`, or of its model, is first."""
-    return offered([config], runs, description)
+    return offered([experiment], runs)
 
 
-def with_objectives(names: Sequence[str], better: Mapping[str, Direction], config: Mapping[str, Any]) -> Any:
+def with_objectives(names: Sequence[str], better: Mapping[str, Direction], experiment: Experiment) -> Any:
     """The YAML of the objectives `names`. An objective gets its goal from `better` where a person chose it, or where
     name and config alone give another one."""
     items = []
     for name in names:
         direction = better.get(name)
-        alone = directions.of_runs(name, None, (), [config])
+        alone = directions.of_runs(name, None, (), [experiment.written])
         plain = direction is None or (direction.source != "said" and direction.lower == alone.lower)
         goal: Goal | None = None if plain or direction is None else "min" if direction.lower else "max"
         items.append(directions.metric_text(name, goal))
@@ -277,14 +275,14 @@ def source_of(cost: Cost, seconds: float | None, spec: SearchSpec) -> str:
 
 @dataclass(frozen=True)
 class Example:
-    """A point as it would run; `load` is None if it cannot, and `problem` says why."""
+    """A point as it would run; `trial` is None if it cannot, and `problem` says why."""
 
     words: str
-    load: Workload | None
+    trial: Experiment | None
     problem: str = ""
 
 
-def examples(spec: SearchSpec, description: Description) -> list[Example]:
+def examples(spec: SearchSpec) -> list[Example]:
     """Three resolved points: every range at its lower end, in the middle, at its upper end."""
     examples_: list[Example] = []
     for share in EXAMPLES:
@@ -293,7 +291,7 @@ def examples(spec: SearchSpec, description: Description) -> list[Example]:
         if any(example.words == words for example in examples_):
             continue
         try:
-            examples_.append(Example(words, workload(resolve(spec, point, description), description)))
+            examples_.append(Example(words, resolve(spec, point)))
         except ConfigError as error:
             examples_.append(Example(words, None, str(error)))
     return examples_

@@ -4,7 +4,6 @@ import copy
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import streamlit as st
 
@@ -22,7 +21,9 @@ from scalebook.app.shared.what_it_logs import what_it_logs
 from scalebook.app.shared.widgets import draft_line, page_title, show_problems
 from scalebook.app.state import SearchDraft
 from scalebook.training.base.errors import ConfigError, Problem
+from scalebook.training.experiments.classes import mapping
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.cost import cost
 from scalebook.training.experiments.search.definition import SearchSpec, read_search, search_problems
 from scalebook.training.jobs.devices import NodeDevices, this_machine
@@ -102,19 +103,20 @@ def _load(choice: NotebookChoice, cell: str, experiment: str, description: Descr
         return None
     first = next((experiment.name for experiment in stored.notebook.experiments()), "")
     runs = data.recent(resources.reader(), choice.path.name, experiment or first)
-    body = data.new_body(experiment or first, _base(stored.notebook, experiment or first), description, runs)
+    body = data.new_body(experiment or first, _base(stored.notebook, experiment or first, description), runs)
     return state.reset_search_draft(source, body, "")
 
 
-def _base(notebook: Notebook, experiment: str) -> dict[str, Any]:
-    cell = notebook.experiment(experiment)
-    return cell.config if cell else {}
+def _base(notebook: Notebook, name: str, description: Description) -> Experiment:
+    cell = notebook.experiment(name)
+    return cell.experiment(description) if cell else Experiment({}, description)
 
 
-def _config(body: Body) -> dict[str, Any] | None:
-    """The config that is searched over: the cell's own, or the experiment's."""
+def _searched(body: Body, description: Description) -> Experiment:
+    """The experiment that is searched over, of the cell's own config or by name; an empty one where there is none."""
     config = body.get("config")
-    return config if isinstance(config, dict) else searches.base_of(_opened().notebook, body)
+    base = None if isinstance(config, dict) else searches.base_of(_opened().notebook, body, description)
+    return base or Experiment(mapping(config), description)
 
 
 def _head(choice: NotebookChoice, draft: SearchDraft) -> int:
@@ -156,15 +158,15 @@ def _form(choice: NotebookChoice, draft: SearchDraft, description: Description) 
     """Draw the present step, and store its body and name in the draft."""
     key = f"search.{draft.version}"
     if draft.step == 2:
-        config = _config(draft.body)
-        what_it_logs({str(draft.body.get("experiment", "")): config or {}}, _runs(choice, draft.body), key)
-        offered, spec = _offered(choice, draft.body, description), _spec(draft.body, config, description)
+        searched = _searched(draft.body, description)
+        what_it_logs({str(draft.body.get("experiment", "")): searched}, _runs(choice, draft.body), key)
+        offered, spec = _offered(choice, draft.body, searched), _spec(draft.body, description)
         said_ = widgets.second_step(copy.deepcopy(draft.base), offered, key, spec is not None and spec.is_simulated)
         body, name = data.tidy_body(said_), draft.name
     else:
         name = _name(draft, key)
         _experiment(choice, draft, key)
-        fields = search_fields(_config(draft.base) or {}, description)
+        fields = search_fields(_searched(draft.base, description))
         first = widgets.first_step(copy.deepcopy(draft.base), fields, key)
         body = data.tidy_body(first.body)
         if first.preset is not None:
@@ -176,11 +178,11 @@ def _form(choice: NotebookChoice, draft: SearchDraft, description: Description) 
         _go(draft, step)
 
 
-def _offered(choice: NotebookChoice, body: Body, description: Description) -> widgets.OfferedMetrics:
+def _offered(choice: NotebookChoice, body: Body, searched: Experiment) -> widgets.OfferedMetrics:
     """The metrics that the experiment offers, and their directions."""
-    config, runs = _config(body) or {}, _runs(choice, body)
-    metrics = data.metrics(config, description, runs)
-    return widgets.OfferedMetrics(metrics, lambda name: searches.better(name, config, runs), config)
+    runs = _runs(choice, body)
+    metrics = data.metrics(searched, runs)
+    return widgets.OfferedMetrics(metrics, lambda name: searches.better(name, searched, runs), searched)
 
 
 def _runs(choice: NotebookChoice, body: Body) -> list[RunRecord]:
@@ -218,9 +220,8 @@ def _begin_with(
     if preset == widgets.OWN:
         body.pop("preset", None)
     else:
-        config = _config(body) or {}
         try:
-            body = data.with_preset(body, preset, config, description, this_machine(), runs)
+            body = data.with_preset(body, preset, _searched(body, description), this_machine(), runs)
         except ConfigError as error:
             st.error(str(error), icon=":material/error:")
             return
@@ -248,42 +249,41 @@ def _plan(choice: NotebookChoice, draft: SearchDraft, description: Description) 
     """Draw the column beside the form; returns a click on Start or Save."""
     body, opened = draft.body, _opened()
     name = draft.name or data.suggested_name(body, opened.notebook)
-    config, machine = _config(body), this_machine()
+    machine, base = this_machine(), searches.base_of(_opened().notebook, body, description)
     if not body.get("space"):
         widgets.plan_buttons(blocked=True, stamp=str(draft.version))
         st.caption("Choose the search space to see what the search would do.")
         return None
     problems = [*notebooks.name_problems(opened.notebook, name, draft.source[1]),
-             *search_problems(body, config, description, len(machine.cores))]  # fmt: skip
-    spec = _spec(body, config, description)
+             *search_problems(body, base, description, len(machine.cores))]  # fmt: skip
+    spec = _spec(body, description)
     if spec is not None:
-        problems += search_requests.lacking_gpus(spec, description, machines_of(resources.workspace()))
+        problems += search_requests.lacking_gpus(spec, machines_of(resources.workspace()))
     blocked = any(problem.severity == "error" for problem in problems)
     intent = widgets.plan_buttons(blocked, str(draft.version))
     if spec is not None:
-        _about(choice, body, spec, description, machine)
+        _about(choice, body, spec, machine)
     show_problems(problems)
     if spec is not None:
-        widgets.plan_examples(data.examples(spec, description))
+        widgets.plan_examples(data.examples(spec))
     widgets.plan_text(*_texts(choice, name, body, problems))
     return intent
 
 
-def _spec(body: Body, config: dict[str, Any] | None, description: Description) -> SearchSpec | None:
+def _spec(body: Body, description: Description) -> SearchSpec | None:
+    base = searches.base_of(_opened().notebook, body, description)
     try:
-        return read_search(body, config, description)
+        return read_search(body, base, description)
     except ConfigError:
         return None  # the problems say why
 
 
-def _about(
-    choice: NotebookChoice, body: Body, spec: SearchSpec, description: Description, machine: NodeDevices
-) -> None:
+def _about(choice: NotebookChoice, body: Body, spec: SearchSpec, machine: NodeDevices) -> None:
     """Draw how many runs and minutes the search takes, estimated from the experiment's runs."""
     took = data.seconds_a_run(
         resources.workspace(), resources.reader(), choice.path.name, str(body.get("experiment", ""))
     )
-    cost_ = cost(spec, description, len(machine.cores), took, len(machine.gpus))
+    cost_ = cost(spec, len(machine.cores), took, len(machine.gpus))
     widgets.plan_about(data.about(cost_), data.source_of(cost_, took, spec))
 
 
@@ -310,7 +310,7 @@ def _finish(intent: widgets.Intent, choice: NotebookChoice, draft: SearchDraft, 
     state.remember(OPENED, stored)
     folder = None
     if intent == "start":
-        base = searches.base_of(stored.notebook, body)
+        base = searches.base_of(stored.notebook, body, description)
         try:
             folder = search_requests.start(
                 resources.workspace(), body, base, name=name, notebook=choice.path.name, cell=name,

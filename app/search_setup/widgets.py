@@ -17,6 +17,7 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.experiments.classes import mapping
 from scalebook.training.experiments.description import Field
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.keys import HELP, PRUNERS, SAMPLERS, MethodChoice
 from scalebook.training.experiments.search.presets import PRESETS
 from scalebook.training.experiments.search.space import Kind
@@ -271,7 +272,7 @@ class OfferedMetrics:
 
     metrics: Sequence[str]
     better: Callable[[str], Direction]
-    config: Mapping[str, Any]
+    experiment: Experiment
 
 
 def second_step(body: Body, offered: OfferedMetrics, key: str, simulated: bool) -> Body:
@@ -321,7 +322,7 @@ def _objectives(body: Body, offered: OfferedMetrics, key: str) -> None:
                                   "point beats in both.")  # fmt: skip
         if other != NOTHING and other not in AMOUNTS:
             directions[other] = choose_better(offered.better(other), goal_of(body, other), f"{key}.better2.{other}")
-    body["objective"] = with_objectives([first] if other == NOTHING else [first, other], directions, offered.config)
+    body["objective"] = with_objectives([first] if other == NOTHING else [first, other], directions, offered.experiment)
     with right:
         target = body.get("target")
         body["target"] = number_box("Target", target, f"{key}.target", empty="none", hint=HELP["target"])
@@ -429,17 +430,16 @@ def plan_examples(listed: Sequence[Example]) -> None:
     html.draw('<div class="sb-eyebrow">Sample points, as they would run</div>')
     rows: list[list[html.Cell]] = []
     for example in listed:
-        if example.load is None:
+        if example.trial is None:
             rows.append([html.text(example.words, "wrap"), html.text(example.problem, "wrap dim")])
             continue
-        load = example.load
-        sizes = (load.batch_per_worker, load.batch_global, load.batch_effective)
+        batch, rate = example.trial.batch, example.trial.rate.applied
+        sizes = (batch.per_worker, batch.together, batch.effective)
         cells = [html.number("" if size is None else f"{size:,}") for size in sizes]
-        rate = load.learning_rate if load.learning_rate_scaled is None else load.learning_rate_scaled
         rows.append(
             [html.text(example.words, "wrap"), *cells, html.number("" if rate is None else f"{float(f'{rate:.3g}'):g}")]
         )
-    scaled = any(example.load is not None and example.load.learning_rate_scaled is not None for example in listed)
+    scaled = any(example.trial is not None and example.trial.rate.scaled is not None for example in listed)
     rate_title = "scaled rate" if scaled else "rate"
     html.draw(html.table(["Point", "per worker", "global", "effective", rate_title], rows, numeric=range(1, 5)))
 

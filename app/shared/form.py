@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
-from scalebook.training.experiments.classes import ALIASES, mapping, read_class
+from scalebook.training.experiments.classes import ALIASES, mapping, positive, read_class
 from scalebook.training.experiments.description import ClassInfo, Description, Field, Group
-from scalebook.training.experiments.num_nodes import nodes_of
-from scalebook.training.experiments.workload import VIRTUAL, simulates, workload
+from scalebook.training.experiments.experiment import Experiment
+from scalebook.training.experiments.strategies import VIRTUAL
 
 Config = dict[str, Any]
 BudgetKind = Literal["epochs", "updates", "time"]
@@ -126,8 +126,8 @@ def workers_of(config: Mapping[str, Any], description: Description) -> Any:
     misread = (isinstance(written, str) and written != "auto") or (
         isinstance(written, int | float) and written < 1 and written != -1
     )
-    load = workload(config, description)
-    return written if misread else max(1, load.workers // load.nodes)
+    strategy = Experiment(config, description).strategy
+    return written if misread else max(1, strategy.workers // strategy.nodes)
 
 
 def assign_workers(config: Config, workers: Any) -> None:
@@ -141,7 +141,11 @@ def assign_workers(config: Config, workers: Any) -> None:
 def may_range(config: Mapping[str, Any], info: ClassInfo) -> bool:
     """Whether nodes may join and leave: with a parameter server on several nodes, or if the config says so."""
     takes = any(field.name == "workers" for field in info.fields)
-    return takes and not is_simulated(config) and (nodes_of(mapping(config.get("trainer"))) > 1 or is_range(config))
+    return takes and not is_simulated(config) and (_nodes(config) > 1 or is_range(config))
+
+
+def _nodes(config: Mapping[str, Any]) -> int:
+    return positive(get(config, "trainer.num_nodes")) or 1
 
 
 def is_range(config: Mapping[str, Any]) -> bool:
@@ -157,13 +161,13 @@ def assign_fewest(config: Config, fewest: Any, description: Description) -> None
             drop(config, WORKERS)
         return
     put(config, "trainer.devices", on_each)
-    most = on_each * nodes_of(mapping(config.get("trainer"))) if isinstance(on_each, int) else on_each
+    most = on_each * _nodes(config) if isinstance(on_each, int) else on_each
     put(config, WORKERS, {"min": fewest, "max": most})
 
 
 def is_simulated(config: Mapping[str, Any]) -> bool:
     """Whether one process simulates all workers."""
-    return simulates(mapping(get(config, _STRATEGY)))
+    return bool(get(config, f"{_STRATEGY}.host") == VIRTUAL)
 
 
 def make_simulated(config: Config, workers: Any) -> None:
@@ -258,11 +262,11 @@ def blank(description: Description) -> Config:
 def suggested_name(config: Mapping[str, Any], description: Description) -> str:
     """A name made of model, rule or strategy, and workers: `pixelcnn-bounded-x2`. It has only characters that a cell's
     name may have."""
-    load = workload(config, description)
+    strategy = Experiment(config, description).strategy
     model = chosen_class(config, "model", "models", description)
-    rule = (load.rule or "").partition(",")[0]
-    named_by_rule = load.strategy == "AsyncPS" and rule not in ("", "async")
-    words = [model.name if model else "experiment", rule if named_by_rule else load.strategy]
-    if load.workers > 1:
-        words.append(f"x{load.workers}")
+    rule = (strategy.words or "").partition(",")[0]
+    named_by_rule = strategy.name == "AsyncPS" and rule not in ("", "async")
+    words = [model.name if model else "experiment", rule if named_by_rule else strategy.name]
+    if strategy.workers > 1:
+        words.append(f"x{strategy.workers}")
     return "-".join(re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") for word in words)

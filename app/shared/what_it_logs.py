@@ -1,7 +1,6 @@
 """What a model logs, before its first run: a button that runs two batches, and the reason if that fails."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import streamlit as st
 
@@ -9,6 +8,7 @@ from scalebook.app import resources, state
 from scalebook.app.shared.widgets import press_button
 from scalebook.app.shared.words import sentence
 from scalebook.training.experiments import logged_metrics
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.validate import validate
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_reader import RunRecord
@@ -22,16 +22,15 @@ HELP = (
 PENDING = "Running two batches to see what the model logs; this takes a few seconds."
 
 
-def what_it_logs(configs: Mapping[str, Mapping[str, Any]], runs: Sequence[RunRecord], key: str) -> list[str]:
+def what_it_logs(experiments: Mapping[str, Experiment], runs: Sequence[RunRecord], key: str) -> list[str]:
     """The validation metrics that two batches of these experiments have logged. Draws the button while neither `runs`
     nor an earlier click tell what some of them log."""
-    description = resources.description()
-    results = {name: logged_metrics.cached_metrics(config, description) for name, config in configs.items()}
+    results = {name: logged_metrics.cached_metrics(experiment) for name, experiment in experiments.items()}
     ran = {run.cell for run in runs if names.validation_metrics(run.metrics)}
     unknown = [
         name
-        for name, config in configs.items()
-        if name not in ran and ((result := results[name]) is None or result.problem) and not _is_wrong(config)
+        for name, experiment in experiments.items()
+        if name not in ran and ((result := results[name]) is None or result.problem) and not _is_wrong(experiment)
     ]
     if resources.looks_at_metrics():
         _wait()
@@ -39,7 +38,7 @@ def what_it_logs(configs: Mapping[str, Mapping[str, Any]], runs: Sequence[RunRec
         failed = {name: result.problem for name in unknown if (result := results[name]) is not None}
         with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"logs-{key}"):
             if press_button(LABEL, f"find-out-{key}", icon=":material/manage_search:", type="tertiary", help=HELP):
-                resources.look_at_metrics([configs[name] for name in unknown], description)
+                resources.look_at_metrics([experiments[name] for name in unknown])
                 state.clicks().mark_handled(f"find-out-{key}", done=False)
                 st.rerun()
         for name, problem in failed.items():
@@ -47,8 +46,8 @@ def what_it_logs(configs: Mapping[str, Mapping[str, Any]], runs: Sequence[RunRec
     return list(dict.fromkeys(metric for result in results.values() if result for metric in result.validation))
 
 
-def _is_wrong(config: Mapping[str, Any]) -> bool:
-    return any(problem.severity == "error" for problem in validate(config, resources.description()))
+def _is_wrong(experiment: Experiment) -> bool:
+    return any(problem.severity == "error" for problem in validate(experiment))
 
 
 @st.fragment(run_every=EVERY_S)

@@ -3,16 +3,14 @@
 import math
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from scalebook.app.shared import form
 from scalebook.training.base.durations import duration
-from scalebook.training.experiments.classes import mapping, read_class
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.lr_scaling import RateScaling
-from scalebook.training.experiments.workload import Workload, strategy_words, workload
+from scalebook.training.experiments.classes import mapping
+from scalebook.training.experiments.experiment import Experiment, LearningRate
+from scalebook.training.experiments.strategies import strategy_words
 
 LONG: Final = 15
 """Powers of ten from which a figure is written with an exponent."""
@@ -89,29 +87,29 @@ def sentence(text: str) -> str:
     )
 
 
-def scaled_words(load: Workload, scaling: RateScaling | None) -> str:
+def scaled_words(experiment: Experiment) -> str:
     """`0.1 per 256 → 0.4 at a batch of 1,024`, with the warm-up; "" without scaling, or if the batch is unknown."""
-    if scaling is None or scaling.rule == "none" or load.batch_averaged is None:
+    scaling, batch, rate = experiment.scaling, experiment.batch.averaged, experiment.rate.requested
+    if scaling is None or scaling.rule == "none" or batch is None:
         return ""
-    factor = scaling.factor(load.batch_averaged)
-    if load.learning_rate is None:
+    factor = scaling.factor(batch)
+    if rate is None:
         change = f"The model's own rates, per {scaling.per:,} → {factor:g} times that"
     else:
-        change = f"{load.learning_rate:g} per {scaling.per:,} → {load.learning_rate * factor:g}"
-    words = f"{change} at a batch of {load.batch_averaged:,}"
+        change = f"{rate:g} per {scaling.per:,} → {rate * factor:g}"
+    words = f"{change} at a batch of {batch:,}"
     if scaling.warmup_epochs and factor > 1:
         words += f", reached after {scaling.warmup_epochs:g} epoch{'' if scaling.warmup_epochs == 1 else 's'}"
     return words
 
 
-def rate_words(load: Workload) -> str:
+def rate_words(rate: LearningRate) -> str:
     """The learning rate: `0.1`, or scaled `0.1 → 0.4`; "" if it is not known."""
-    if load.learning_rate is None:
+    if rate.requested is None:
         return ""
-    scaled = load.learning_rate_scaled
-    if scaled is None or scaled == load.learning_rate:
-        return f"{load.learning_rate:g}"
-    return f"{load.learning_rate:g} → {scaled:g}"
+    if rate.scaled is None or rate.scaled == rate.requested:
+        return f"{rate.requested:g}"
+    return f"{rate.requested:g} → {rate.scaled:g}"
 
 
 @dataclass(frozen=True)
@@ -130,22 +128,17 @@ class ExperimentSummary:
         return [part for part in (self.model_and_data, self.strategy, self.batch, self.optimizer, self.budget) if part]
 
 
-def summary(config: Mapping[str, Any], description: Description, remark: str = "") -> ExperimentSummary:
-    """The parts of an experiment's line; the config may have errors, parts that cannot be read are left out."""
-    load = workload(config, description)
-    model, data = _short_name(config.get("model")), _short_name(config.get("data"))
+def summary(experiment: Experiment, remark: str = "") -> ExperimentSummary:
+    """The parts of an experiment's line; it may have errors, parts that cannot be read are left out."""
+    strategy, batch = experiment.strategy, experiment.batch
     return ExperimentSummary(
-        model_and_data=" on ".join(part for part in (model, data) if part),
-        strategy=strategy_words(load.strategy, load.rule, load.workers, load.is_simulated),
-        batch=_batch_words(load.batch_per_worker, load.batch_global, load.workers),
-        optimizer=_optimizer_words(config, description, rate_words(load)),
-        budget=_budget_words(config),
+        model_and_data=" on ".join(one.last_name for one in (experiment.model, experiment.data) if one.last_name),
+        strategy=strategy_words(strategy.name, strategy.words, strategy.workers, strategy.is_simulated),
+        batch=_batch_words(batch.per_worker, batch.together, strategy.workers),
+        optimizer=_optimizer_words(experiment),
+        budget=_budget_words(experiment),
         remark=remark,
     )
-
-
-def _short_name(value: Any) -> str:
-    return (read_class(value).name or "").rsplit(".", 1)[-1]
 
 
 def _batch_words(per_worker: int | None, together: int | None, workers: int) -> str:
@@ -154,16 +147,15 @@ def _batch_words(per_worker: int | None, together: int | None, workers: int) -> 
     return f"batch {per_worker}" if workers == 1 else f"batch {per_worker} per worker, {together} global"
 
 
-def _optimizer_words(config: Mapping[str, Any], description: Description, rate: str) -> str:
-    model = form.chosen_class(config, "model", "models", description)
-    name = "its own optimizer" if model and model.own_optimizer else _short_name(config.get("optimizer"))
-    name = name or _short_name(description.default_optimizer)
-    schedule = _short_name(config.get("lr_scheduler"))
-    words = [name, rate and f"lr {rate}", schedule]
+def _optimizer_words(experiment: Experiment) -> str:
+    rate = rate_words(experiment.rate)
+    name = experiment.optimizer.last_name or "its own optimizer"
+    words = [name, rate and f"lr {rate}", experiment.lr_scheduler.last_name]
     return ", ".join(word for word in words if word)
 
 
-def _budget_words(config: Mapping[str, Any]) -> str:
+def _budget_words(experiment: Experiment) -> str:
+    config = experiment.written
     if not any(key in mapping(config.get("trainer")) for key in form.BUDGET_KEYS.values()):
         return ""
     budget = form.budget_of(config)

@@ -13,12 +13,14 @@ from typing import Any
 from scalebook.training.base.failures import FailureClass
 from scalebook.training.base.trust import SEARCH, sign
 from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.definition import body_of
 from scalebook.training.experiments.search.space import Dimension
 from scalebook.training.experiments.search.types import Objective, SearchSpec
 from scalebook.training.search.search_folder import SearchFolder, SearchProgress, SearchRequest, SearchResult
 from scalebook.training.search.study.study import Study
 from scalebook.training.search.study.trials import TrialRecord
+from tests.app.described import description
 from tests.app.recorded import config
 
 BATCH = Dimension("batch_size", "powers_of_two", 16, 1024)
@@ -34,7 +36,7 @@ EPOCH = 1437
 def spec(space: Sequence[Dimension] = SPACE, **changes: Any) -> SearchSpec:
     """Over batch size, learning rate, strategy and workers, unless told otherwise; by validation loss."""
     told: dict[str, Any] = {
-        "config": config(),
+        "experiment": Experiment(config(), description()),
         "space": tuple(space),
         "objectives": (Objective("val/loss", True),),
         "trials": 1000,

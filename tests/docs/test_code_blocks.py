@@ -21,6 +21,7 @@ import pytest
 from scalebook.training.base.files import yaml
 from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.experiments import catalogue
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.validate import validate
 from scalebook.training.pricing.profile import read_profile
 from tests.describing import fork_descriptions, forked
@@ -94,7 +95,9 @@ class Reader:
             if "gradient" in read:
                 read_profile(read)
                 continue
-            problems = validate(read, catalogue.describe(Workspace(self.folder)), partial=not block.title, typed=True)
+            problems = validate(
+                Experiment.read(read, catalogue.describe(Workspace(self.folder))), partial=not block.title, typed=True
+            )
             assert problems == [], f"line {block.line}: {problems[0]}"
 
 

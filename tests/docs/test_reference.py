@@ -14,12 +14,12 @@ from scalebook.training.cli.main import COMMANDS
 from scalebook.training.engine.rules.codecs import CODECS
 from scalebook.training.engine.rules.update_rules import RULES
 from scalebook.training.experiments.description import ClassInfo, Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.known_classes import CALLBACKS, CLASSES
 from scalebook.training.experiments.search.keys import HANDLE_HELP, KIND_HELP
 from scalebook.training.experiments.search.keys import HELP as SEARCH
 from scalebook.training.experiments.search.keys import KEYS as SEARCH_KEYS
 from scalebook.training.experiments.search.space import HANDLES, KINDS
-from scalebook.training.experiments.workload import workload
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.notebook.bodies import HELP, KEYS
 from scalebook.training.search.search_folder import BODY, SearchFolder
@@ -127,7 +127,7 @@ def test_every_metric_has_a_meaning_and_a_unit() -> None:
 
 
 def test_every_parameter_has_a_meaning(description: Description) -> None:
-    load = workload({"model": "MLPClassifier", "data": "Digits"}, description)
+    load = Experiment.read({"model": "MLPClassifier", "data": "Digits"}, description)
     assert set(load.params()) == set(names.PARAMETERS)
 
 

@@ -96,7 +96,7 @@ def point(workspace: Workspace, rng: random.Random) -> bytes:
     made: dict[Any, Any] = {one.name: rng.choice(one.ends()) for one in spec.space if rng.random() < 0.7}
     made[rng.choice([*(one.name for one in spec.space), "x"])] = rng.choice(VALUES)
     with contextlib.suppress(ConfigError):
-        resolve(spec, made, description)
+        resolve(spec, made)
     for one in spec.space:
         if one.name in made:
             with contextlib.suppress(ValueError):  # what it says of a value that is none of its own

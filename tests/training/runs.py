@@ -6,6 +6,7 @@ from typing import Any
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.runner import run_job
 from scalebook.training.experiments.catalogue import describe
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.job_requests import submit
 from scalebook.training.tracking.run_reader import RunReader, RunRecord
@@ -27,7 +28,7 @@ def config(strategy: Any = "auto", *, lr: float = 0.1, **trainer: Any) -> dict[s
 
 def submitted(workspace: Workspace, given: dict[str, Any], seed: int = 1) -> JobFolder:
     """A job that this process will run."""
-    (job,) = submit(workspace, given, seeds=[seed], description=describe(workspace), inline=True)
+    (job,) = submit(workspace, Experiment.read(given, describe(workspace)), seeds=[seed], inline=True)
     return job
 
 

@@ -19,6 +19,7 @@ from scalebook.training.cli.lightning_cli import TrainingCLI
 from scalebook.training.cli.main import main
 from scalebook.training.cli.runner import run_job
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs.job_requests import submit
 from scalebook.training.lightning import AsyncPS
 from scalebook.training.lightning.ddp.ddp import DDP
@@ -102,7 +103,7 @@ def test_a_job_ends_with_the_remedy(
     strategy: Any, crafted: Path, workspace: Workspace, description: Description, one_thread: None
 ) -> None:
     (job,) = submit(
-        workspace, {**config(strategy), "ckpt_path": str(crafted)}, seeds=[1], description=description, inline=True
+        workspace, Experiment.read({**config(strategy), "ckpt_path": str(crafted)}, description), seeds=[1], inline=True
     )
     assert run_job(job.path) == 2
     result = job.result()

@@ -66,7 +66,9 @@ class Lab:
         nb = self.stored.notebook
         (cell,) = nb.searches()
         asked = self.search().request()
-        return search_requests.what_changed(asked.identity, asked.modules, cell.body, nb.base(cell), self.description)
+        return search_requests.what_changed(
+            asked.identity, asked.modules, cell.body, nb.base(cell, self.description), self.description
+        )
 
     def artifacts(self, run_id: str) -> list[str]:
         folder = self.workspace.artifacts / run_id / "artifacts" / names.MODULES
@@ -197,7 +199,7 @@ def test_what_is_stale_runs_again_and_a_search_of_other_code_begins_anew(lab: La
 def _asked(lab: Lab) -> tuple[object, ...]:
     nb = lab.stored.notebook
     (cell,) = nb.searches()
-    return lab.workspace, cell.body, nb.base(cell)
+    return lab.workspace, cell.body, nb.base(cell, lab.description)
 
 
 def _where(lab: Lab) -> dict[str, object]:

@@ -12,6 +12,7 @@ from scalebook.training.base.files import yaml
 from scalebook.training.cli.lightning_cli import TrainingCLI
 from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.validate import validate
 from scalebook.training.zoo.models import MLPClassifier
@@ -67,8 +68,8 @@ def test_without_it_what_a_module_of_ones_own_has_set_stays(description: Descrip
 
 
 def test_a_mistake_is_found_before_anything_starts(description: Description) -> None:
-    assert validate({**config(), KEY: "high"}, description) == []
-    (problem,) = validate({**config(), KEY: "tf32"}, description)
+    assert validate(Experiment.read({**config(), KEY: "high"}, description)) == []
+    (problem,) = validate(Experiment.read({**config(), KEY: "tf32"}, description))
     assert str(problem).startswith(f"{KEY}: 'tf32' is none of highest, high, medium.")
 
 

@@ -196,11 +196,11 @@ def test_a_cell_without_a_metric_takes_one_that_its_runs_have(lab: Lab) -> None:
 
 
 def test_a_form_offers_what_runs_have_logged_the_monitored_metric_first(lab: Lab) -> None:
-    config = lab.stored.notebook.experiments()[0].config
-    assert offered([config], lab.runs(), lab.description) == [
+    experiment = lab.stored.notebook.experiments()[0].experiment(lab.description)
+    assert offered([experiment], lab.runs()) == [
         "val_r2", "val_loss", "val_acc", "val_gain", "val_odd", "train/loss",
     ]  # fmt: skip
-    assert offered([config], [], lab.description)[0] == "val_r2"
+    assert offered([experiment], [])[0] == "val_r2"
 
 
 @pytest.mark.parametrize("name", ["odd", "good"])

@@ -17,8 +17,8 @@ from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.classes import shortest_form
 from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.description import ClassInfo, Description, Field
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.validate import validate
-from scalebook.training.experiments.workload import workload
 from scalebook.training.jobs.job_requests import all_jobs
 from scalebook.training.tracking import names
 from tests.describing import fork_descriptions, forked
@@ -126,10 +126,13 @@ def test_the_form_offers_them_with_what_they_declare(told: tuple[Workspace, Desc
 def test_validation_words_and_sizes_know_them(told: tuple[Workspace, Description]) -> None:
     _, description = told
     mine = server(rule={"class_path": "Picky", "init_args": {"tolerance": 3}}, damping="Root")
-    assert validate(mine, description) == []
-    assert workload(mine, description).rule == "picky up to 3, Root"
+    assert validate(Experiment.read(mine, description)) == []
+    assert Experiment.read(mine, description).strategy.words == "picky up to 3, Root"
     quorum = server(rule="Quorum", workers=4)
-    assert (workload(quorum, description).gradients, workload(quorum, description).batch_effective) == (3, 24)
+    assert (
+        Experiment.read(quorum, description).strategy.gradients,
+        Experiment.read(quorum, description).batch.effective,
+    ) == (3, 24)
     args = complete(mine, description)["trainer"]["strategy"]["init_args"]
     assert args["rule"] == {"class_path": "own_policy.Picky", "init_args": {"tolerance": 3}}
     info = description.find("strategies", "AsyncPS")
@@ -166,7 +169,7 @@ def test_validation_words_and_sizes_know_them(told: tuple[Workspace, Description
 def test_a_mistake_with_them_is_named(
     args: dict[str, Any], key: str, message: str, told: tuple[Workspace, Description]
 ) -> None:
-    (found,) = validate(server(**args), told[1])
+    (found,) = validate(Experiment.read(server(**args), told[1]))
     assert (found.key, found.severity) == (f"trainer.strategy.init_args.{key}", "error")
     assert found.message.startswith(message)
 

@@ -24,11 +24,10 @@ from scalebook.training.base.trust import OPTION, resolve_trust
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import catalogue, sparse_tables
 from scalebook.training.experiments.command_line import CONFIG_OPTIONS, merge, parse, read
-from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.description import GROUPS, Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.num_nodes import place_of
 from scalebook.training.experiments.validate import validate
-from scalebook.training.experiments.workload import workload
 from scalebook.training.jobs.gpus import VISIBLE, gpus_here
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.job_requests import checkpoint_file, find, submit
@@ -87,45 +86,40 @@ def main(argv: Sequence[str]) -> int:
         return 0 if len(argv) > 1 else 2
     if (run_id := line.options.get(RUN)) is not None:
         line.config = _of_run(find(workspace, run_id), line.config, description)
-    problems = validate(line.config, description, typed=True)
+    experiment = line.experiment(description)
+    problems = validate(experiment, typed=True)
     is_right = all(problem.severity != "error" for problem in problems)
-    if command == "fit" and is_right and sparse_tables.inspect_model(line.config, description):
-        problems = validate(line.config, description, typed=True)
+    if command == "fit" and is_right and sparse_tables.inspect_model(experiment):
+        problems = validate(experiment, typed=True)
     for problem in problems:
         if problem.severity == "error":
             raise ConfigError(problem.key, problem.message, problem.remedy)
         print(f"scalebook: warning: {problem}", file=sys.stderr)
-    config = complete(line.config, description)
     if "--print_config" in line.options:
-        give(yaml.dump(config))
+        give(yaml.dump(experiment.to_run()))
         return 0
-    place = place_of(config, os.environ, description) if command == "fit" else None
+    place = place_of(experiment, os.environ) if command == "fit" else None
     with untouched():
         import_modules(workspace)
         if command != "fit":
-            return _evaluate(command, config)
-        return _fit(workspace, line.config, config, description, place)
+            return _evaluate(command, experiment.to_run())
+        return _fit(workspace, experiment, place)
 
 
-def _fit(
-    workspace: Workspace,
-    written: dict[str, Any],
-    config: dict[str, Any],
-    description: Description,
-    place: NodeRank | None,
-) -> int:
+def _fit(workspace: Workspace, experiment: Experiment, place: NodeRank | None) -> int:
     """Fit in the foreground, recorded as a job like those of the browser; on several nodes the first one records it."""
     with importing():
         from scalebook.training.cli.lightning_cli import TrainingCLI, quieten
         from scalebook.training.cli.runner import run_job, take_part
 
     quieten()
+    config = experiment.to_run()
     TrainingCLI("fit", read_recorded(config, partial(find, workspace)), None, run=False)
     if place is not None and place.index > 0:
         if config.get("ckpt_path") is not None:
             config["ckpt_path"] = checkpoint_file(config["ckpt_path"], Path.cwd())
-        return take_part(workspace.create(), config, workload(config, description).processes)
-    (job,) = submit(workspace, written, seeds=[config["seed_everything"]], description=description, inline=True)
+        return take_part(workspace.create(), config, experiment.strategy.processes)
+    (job,) = submit(workspace, experiment, seeds=[config["seed_everything"]], inline=True)
     started = job.started()
     if place is None and started is not None and started.gpus:
         _take(started.gpus)

@@ -10,7 +10,6 @@ from scalebook.training.base.durations import duration
 from scalebook.training.base.files.machine_errors import disk_problem, require_room
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.run_lines import RunLines
-from scalebook.training.experiments.classes import read_class
 from scalebook.training.experiments.description import Description
 from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.job_folder import ENDED, JobFolder, State
@@ -105,9 +104,8 @@ def _submit(wanted: NotebookSelection, workspace: Workspace, description: Descri
     for cell in wanted.cells:
         jobs += job_requests.submit(
             workspace,
-            cell.config,
+            cell.experiment(description),
             seeds=_due(wanted, cell, workspace, description) if wanted.stale else cell.seeds(wanted.seeds),
-            description=description,
             notebook=wanted.path.name,
             cell=cell.name,
             recorded=claim_locks.tags(wanted.notebook, cell.name, description),
@@ -130,7 +128,7 @@ def _metric(wanted: NotebookSelection, job: JobFolder, description: Description)
         if cell in comparison.runs and comparison.metric
     ]
     experiment = wanted.notebook.experiment(cell or "")
-    model = read_class(experiment.config.get("model") if experiment else None).info("models", description)
+    model = experiment.experiment(description).model.info if experiment else None
     return next(iter([*compared, *(model.metrics if model else [])]), names.VAL_LOSS)
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files.parser import HELP, CommandParser
@@ -13,9 +13,10 @@ from scalebook.training.base.trust import HELP as TRUST
 from scalebook.training.base.trust import OPTION, resolve_trust
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
-from scalebook.training.experiments.classes import read_class, suggestion
+from scalebook.training.experiments.classes import suggestion
 from scalebook.training.experiments.command_line import CONFIG_OPTIONS, CommandLine, merge, parse
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.validate import require
 from scalebook.training.notebook import store
 from scalebook.training.planner.chart import check_figure
@@ -151,13 +152,13 @@ def _of_cell(path: Path, argv: Sequence[str]) -> int:
             CELL, what, suggestion(name or "", experiments) if experiments else "Write a cell ```yaml experiment=NAME."
         )
     line.config = merge(cell.config, line.config, description)
-    require(line.config, description, queued=False)
+    require(line.experiment(description), queued=False)
     return _measured(workspace, description, line)
 
 
-def _main_metric(config: Mapping[str, Any], description: Description) -> str:
+def _main_metric(experiment: Experiment) -> str:
     """The model's main validation metric; ConfigError if it is known to log none."""
-    model = read_class(config.get("model")).info("models", description)
+    model = experiment.model.info
     main = names.main_metric(names.validation_metrics(model.metrics)) if model else None
     if main is None:
         raise ConfigError("--metric", "is missing: --target needs a metric", "Name a metric that the model logs.")
@@ -165,14 +166,14 @@ def _main_metric(config: Mapping[str, Any], description: Description) -> str:
 
 
 def _measured(workspace: Workspace, description: Description, line: CommandLine) -> int:
-    question = _question(line.options, of_config=True).of(line.config, description)
+    question = _question(line.options, of_config=True).of(line.experiment(description))
     question.check()
     if "--profile" in line.options:
         raise ConfigError("--profile", "and a config are both set", "Remove one of them.")
     target = number(line.options, "--target", None, -math.inf)
     seeds, metric = whole_number(line.options, "--seeds", 1) or 1, line.options.get("--metric") or ""
     if target is not None:
-        metric = metric or _main_metric(line.config, description)
+        metric = metric or _main_metric(line.experiment(description))
     with importing():
         from scalebook.training.cli import plan_run
     return plan_run.measured(workspace, description, line, question, plan_run.Target(metric, target, seeds))

@@ -41,11 +41,12 @@ def measured(
     workspace: Workspace, description: Description, line: CommandLine, question: Question, target: Target
 ) -> int:
     """Exit code: 0 with an answer, 1 if measuring failed, 130 interrupted. ConfigError for an unknown metric."""
+    experiment = line.experiment(description)
     if target.value is not None:
-        check_metric(line.config, target.metric, description)
+        check_metric(experiment, target.metric)
     with sigterm_interrupts():
         try:
-            profile = measure(workspace.create(), line.config, description, sys.stdout)
+            profile = measure(workspace.create(), experiment, sys.stdout)
             if (path := line.options.get("--save-profile")) is not None:
                 Path(path).write_text(yaml.dump(as_mapping(profile)), encoding="utf-8")
             answered(profile, question, line.options)
@@ -54,7 +55,7 @@ def measured(
                 most = MOST_WORKERS if "--workers" in line.options else MOST_TRAINED
                 counts = [count for count in question.workers if count <= most]
                 reached = reach(
-                    workspace, line.config, description, setting, counts, target.metric, target.value, target.seeds,
+                    workspace, experiment, setting, counts, target.metric, target.value, target.seeds,
                     sys.stdout,
                 )  # fmt: skip
                 _told(reached, setting.reliability, line.options)

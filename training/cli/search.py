@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -18,6 +18,7 @@ from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.classes import suggestion
 from scalebook.training.experiments.command_line import read
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.cost import trials_wanted
 from scalebook.training.experiments.search.definition import SearchSpec, search_problems
 from scalebook.training.experiments.search.point import summary
@@ -25,6 +26,7 @@ from scalebook.training.jobs.job_environment import has_environment
 from scalebook.training.jobs.process import sigterm_interrupts
 from scalebook.training.jobs.supervisor_handle import SupervisorKeeper, silence
 from scalebook.training.notebook import store
+from scalebook.training.notebook.cells import ExperimentCell
 from scalebook.training.notebook.claims import claim_locks
 from scalebook.training.notebook.comparison_table import WIDTH
 from scalebook.training.planner.tuning import largest_batch, rates
@@ -127,29 +129,31 @@ def _check(options: Any) -> int:
     _, name, body, base, description = _wanted(options)
     spec = read_search(body, base, description)
     machine = this_machine()
-    for problem in search_requests.lacking_gpus(spec, description, [machine]):
+    for problem in search_requests.lacking_gpus(spec, [machine]):
         raise ConfigError(problem.key, problem.message, problem.remedy)
-    expected = cost(spec, description, len(machine.cores), None, len(machine.gpus))
+    expected = cost(spec, len(machine.cores), None, len(machine.gpus))
     print(f"{name}: nothing wrong; starts {expected.runs} runs, {expected.side_by_side} side by side")
     return 0
 
 
-def _wanted(options: Any) -> tuple[Workspace, str, dict[str, Any], Mapping[str, Any] | None, Description]:
-    """Workspace, name, body, base config and description of the search that the command line names. Prints all
+def _wanted(options: Any) -> tuple[Workspace, str, dict[str, Any], Experiment | None, Description]:
+    """Workspace, name, body, base and description of the search that the command line names. Prints all
     problems, and raises the first error as a ConfigError."""
     if (options.file is None) == (options.config is None):
         raise ConfigError("search", "needs a search", "Write FILE.md --cell NAME, or -c SEARCH.yaml.")
+    cell: ExperimentCell | None = None
     if options.config is not None:
         workspace = Workspace.find()
-        name, body, base = options.config.stem, read(options.config), None
+        name, body = options.config.stem, read(options.config)
         if isinstance(body.get("config"), str):
             body = {**body, "config": read(options.config.parent / body["config"])}
     else:
         workspace = Workspace(options.file.resolve().parent)
-        name, body, base = _cell(options)
+        name, body, cell = _cell(options)
     if options.trials is not None:
         body = {**body, "trials": options.trials}
     description = describe(workspace)
+    base = cell.experiment(description) if cell else None
     problems = search_problems(body, base, description)
     for problem in problems:
         if problem.severity == "warning":
@@ -162,7 +166,7 @@ def _wanted(options: Any) -> tuple[Workspace, str, dict[str, Any], Mapping[str, 
     return workspace, name, body, base, description
 
 
-def _cell(options: Any) -> tuple[str, dict[str, Any], Mapping[str, Any] | None]:
+def _cell(options: Any) -> tuple[str, dict[str, Any], ExperimentCell | None]:
     notebook = store.read(options.file).notebook
     searches = [search.name for search in notebook.searches()]
     if options.cell is None and len(searches) != 1:
@@ -175,8 +179,7 @@ def _cell(options: Any) -> tuple[str, dict[str, Any], Mapping[str, Any] | None]:
         raise ConfigError(
             "--cell", f"{options.cell} is not a search of this notebook", suggestion(options.cell, searches)
         )
-    experiment = notebook.experiment(str(cell.body.get("experiment", "")))
-    return cell.name, dict(cell.body), experiment.config if experiment else None
+    return cell.name, dict(cell.body), notebook.experiment(str(cell.body.get("experiment", "")))
 
 
 def _list(options: Any) -> int:

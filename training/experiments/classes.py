@@ -21,8 +21,6 @@ ALIASES: Final = {
 """Other names of our strategies: Lightning's, and that of the class which ours replaces."""
 ENGINE_STRATEGIES: Final = ("AsyncPS", "Peers")
 """Strategies with `workers`, `host` and `clock`, whose workers the engine starts and connects."""
-MODEL_PARALLEL: Final = "ModelParallel"
-"""The strategy whose workers have a part of the model each."""
 MOST_STRANGERS: Final = 20
 LONGEST_NAME: Final = 100
 """Characters of the longest name that is compared; a longer one is far from any."""
@@ -58,6 +56,11 @@ def read_class(value: Any) -> NamedClass:
 def mapping(value: Any) -> Mapping[str, Any]:
     """`value` where it is a mapping, else an empty one."""
     return value if isinstance(value, Mapping) else {}
+
+
+def positive(value: Any) -> int | None:
+    """`value` where it is a whole number above 0."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def few_strangers(raw: Mapping[Any, Any], names: Collection[Any]) -> tuple[dict[Any, Any], int]:

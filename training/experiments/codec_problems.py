@@ -1,62 +1,30 @@
-"""The codecs that a config names, and what is wrong with them beyond their bounds."""
+"""What is wrong with the codecs of an experiment beyond their bounds."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from scalebook.training.base.errors import Problem
-from scalebook.training.engine.rules.codecs import CODECS, Codec, in_halves
+from scalebook.training.engine.rules.codecs import Codec, in_halves
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
-from scalebook.training.experiments.classes import ChosenClass, mapping, read_class
-from scalebook.training.experiments.description import ClassInfo, Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.model_parameters import cached_parameters
-from scalebook.training.experiments.workload import choice, workload
 
-CPU_ALONE: Final = "Write bf16, fp16 or fp32, or accelerator: cpu."
-DIRECTIONS: Final = ("push_codec", "pull_codec", "codec")
-"""Arguments of strategies that name a codec; `codec` is DDP's."""
+ON_A_GPU: Final = "Write bf16, fp16 or fp32, or accelerator: cpu."
 
 
-def codec_of(name: str, args: Mapping[str, Any], info: ClassInfo | None) -> Codec | None:
-    """The codec that a strategy's argument `name` asks for; None for none, one out of bounds, or one of a user's."""
-    chosen = choice(name, args, info)
-    return None if chosen is None else codec_as(chosen)
-
-
-def codec_as(chosen: ChosenClass) -> Codec | None:
-    """The codec with its settings; None as for `codec_of`."""
-    kind = CODECS.get(chosen.word)
-    if kind is None:
-        return None
-    try:
-        return kind(**chosen.settings())
-    except (TypeError, ValueError):  # said by those who check each argument
-        return None
-
-
-def codecs_of(config: Mapping[str, Any], description: Description) -> dict[str, Codec]:
-    """The codecs of a config, by the strategy's argument that names them."""
-    strategy = read_class(mapping(config.get("trainer")).get("strategy"))
-    info = strategy.info("strategies", description)
-    names = [field.name for field in info.fields if field.name in DIRECTIONS] if info else []
-    codecs = {name: codec_of(name, mapping(strategy.args), info) for name in names}
-    return {name: codec for name, codec in codecs.items() if codec is not None}
-
-
-def problems(config: Mapping[str, Any], description: Description) -> list[Problem]:
+def problems(experiment: Experiment) -> Iterator[Problem]:
     """Errors and warnings: what the model's shapes, where they are known, and DDP forbid."""
-    findings = []
-    for name, codec in codecs_of(config, description).items():
+    for name, codec in experiment.strategy.codecs.items():
         if codec.codes:
-            is_ddp = name == "codec" and workload(config, description).strategy == "ddp"
-            own = _of_ddp(codec, config, description) if is_ddp else _without_effect(name, codec)
-            findings += own or _of_model(name, codec, config, description)
-    return findings
+            is_ddp = name == "codec" and experiment.strategy.name == "ddp"
+            own = _ddp_problems(codec, experiment) if is_ddp else _without_effect(name, codec)
+            yield from own or _model_problems(name, codec, experiment)
 
 
-def _of_model(name: str, codec: Codec, config: Mapping[str, Any], description: Description) -> list[Problem]:
+def _model_problems(name: str, codec: Codec, experiment: Experiment) -> list[Problem]:
     """What the engine refuses when it starts, said before."""
-    key, model = f"{ARGUMENTS}.{name}", cached_parameters(config, description)
+    key, model = f"{ARGUMENTS}.{name}", cached_parameters(experiment)
     if model is None or not model.parameters:
         return []
     whole = [parameter for parameter in model.parameters if not parameter.dtype.startswith(("float", "bfloat"))]
@@ -86,10 +54,10 @@ def _without_effect(name: str, codec: Codec) -> list[Problem]:
     ]
 
 
-def _of_ddp(codec: Codec, config: Mapping[str, Any], description: Description) -> list[Problem]:
-    key, trainer = f"{ARGUMENTS}.codec", mapping(config.get("trainer"))
-    if trainer.get("accelerator") in ("gpu", "cuda") and not in_halves(codec):
-        return [Problem(key, f"is {codec.name}, which works on a CPU only", CPU_ALONE)]
-    if workload(config, description).workers == 1:
+def _ddp_problems(codec: Codec, experiment: Experiment) -> list[Problem]:
+    key = f"{ARGUMENTS}.codec"
+    if experiment.accelerator in ("gpu", "cuda") and not in_halves(codec):
+        return [Problem(key, f"is {codec.name}, which works on a CPU only", ON_A_GPU)]
+    if experiment.strategy.workers == 1:
         return [Problem(key, "has no effect: there is only one worker", "Use more workers.", "warning")]
     return []

@@ -16,6 +16,7 @@ from scalebook.training.base.files import yaml
 from scalebook.training.base.files.safe_reading import read_text
 from scalebook.training.experiments.classes import GROUP_OF_KEY, choose_class, read_class
 from scalebook.training.experiments.description import Description, Field
+from scalebook.training.experiments.experiment import Experiment
 
 CONFIG_OPTIONS: Final = ("-c", "--config")
 CLASS_KEYS: Final = (*GROUP_OF_KEY, "trainer.strategy")
@@ -52,6 +53,10 @@ class CommandLine:
 
     config: dict[str, Any] = field(default_factory=dict)
     options: dict[str, str | None] = field(default_factory=dict)
+
+    def experiment(self, description: Description) -> Experiment:
+        """What the config means."""
+        return Experiment(self.config, description)
 
 
 def parse(argv: Sequence[str], description: Description, options: Mapping[str, bool]) -> CommandLine:

@@ -4,11 +4,17 @@ import copy
 from collections.abc import Mapping
 from typing import Any, Final
 
-from scalebook.training.experiments.classes import GROUP_OF_KEY, choose_class, mapping, read_class, shortest_form
+from scalebook.training.experiments.classes import (
+    GROUP_OF_KEY,
+    choose_class,
+    mapping,
+    positive,
+    read_class,
+    shortest_form,
+)
 from scalebook.training.experiments.description import ClassInfo, Description, Field
 from scalebook.training.experiments.lr_scaling import KEY as LR_SCALING
-from scalebook.training.experiments.lr_scaling import rate_scaling
-from scalebook.training.experiments.num_nodes import nodes_of
+from scalebook.training.experiments.lr_scaling import read_scaling
 
 DEFAULT_SEED: Final = 1
 DEFAULT_THREADS: Final = 1
@@ -68,7 +74,7 @@ def to_read(config: Mapping[str, Any], description: Description) -> dict[str, An
 
 def with_extras(config: dict[str, Any]) -> dict[str, Any]:
     """The config with the defaults of `lr_scaling` written out, and without extra keys that are at their default."""
-    scaling = rate_scaling(config)
+    scaling = read_scaling(config.get(LR_SCALING))
     if scaling is not None:
         config[LR_SCALING] = scaling.written()
     nothing = {LR_SCALING: None, "noise_scale": False, "float32_matmul_precision": None, "gpu_share": 1}
@@ -85,7 +91,7 @@ def _trainer(trainer: Mapping[str, Any], description: Description) -> dict[str, 
         done["max_epochs"] = DEFAULT_EPOCHS
     strategy = done.pop("strategy", "auto")
     info = read_class(strategy).info("strategies", description)
-    several = (isinstance(done["devices"], int) and done["devices"] > 1) or nodes_of(done) > 1
+    several = (isinstance(done["devices"], int) and done["devices"] > 1) or (positive(done.get("num_nodes")) or 1) > 1
     if info is not None and info.config_value == "auto" and several:
         strategy = "ddp"  # what Lightning's `auto` chooses for several devices, said aloud
     elif info is not None:

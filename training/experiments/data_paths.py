@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from scalebook.training.base.errors import Problem
-from scalebook.training.experiments.classes import mapping, read_class
-from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 
 LARGEST: Final = 64 * 2**20
 """Most bytes of a file that travels with a job."""
@@ -36,7 +35,7 @@ def data_of(root: Path, said: Any) -> list[Path]:
 
 
 def staying(root: Path, config: Mapping[str, Any]) -> list[StayingPath]:
-    """Larger files, and folders, that a config's model and data name by a path from the folder."""
+    """Larger files, and folders, that the model and data of LightningCLI's input name by a path from the folder."""
     stays = []
     for key, text in _texts("", {key: config.get(key) for key in _OWN}):
         if not _is_plain(text) or key.endswith("class_path"):
@@ -49,11 +48,12 @@ def staying(root: Path, config: Mapping[str, Any]) -> list[StayingPath]:
     return stays
 
 
-def data_path_problems(config: Mapping[str, Any], description: Description) -> list[Problem]:
+def data_path_problems(experiment: Experiment) -> list[Problem]:
     """Warnings about data that does not travel, in a folder whose jobs may run on other nodes."""
+    description = experiment.description
     if not (description.clustered and description.folder):
         return []
-    stays = staying(Path(description.folder), mapping(config))
+    stays = staying(Path(description.folder), experiment.completed)
     return [Problem(stay.key, *_words(stay), "warning") for stay in stays]
 
 
@@ -89,20 +89,18 @@ IMAGES: Final = {"Digits": 1797}
 """Of the data sets that ship, before the validation part is taken out."""
 
 
-def most_samples(config: Mapping[str, Any], description: Description) -> int | None:
-    """Most samples on which a complete config trains, for a data set that ships; None if unknown."""
-    reference = read_class(config.get("data"))
-    info = reference.info("data", description)
+def most_samples(experiment: Experiment) -> int | None:
+    """Most samples on which an experiment trains, for a data set that ships; None if unknown."""
+    info = experiment.data.info
     if info is None or info.source != "scalebook":
         return None
-    return _least(IMAGES.get(info.name), mapping(reference.args).get("limit"))
+    return _least(IMAGES.get(info.name), experiment.data.args.get("limit"))
 
 
-def training_samples(config: Mapping[str, Any], description: Description) -> int | None:
-    """About how many samples a complete config trains on; None if the data set does not say."""
-    reference = read_class(config.get("data"))
-    info, args = reference.info("data", description), mapping(reference.args)
-    held_out = args.get("val_fraction")
+def training_samples(experiment: Experiment) -> int | None:
+    """About how many samples an experiment trains on; None if the data set does not say."""
+    info, args = experiment.data.info, experiment.data.args
+    held_out = experiment.data.setting("val_fraction")
     samples = IMAGES.get(info.name) if info is not None and info.source == "scalebook" else None
     if samples is not None and isinstance(held_out, int | float):
         samples = int(samples * (1 - held_out))

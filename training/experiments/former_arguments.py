@@ -7,8 +7,8 @@ from scalebook.training.engine.rules.codecs import CODECS
 from scalebook.training.experiments.classes import mapping
 
 _OF_A_SPLIT: Final = (
-    "Remove it: one process has the numbers of a split model, and `scalebook plan --split` says how long an update would "
-    "take."
+    "Remove it: one process has the numbers of a split model, and `scalebook plan --split` says how long an update "
+    "would take."
 )
 NOW: Final = {
     ("AsyncPS", "overlap"): "Write host: overlap instead of overlap: true; else remove it.",

@@ -15,9 +15,8 @@ from scalebook.training.base.files import records
 from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.safe_path import HOME, environment, python
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.experiments.classes import mapping, read_class, suggestion
-from scalebook.training.experiments.completion import complete
-from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.classes import suggestion
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.model_parameters import kept_at
 from scalebook.training.tracking import directions, names
 
@@ -42,29 +41,29 @@ class LoggedMetrics:
         return [*self.validation, *self.training]
 
 
-def cached_metrics(config: Mapping[str, Any], description: Description) -> LoggedMetrics | None:
-    """The cached metrics of the config's model; None before `find_out`."""
-    path = kept_at("logged", config, description)
+def cached_metrics(experiment: Experiment) -> LoggedMetrics | None:
+    """The cached metrics of the experiment's model; None before `find_out`."""
+    path = kept_at("logged", experiment)
     return None if path is None else records.peek(path, LoggedMetrics)
 
 
-def complete_for(config: Mapping[str, Any], description: Description) -> LoggedMetrics | None:
-    """`cached_metrics`, if a run of the config logs nothing else: without a problem, and without callbacks of other
+def complete_for(experiment: Experiment) -> LoggedMetrics | None:
+    """`cached_metrics`, if a run of the experiment logs nothing else: without a problem, and without callbacks of other
     packages, which may log too."""
-    metrics = cached_metrics(config, description)
-    return None if metrics is None or metrics.problem or _has_foreign_callbacks(config) else metrics
+    metrics = cached_metrics(experiment)
+    return None if metrics is None or metrics.problem or _has_foreign_callbacks(experiment) else metrics
 
 
-def find_out(config: Mapping[str, Any], description: Description) -> None:
+def find_out(experiment: Experiment) -> None:
     """Train and validate BATCHES batches in a process of its own, on a CPU, and cache what was logged, or why that is
     unknown. Nothing of it is recorded as a run."""
-    path = kept_at("logged", config, description)
+    path = kept_at("logged", experiment)
     if path is None:
         return
     place = Workspace(path.parents[2])
     command = python("-m", "scalebook", "describe", "--workspace", str(place.root), "--logged")
     try:
-        command.append(json.dumps(_needed(config, description)))
+        command.append(json.dumps(_needed(experiment)))
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=DEADLINE_S, check=True, cwd=HOME, env=environment(),
             stdin=subprocess.DEVNULL,
@@ -83,21 +82,21 @@ def find_out(config: Mapping[str, Any], description: Description) -> None:
     records.save(path, metrics)
 
 
-def _needed(config: Mapping[str, Any], description: Description) -> dict[str, Any]:
-    """Of the config what decides which metrics there are: neither strategy and devices nor callbacks and loggers."""
-    done = complete(config, description)
+def _needed(experiment: Experiment) -> dict[str, Any]:
+    """What decides which metrics there are: neither strategy and devices nor callbacks and loggers."""
+    done = experiment.completed
     needed: dict[str, Any] = {
         key: done[key] for key in ("model", "data", "optimizer", "seed_everything") if key in done
     }
-    inference = mapping(done.get("trainer")).get("inference_mode")
+    inference = experiment.trainer.get("inference_mode")
     return {**needed, "trainer": {} if inference is None else {"inference_mode": inference}}
 
 
-def monitor_problems(config: Mapping[str, Any], description: Description) -> Iterator[Problem]:
+def monitor_problems(experiment: Experiment) -> Iterator[Problem]:
     """Problems of names that nothing logs, and of names that MLflow does not take, if the logged metrics are known."""
-    monitored = directions.monitored(config)
-    scheduler = mapping(mapping(config.get("lr_scheduler")).get("init_args")).get("monitor")
-    metrics = complete_for(config, description)
+    monitored = directions.monitored(experiment.written)
+    scheduler = experiment.lr_scheduler.args.get("monitor")
+    metrics = complete_for(experiment)
     if metrics is None:
         return
     for name in metrics.every:
@@ -111,18 +110,18 @@ def monitor_problems(config: Mapping[str, Any], description: Description) -> Ite
             yield Problem(key, f"{what}, which nothing logs", unlogged_remedy(name, metrics.every))
 
 
-def names_seen(configs: Iterable[Mapping[str, Any]], description: Description) -> list[str]:
-    """All metrics that two batches of these configs have logged, as far as cached_metrics."""
-    answers = (cached_metrics(config, description) for config in configs)
+def names_seen(experiments: Iterable[Experiment]) -> list[str]:
+    """All metrics that two batches of these experiments have logged, as far as cached_metrics."""
+    answers = (cached_metrics(experiment) for experiment in experiments)
     return list(dict.fromkeys(name for answer in answers if answer for name in answer.every))
 
 
-def unlogged(configs: Sequence[Mapping[str, Any]], metric: str, description: Description) -> list[str] | None:
-    """What the configs log, if that is known of all and `metric` is neither among it nor in the source of one of the
-    models; else None."""
-    answers = [complete_for(config, description) for config in configs]
-    logged = names_seen(configs, description)
-    if not answers or not all(answers) or metric in (*logged, *_written(configs, description), names.TRAIN_LOSS):
+def unlogged(experiments: Sequence[Experiment], metric: str) -> list[str] | None:
+    """What the experiments log, if that is known of all and `metric` is neither among it nor in the source of one of
+    the models; else None."""
+    answers = [complete_for(experiment) for experiment in experiments]
+    logged = names_seen(experiments)
+    if not answers or not all(answers) or metric in (*logged, *_written(experiments), names.TRAIN_LOSS):
         return None
     return logged
 
@@ -132,15 +131,15 @@ def unlogged_remedy(metric: str, logged: Iterable[str]) -> str:
     return f"{suggestion(metric, listed)} Two batches logged {', '.join(listed) or 'nothing'}.".strip()
 
 
-def _written(configs: Iterable[Mapping[str, Any]], description: Description) -> list[str]:
+def _written(experiments: Iterable[Experiment]) -> list[str]:
     """What the source of the models names: it may be logged later than in two batches. One whose source says nothing
     is described with `val/loss` alone."""
-    infos = [read_class(config.get("model")).info("models", description) for config in configs]
+    infos = [experiment.model.info for experiment in experiments]
     return [name for info in infos if info and info.metrics != [names.VAL_LOSS] for name in info.metrics]
 
 
-def _has_foreign_callbacks(config: Mapping[str, Any]) -> bool:
-    callbacks = mapping(config.get("trainer")).get("callbacks") or []
+def _has_foreign_callbacks(experiment: Experiment) -> bool:
+    callbacks = experiment.trainer.get("callbacks") or []
     listed = callbacks if isinstance(callbacks, list) else [callbacks]
     paths = [callback.get("class_path", "") if isinstance(callback, Mapping) else callback for callback in listed]
     return not all(isinstance(path, str) and ("." not in path or path.startswith(STOCK)) for path in paths)

@@ -60,9 +60,9 @@ FIELDS: Final = (
 """The keys below `lr_scaling`, for form and validation."""
 
 
-def rate_scaling(config: Mapping[str, Any]) -> RateScaling | None:
-    """The config's scaling, with defaults; None if there is none, or it is invalid (validation reports that)."""
-    settings = config.get(KEY)
+def read_scaling(settings: object) -> RateScaling | None:
+    """The scaling that a config writes, with defaults; None if there is none, or it is invalid (validation reports
+    that)."""
     if not isinstance(settings, Mapping):
         return None
     rule, per, warmup = (settings.get(field.name, field.default) for field in FIELDS)

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import subprocess
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -13,8 +12,8 @@ from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.safe_path import HOME, environment, python
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.engine.rules.codecs import WIDTHS, Shape
-from scalebook.training.experiments.classes import GROUP_OF_KEY, ChosenClass, read_class
-from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.classes import ChosenClass
+from scalebook.training.experiments.experiment import Experiment
 
 DEADLINE_S: Final = 120.0
 """For the imports, and for making the model."""
@@ -51,20 +50,20 @@ class ModelParameters:
         return max((WIDTHS.get(parameter.dtype, 4) for parameter in self.parameters), default=4)
 
 
-def cached_parameters(config: Mapping[str, Any], description: Description) -> ModelParameters | None:
-    """The cached parameters of the config's model; None before `find_out`."""
-    path = kept_at("parameters", config, description)
+def cached_parameters(experiment: Experiment) -> ModelParameters | None:
+    """The cached parameters of the experiment's model; None before `find_out`."""
+    path = kept_at("parameters", experiment)
     return None if path is None else records.peek(path, ModelParameters)
 
 
-def find_out(config: Mapping[str, Any], description: Description) -> None:
+def find_out(experiment: Experiment) -> None:
     """Make the model in a process of its own, some 6 s, and cache its parameters, or why it cannot be made."""
-    path = kept_at("parameters", config, description)
+    path = kept_at("parameters", experiment)
     if path is None:
         return
-    place = Workspace(Path(description.folder))
+    place = Workspace(Path(experiment.description.folder))
     command = python("-m", "scalebook", "describe", "--workspace", str(place.root))
-    command += ["--parameters", json.dumps(_asked(config, description))]
+    command += ["--parameters", json.dumps(_asked(experiment))]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=DEADLINE_S, check=True, cwd=HOME, env=environment()
@@ -80,10 +79,10 @@ def find_out(config: Mapping[str, Any], description: Description) -> None:
     records.save(path, parameters)
 
 
-def kept_at(what: str, config: Mapping[str, Any], description: Description) -> Path | None:
+def kept_at(what: str, experiment: Experiment) -> Path | None:
     """The cache file of something that model and data decide, with their arguments and the modules that they come from;
     None while they are invalid."""
-    classes = _asked(config, description)
+    classes, description = _asked(experiment), experiment.description
     if classes is None or not description.folder:
         return None
     text = json.dumps([description.content, description.trusted, classes], sort_keys=True)
@@ -91,18 +90,15 @@ def kept_at(what: str, config: Mapping[str, Any], description: Description) -> P
     return Workspace(Path(description.folder)).cache / f"{what}-{digest}.json"
 
 
-def _asked(config: Mapping[str, Any], description: Description) -> dict[str, Any] | None:
+def _asked(experiment: Experiment) -> dict[str, Any] | None:
     """Model and data, each with the arguments that are not at their default; None while the model is none."""
     classes: dict[str, Any] = {}
-    for key in ("model", "data"):  # many models take the geometry of their layers from the data
-        reference = read_class(config.get(key))
-        info = reference.info(GROUP_OF_KEY[key], description)
-        if info is not None and reference.args is not None:
-            classes[key] = {
-                "class_path": info.class_path,
-                "init_args": ChosenClass(info, reference.args).non_defaults(),
-            }
-            classes[key]["init_args"].pop("batch_size", None)
+    # many models take the geometry of their layers from the data
+    for key, configured in (("model", experiment.model), ("data", experiment.data)):
+        if configured.info is not None and configured.args is not None:
+            own = ChosenClass(configured.info, configured.args).non_defaults()
+            own.pop("batch_size", None)
+            classes[key] = {"class_path": configured.info.class_path, "init_args": own}
     try:
         json.dumps(classes)
     except (TypeError, ValueError):  # a date, or a key that is none: said by those who check each argument

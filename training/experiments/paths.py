@@ -9,6 +9,7 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.experiments.classes import GROUP_OF_KEY, choose_class, mapping, read_class, suggestion
 from scalebook.training.experiments.command_line import CLASS_KEYS, ByPath, merge
 from scalebook.training.experiments.description import ClassInfo, Description, Field, Group
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.lr_scaling import FIELDS as RATE_FIELDS
 from scalebook.training.experiments.lr_scaling import KEY as LR_SCALING
 from scalebook.training.experiments.validate import THREADS
@@ -28,8 +29,8 @@ def plain(path: str) -> str:
     return ".".join(part for part in path.split(".") if part != "init_args")
 
 
-def place(path: str, config: Mapping[str, Any], description: Description) -> PathTarget:
-    """Where `path` leads in `config`; ConfigError, its key the path, where there is no such field."""
+def place(path: str, experiment: Experiment) -> PathTarget:
+    """Where `path` leads in an experiment; ConfigError, its key the path, where there is no such field."""
     parts = tuple(plain(path).split("."))
     for key in CLASS_KEYS:
         head = tuple(key.split("."))
@@ -38,33 +39,33 @@ def place(path: str, config: Mapping[str, Any], description: Description) -> Pat
         group = GROUP_OF_KEY.get(key, "strategies")
         if parts == head:
             return PathTarget(parts, None, group)
-        info, args = _class_at(key, config, description)
+        info, args = _class_at(key, experiment)
         if info is None:
             raise ConfigError(path, f"is below {key}, which names an unknown class", f"Name a class at {key}.")
         return PathTarget(parts, _below(path, key, info, args, parts[len(head) :]))
     if parts == ("threads",):
         return PathTarget(parts, THREADS)
-    candidates = {"trainer": description.trainer, LR_SCALING: RATE_FIELDS}.get(parts[0], ())
+    candidates = {"trainer": experiment.description.trainer, LR_SCALING: RATE_FIELDS}.get(parts[0], ())
     if len(parts) == 2 and (field := next((candidate for candidate in candidates if candidate.name == parts[1]), None)):
         return PathTarget(parts, field)
-    raise ConfigError(path, "is not a field of this config", suggestion(path, dict(fields(config, description))))
+    raise ConfigError(path, "is not a field of this config", suggestion(path, dict(fields(experiment))))
 
 
-def fields(config: Mapping[str, Any], description: Description) -> Iterator[tuple[str, Field]]:
-    """Every field that a path may name in `config`, with its path."""
+def fields(experiment: Experiment) -> Iterator[tuple[str, Field]]:
+    """Every field that a path may name in an experiment, with its path."""
     for key in CLASS_KEYS:
-        info, args = _class_at(key, config, description)
+        info, args = _class_at(key, experiment)
         if info is not None:
             yield from _fields(key, info, args)
-    for field in description.trainer:
+    for field in experiment.description.trainer:
         yield f"trainer.{field.name}", field
     yield "threads", THREADS
-    if config.get(LR_SCALING) is not None:
+    if experiment.written.get(LR_SCALING) is not None:
         yield from ((f"{LR_SCALING}.{field.name}", field) for field in RATE_FIELDS)
 
 
-def put(config: Mapping[str, Any], where: PathTarget, value: Any, description: Description) -> dict[str, Any]:
-    """`config` with `value` at `where`, all else as it was; arguments are kept while a class stays the same."""
+def put(experiment: Experiment, where: PathTarget, value: Any) -> Experiment:
+    """The experiment with `value` at `where`, all else as it was; arguments are kept while a class stays the same."""
     head = next(
         (key.split(".") for key in CLASS_KEYS if tuple(key.split(".")) == where.parts[: key.count(".") + 1]), None
     )
@@ -73,7 +74,8 @@ def put(config: Mapping[str, Any], where: PathTarget, value: Any, description: D
     else:
         below = where.parts[len(head) :]
         change = ByPath.of((*head, "init_args", *below), value)
-    return merge(with_optimizer(config, description), change, description)
+    base = with_optimizer(experiment.written, experiment.description)
+    return experiment.with_config(merge(base, change, experiment.description))
 
 
 def with_optimizer(config: Mapping[str, Any], description: Description) -> dict[str, Any]:
@@ -88,10 +90,9 @@ def with_optimizer(config: Mapping[str, Any], description: Description) -> dict[
     return done
 
 
-def _class_at(
-    key: str, config: Mapping[str, Any], description: Description
-) -> tuple[ClassInfo | None, Mapping[str, Any]]:
-    config = with_optimizer(config, description)
+def _class_at(key: str, experiment: Experiment) -> tuple[ClassInfo | None, Mapping[str, Any]]:
+    description = experiment.description
+    config = with_optimizer(experiment.written, description)
     value = mapping(config.get("trainer")).get("strategy") or "auto" if key == "trainer.strategy" else config.get(key)
     reference = read_class(value)
     return reference.info(GROUP_OF_KEY.get(key, "strategies"), description), mapping(reference.args)

@@ -4,12 +4,11 @@ Checked once the model's parameters are known (`model_parameters`), which a form
 for it; the run's own process looks before it starts anything.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from scalebook.training.base.errors import Problem
 from scalebook.training.engine.rules.contradictions import ARGUMENTS, Contradiction
-from scalebook.training.engine.rules.facts import LocalFacts
 from scalebook.training.engine.rules.table_conflicts import (
     SPARSE_ALONE,
     Unfit,
@@ -17,31 +16,27 @@ from scalebook.training.engine.rules.table_conflicts import (
     unfit_for_dense,
     unfit_for_rows,
 )
-from scalebook.training.experiments.classes import ENGINE_STRATEGIES, mapping, read_class
-from scalebook.training.experiments.codec_problems import codecs_of
-from scalebook.training.experiments.completion import complete
-from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.model_parameters import ModelParameter, cached_parameters, find_out
-from scalebook.training.experiments.workload import choice
+from scalebook.training.experiments.strategies import AsyncPSSettings, PeersSettings
 
 TORCHS: Final = "torch.optim."
 
 
-def problems(config: Mapping[str, Any], description: Description) -> list[Problem]:
+def problems(experiment: Experiment) -> Iterator[Problem]:
     """The errors, if the model is known; else none."""
-    is_server = _is_server(config, description)
-    if not is_server and not asks(config, description):
-        return []
-    model = cached_parameters(config, description)
+    if not (experiment.strategy.joins_engine or asks(experiment)):
+        return
+    model = cached_parameters(experiment)
     if model is None:
-        return []
-    findings = []
-    if is_server and any(one.sparse for one in model.parameters):
-        findings = [Problem(f"{ARGUMENTS}.{one.key}", *one[1:]) for one in _forbidden(config, description)]
-    if (optimizer := _optimizer(config, description)) is not None:
-        why = unfit(model.parameters, *optimizer, is_server)
-        findings += [Problem("optimizer", *why)] if why else []
-    return findings
+        return
+    if experiment.strategy.joins_engine and any(one.sparse for one in model.parameters):
+        for one in _forbidden(experiment):
+            yield Problem(f"{ARGUMENTS}.{one.key}", *one[1:])
+    optimizer = _optimizer(experiment)
+    why = unfit(model.parameters, *optimizer, experiment.strategy.joins_engine) if optimizer else None
+    if why:
+        yield Problem("optimizer", *why)
 
 
 def unfit(
@@ -54,46 +49,40 @@ def unfit(
     return why or (unfit_for_rows(name, settings) if has_tables and is_server else None)
 
 
-def asks(config: Mapping[str, Any], description: Description) -> bool:
-    """Whether the validity of the config depends on the model's parameters."""
-    optimizer = _optimizer(config, description)
-    is_sparse_alone = optimizer is not None and optimizer[0] == SPARSE_ALONE
-    return is_sparse_alone or (_is_server(config, description) and bool(_forbidden(config, description)))
+def asks(experiment: Experiment) -> bool:
+    """Whether the validity of the experiment depends on the model's parameters."""
+    optimizer = _optimizer(experiment)
+    return (optimizer is not None and optimizer[0] == SPARSE_ALONE) or bool(_forbidden(experiment))
 
 
-def inspect_model(config: Mapping[str, Any], description: Description) -> bool:
+def inspect_model(experiment: Experiment) -> bool:
     """Find out the model's parameters, some 6 s, if something asks for them, or a codec does, and they are unknown;
     returns whether it did."""
-    has_codec = any(codec.codes for codec in codecs_of(config, description).values())
-    if not (has_codec or asks(config, description)) or cached_parameters(config, description) is not None:
+    has_codec = any(codec.codes for codec in experiment.strategy.codecs.values())
+    if not (has_codec or asks(experiment)) or cached_parameters(experiment) is not None:
         return False
-    find_out(config, description)
+    find_out(experiment)
     return True
 
 
-def _is_server(config: Mapping[str, Any], description: Description) -> bool:
-    info = read_class(mapping(config.get("trainer")).get("strategy")).info("strategies", description)
-    return info is not None and info.name in ENGINE_STRATEGIES
+def _forbidden(experiment: Experiment) -> list[Contradiction]:
+    """What tables would forbid of the strategy's arguments."""
+    strategy = experiment.strategy
+    if isinstance(strategy, PeersSettings):
+        return settings_beside_tables("peers", {}, keeps_squares=False) if strategy.exchange else []
+    if not isinstance(strategy, AsyncPSSettings):
+        return []
+    facts = strategy.local_facts
+    adaptive = strategy.damping is not None and strategy.damping.settings().get("adaptive") is True
+    codes = {name: codec.name for name, codec in strategy.codecs.items() if codec.codes}
+    local = strategy.local.word if strategy.local and (facts.steps or facts.sums) else None
+    return settings_beside_tables(local, codes, adaptive)
 
 
-def _forbidden(config: Mapping[str, Any], description: Description) -> list[Contradiction]:
-    """What tables would forbid of AsyncPS's arguments."""
-    strategy = read_class(mapping(config.get("trainer")).get("strategy"))
-    args, info = mapping(strategy.args), strategy.info("strategies", description)
-    local, damping = (choice(name, args, info) for name in ("local", "damping"))
-    facts = (local.info.local if local else None) or LocalFacts("none")
-    if choice("exchange", args, info) is not None:
-        return settings_beside_tables("peers", {}, keeps_squares=False)
-    adaptive = damping is not None and damping.settings().get("adaptive") is True
-    codes = {name: codec.name for name, codec in codecs_of(config, description).items() if codec.codes}
-    return settings_beside_tables(local.word if local and (facts.steps or facts.sums) else None, codes, adaptive)
-
-
-def _optimizer(config: Mapping[str, Any], description: Description) -> tuple[str, Mapping[str, Any]] | None:
+def _optimizer(experiment: Experiment) -> tuple[str, Mapping[str, Any]] | None:
     """Name and settings of the one that is used, as torch calls it; None where the model has its own."""
-    reference = read_class(complete(config, description).get("optimizer"))
-    info = reference.info("optimizers", description)
+    info = experiment.optimizer.info
     if info is None:
         return None
     name = info.name if info.class_path.startswith(TORCHS) else info.class_path
-    return name, mapping(reference.args)
+    return name, experiment.optimizer.args

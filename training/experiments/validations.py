@@ -5,18 +5,15 @@ from typing import Any, TypeGuard
 
 from scalebook.training.base.errors import Problem
 from scalebook.training.base.validation_interval import EVERY, INTERVAL, KEY, too_rare
-from scalebook.training.experiments.classes import mapping
-from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.data_paths import most_samples
-from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.fields import quoted_value
-from scalebook.training.experiments.workload import Workload, workload
 
 
-def problems(config: Mapping[str, Any], description: Description) -> list[Problem]:
+def problems(experiment: Experiment) -> list[Problem]:
     """Errors of `val_check_interval`, by itself, beside `check_val_every_n_epoch: null`, and for the size of the data
     where that is known."""
-    trainer = mapping(config.get("trainer"))
+    trainer = experiment.trainer
     interval = trainer.get(INTERVAL)
     if isinstance(interval, int | float) and not (_is_share(interval) or _is_count(interval)):
         remedy = "Write a part of an epoch such as 0.25, or a number of batches of each worker such as 100."
@@ -32,31 +29,31 @@ def problems(config: Mapping[str, Any], description: Description) -> list[Proble
         return []
     if not _is_count(interval) or trainer.get("limit_val_batches") == 0 or trainer.get("fast_dev_run"):
         return []
-    load = workload(config, description)
-    most = _most_batches(config, load, description)
-    return [] if most is None or interval <= most else [too_rare(interval, most, load.workers, "at most ").problem]
+    most = _most_batches(experiment)
+    if most is None or interval <= most:
+        return []
+    return [too_rare(interval, most, experiment.strategy.workers, "at most ").problem]
 
 
-def words(config: Mapping[str, Any], description: Description) -> str:
+def words(experiment: Experiment) -> str:
     """`Validates after every 100 batches of each worker, which are 400 of all 4.`; "" where no number of batches is
     asked for."""
-    trainer = mapping(config.get("trainer"))
+    trainer = experiment.trainer
     interval = trainer.get(INTERVAL)
-    if not _is_count(interval) or trainer.get("limit_val_batches") == 0 or problems(config, description):
+    if not _is_count(interval) or trainer.get("limit_val_batches") == 0 or problems(experiment):
         return ""
-    workers = workload(config, description).workers
+    workers = experiment.strategy.workers
     batches = "batch" if interval == 1 else f"{interval:,} batches"
     of = f" of each worker, which are {interval * workers:,} of all {workers}" if workers > 1 else ""
     return f"Validates after every {batches}{of}{', across epochs' if _across_epochs(trainer) else ''}."
 
 
-def _most_batches(config: Mapping[str, Any], load: Workload, description: Description) -> int | None:
+def _most_batches(experiment: Experiment) -> int | None:
     """Not fewer than a worker has in an epoch; None where the size of the data is not known."""
-    done = complete(config, description)
-    samples, limit = most_samples(done, description), done["trainer"].get("limit_train_batches")
-    if samples is None or load.batch_per_worker is None:
+    samples, limit = most_samples(experiment), experiment.trainer.get("limit_train_batches")
+    if samples is None or experiment.batch.together is None:
         return None
-    most = -(-samples // (load.batch_per_worker * load.batches))
+    most = -(-samples // experiment.batch.together)
     return min(most, limit) if _is_count(limit) else most
 
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from scalebook.training.base.errors import ConfigError, Problem
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.experiments.classes import ENGINE_STRATEGIES
-from scalebook.training.experiments.workload import STRATEGY_NAMES, Workload
+from scalebook.training.experiments.experiment import Experiment
+from scalebook.training.experiments.strategies import STRATEGY_NAMES, DDPSettings
 from scalebook.training.jobs.devices import NodeDevices
 from scalebook.training.jobs.executor import configured_executor
 from scalebook.training.jobs.gpus import gpu_words, gpus_here
@@ -25,31 +25,32 @@ def machines_of(workspace: Workspace) -> list[NodeDevices]:
         return []
 
 
-def computes_on_gpus(load: Workload, machines: Sequence[NodeDevices]) -> bool:
-    return load.accelerator != "cpu" and any(machine.gpus for machine in machines)
+def computes_on_gpus(experiment: Experiment, machines: Sequence[NodeDevices]) -> bool:
+    return experiment.accelerator != "cpu" and any(machine.gpus for machine in machines)
 
 
-def gpu_problems(load: Workload, machines: Sequence[NodeDevices]) -> list[Problem]:
+def gpu_problems(experiment: Experiment, machines: Sequence[NodeDevices]) -> list[Problem]:
     """Errors: the run asks for a GPU and there is none, or its workers cannot share GPUs and there are too few."""
-    if load.accelerator != "cpu" and machines and not any(machine.gpus for machine in machines):
-        return [] if load.accelerator == "auto" else [_none(machines)]
-    shares = load.strategy in ENGINE_STRATEGIES and load.least is None
-    if shares or not computes_on_gpus(load, machines):
+    strategy = experiment.strategy
+    if experiment.accelerator != "cpu" and machines and not any(machine.gpus for machine in machines):
+        return [] if experiment.accelerator == "auto" else [_none(machines)]
+    shares = strategy.joins_engine and strategy.least is None
+    if shares or not computes_on_gpus(experiment, machines):
         return []
     request = placed(
         JobRequest(
-            "", 0.0, "", "", 0, load.processes, nodes=load.nodes, accelerator="gpu",
-            spreads=load.strategy == "ddp" and load.nodes == 1 and load.workers > 1,
+            "", 0.0, "", "", 0, strategy.processes, nodes=strategy.nodes, accelerator="gpu",
+            spreads=isinstance(strategy, DDPSettings) and strategy.nodes == 1 and strategy.workers > 1,
         ),
         machines,
     )  # fmt: skip
     most = max(machine.together for machine in machines)
     if request.workers <= most:
         return []
-    name = STRATEGY_NAMES.get(load.strategy, load.strategy)
+    name = STRATEGY_NAMES.get(strategy.name, strategy.name)
     where = "no node has more than" if any(machine.name for machine in machines) else "this machine has"
     why = f"is {request.workers}, and each worker of {name} needs a GPU of its own: {where} {most}"
-    other = "" if load.strategy in ENGINE_STRATEGIES else ", or the strategy AsyncPS, whose workers share them"
+    other = "" if strategy.joins_engine else ", or the strategy AsyncPS, whose workers share them"
     return [Problem("trainer.devices", why, f"Write {most}, or trainer.accelerator: cpu{other}.")]
 
 

@@ -17,14 +17,13 @@ from scalebook.training.base.files.machine_errors import disk_errors, refusals_t
 from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.trust import JOB, may_run, sign, within
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.experiments.classes import read_class
-from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.data_paths import staying
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.fields import quoted_value
 from scalebook.training.experiments.identity import config_hash
+from scalebook.training.experiments.strategies import DDPSettings
 from scalebook.training.experiments.validate import require
-from scalebook.training.experiments.workload import Workload, workload
 from scalebook.training.jobs.begin_request import OF, PARTS
 from scalebook.training.jobs.devices import this_machine
 from scalebook.training.jobs.executor import configured_executor
@@ -45,10 +44,9 @@ COMMAND_LINE: Final = "command line"
 
 def submit(
     workspace: Workspace,
-    config: Mapping[str, Any],
+    experiment: Experiment,
     *,
     seeds: Sequence[int],
-    description: Description,
     notebook: str | None = None,
     cell: str | None = None,
     priority: int = 0,
@@ -63,14 +61,15 @@ def submit(
 
     With `inline` the caller runs the jobs in this process, and no supervisor will. Raises ConfigError before anything
     is made. `notebook` is the file's name within the workspace; the MLflow experiment is called like it, without `.md`.
-    `hashed`: the config hash of the cell, if `config` is that of a run made from it. `recorded`: further tags of the
-    runs.
+    `hashed`: the config hash of the cell, if the experiment is that of a run made from it. `recorded`: further tags of
+    the runs.
     """
-    require(config, description, typed=inline)
-    load, completed = workload(config, description), _completed(workspace, config, description, inline)
+    require(experiment, typed=inline)
+    completed, strategy = _completed(workspace, experiment, inline), experiment.strategy
+    is_clustered = experiment.description.clustered
     executor = None if inline else configured_executor(workspace)
     machines = [this_machine()] if executor is None else executor.machines()
-    for problem in gpu_problems(load, machines):
+    for problem in gpu_problems(experiment, machines):
         raise ConfigError(problem.key, problem.message, problem.remedy)
     request = JobRequest(
         id="",
@@ -78,35 +77,35 @@ def submit(
         mlflow_experiment=Path(notebook).stem if notebook else COMMAND_LINE,
         tracking_uri=workspace.tracking_uri(),
         seed=0,
-        workers=load.processes,
-        nodes=load.nodes,
-        least=load.least_nodes,
-        spreads=load.strategy == "ddp" and load.nodes == 1 and load.workers > 1,
-        threads=load.threads,
-        accelerator="gpu" if computes_on_gpus(load, machines) else "cpu",
-        devices=load.devices,
-        gpu_share=load.gpu_share,
+        workers=strategy.processes,
+        nodes=strategy.nodes,
+        least=strategy.least_nodes,
+        spreads=isinstance(strategy, DDPSettings) and strategy.nodes == 1 and strategy.workers > 1,
+        threads=experiment.threads,
+        accelerator="gpu" if computes_on_gpus(experiment, machines) else "cpu",
+        devices=strategy.devices,
+        gpu_share=experiment.gpu_share,
         notebook=notebook,
         cell=cell,
-        config_hash=hashed or config_hash(config, description),
+        config_hash=hashed or config_hash(experiment.written, experiment.description),
         priority=priority,
-        strategy=load.strategy,
+        strategy=strategy.name,
         resumed_from=resumed_from.id if resumed_from else None,
-        name=_name(cell or _short_name(completed, load), trial),
+        name=_name(cell or _short_name(experiment), trial),
         trial=trial,
-        stays={file.key: file.path for file in staying(workspace.root, completed)} if description.clustered else {},
+        stays={file.key: file.path for file in staying(workspace.root, completed)} if is_clustered else {},
     )
     jobs: list[JobFolder] = []
     with refusals_told(), disk_errors(workspace.hidden):
         client = open_store(workspace)
-        experiment = trial.experiment if trial is not None and trial.experiment else ""
-        experiment = experiment or experiment_id(client, workspace, request.mlflow_experiment, notebook)
+        in_mlflow = trial.experiment if trial is not None and trial.experiment else ""
+        in_mlflow = in_mlflow or experiment_id(client, workspace, request.mlflow_experiment, notebook)
     with refusals_told(), disk_errors(workspace.hidden), submission(workspace) as tags:
-        tags |= {**surroundings(workspace.root), **_tags(request, load, completed), **recorded}
+        tags |= {**surroundings(workspace.root), **_tags(request, experiment), **recorded}
         for seed in seeds:
             name, seeded = f"{request.name} seed {seed}", {**completed, "seed_everything": seed}
             run_id = create_run(
-                client, experiment, name, {**tags, names.TAG_SEED: str(seed)}, {**seeded, **load.params()}
+                client, in_mlflow, name, {**tags, names.TAG_SEED: str(seed)}, {**seeded, **experiment.params()}
             )
             seeded_request = replace(request, id=run_id, created=time.time(), seed=seed, name=name)
             jobs.append(_write(workspace, seeded_request, yaml.dump(seeded), inline))
@@ -117,11 +116,9 @@ def submit(
     return jobs
 
 
-def _completed(
-    workspace: Workspace, config: Mapping[str, Any], description: Description, inline: bool
-) -> dict[str, Any]:
+def _completed(workspace: Workspace, experiment: Experiment, inline: bool) -> dict[str, Any]:
     """With all that a run needs, and the file of a checkpoint that is named in other ways."""
-    completed = read_recorded(complete(config, description), partial(find, workspace))
+    completed = read_recorded(experiment.to_run(), partial(find, workspace))
     if completed.get("ckpt_path") is not None:
         completed["ckpt_path"] = checkpoint_file(completed["ckpt_path"], Path.cwd() if inline else workspace.root)
     return completed
@@ -208,7 +205,7 @@ def resume(workspace: Workspace, job: JobFolder, description: Description) -> Jo
     if checkpoint is None:
         raise ConfigError(job.id[:12], "left no checkpoint", "Run its experiment again instead.")
     config = {**job.content(), "ckpt_path": str(checkpoint)}
-    return _once_more(workspace, job, config, description, resumed_from=job)
+    return _once_more(workspace, job, Experiment(config, description), resumed_from=job)
 
 
 def again(workspace: Workspace, job: JobFolder, description: Description) -> JobFolder:
@@ -221,22 +218,20 @@ def again(workspace: Workspace, job: JobFolder, description: Description) -> Job
     config = job.content()
     if job.request().resumed_from is not None:
         config.pop("ckpt_path", None)
-    return _once_more(workspace, job, config, description)
+    return _once_more(workspace, job, Experiment(config, description))
 
 
 def _once_more(
     workspace: Workspace,
     job: JobFolder,
-    config: Mapping[str, Any],
-    description: Description,
+    experiment: Experiment,
     resumed_from: JobFolder | None = None,
 ) -> JobFolder:
     request = job.request()
     return submit(
         workspace,
-        config,
+        experiment,
         seeds=[request.seed],
-        description=description,
         notebook=_notebook_now(workspace, job),
         cell=request.cell,
         priority=request.priority,
@@ -326,19 +321,19 @@ def _name(name: str, trial: TrialOf | None) -> str:
     return name if trial is None else f"{name} trial {trial.number}"
 
 
-def _short_name(config: Mapping[str, Any], load: Workload) -> str:
-    return f"{str(read_class(config.get('model')).name).rpartition('.')[2]} {load.strategy} x {load.workers}"
+def _short_name(experiment: Experiment) -> str:
+    return f"{experiment.model.last_name} {experiment.strategy.name} x {experiment.strategy.workers}"
 
 
-def _tags(request: JobRequest, load: Workload, config: Mapping[str, Any]) -> dict[str, str]:
+def _tags(request: JobRequest, experiment: Experiment) -> dict[str, str]:
     """What is known of all runs before they start; what does not apply is left out."""
     tags: dict[str, Any] = {
         names.TAG_NOTEBOOK: request.notebook,
         names.TAG_CELL: request.cell,
         names.TAG_CONFIG_HASH: request.config_hash,
-        **load.tags(),
-        names.TAG_MODEL: read_class(config.get("model")).name,
-        names.TAG_DATA: read_class(config.get("data")).name,
+        **experiment.tags(),
+        names.TAG_MODEL: experiment.model.name,
+        names.TAG_DATA: experiment.data.name,
         **(_trial_tags(request.trial) if request.trial else {}),
     }
     return {key: str(value) for key, value in tags.items() if value is not None}

@@ -6,6 +6,8 @@ from itertools import accumulate
 from typing import Any, Final, Literal
 
 from scalebook.training.experiments.completion import seeds_from
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.tracking.directions import Goal
 
 Axis = Literal["updates", "samples", "seconds", "bytes"]
@@ -41,6 +43,10 @@ class ExperimentCell:
             if line.startswith("#"):
                 comments.append(line.strip("# \t"))
         return " ".join(comment for comment in comments if comment)
+
+    def experiment(self, description: Description) -> Experiment:
+        """What its config means."""
+        return Experiment(self.config, description)
 
     def seeds(self, repeats: int | None = None) -> list[int]:
         """The config's `seed_everything` (1 where it names none) and the numbers after it, one a run."""
@@ -201,10 +207,10 @@ class Notebook:
     def search(self, name: str) -> SearchCell | None:
         return next((cell for cell in self.searches() if cell.name == name), None)
 
-    def base(self, cell: SearchCell) -> dict[str, Any] | None:
-        """The config of the experiment that `cell` starts from; None where it names none that is here."""
-        experiment = self.experiment(cell.experiment) if cell.experiment is not None else None
-        return experiment.config if experiment else None
+    def base(self, cell: SearchCell, description: Description) -> Experiment | None:
+        """The experiment that `cell` starts from; None where it names none that is here."""
+        base = self.experiment(cell.experiment) if cell.experiment is not None else None
+        return base.experiment(description) if base else None
 
     def lines(self) -> list[int]:
         """The line of the file, from 1, on which each cell begins."""

@@ -1,12 +1,13 @@
 """What is wrong with a claim beyond its own keys: what it names is not there, or cannot be judged."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from scalebook.training.base.errors import ConfigError, Problem, one_line
 from scalebook.training.experiments import logged_metrics
-from scalebook.training.experiments.classes import read_class, suggestion
+from scalebook.training.experiments.classes import suggestion
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.definition import read_search, search_problems
 from scalebook.training.notebook.cells import BrokenCell, ClaimCell, Notebook, Part
 from scalebook.training.tracking import names
@@ -22,19 +23,18 @@ def claim_problems(nb: Notebook, cell: ClaimCell, description: Description) -> I
         if isinstance(side, str):
             yield from _experiment(nb, key, side)
     yield from _twice(cell)
-    metrics: dict[str, list[Mapping[str, Any]]] = {}
+    by_metric: dict[str, list[Experiment]] = {}
     for plain, key in zip(cell.plain, _keys(cell), strict=True):
-        configs: list[Mapping[str, Any]] = [
-            experiment.config for side in plain.sides if isinstance(side, str) and (experiment := nb.experiment(side))
-        ]
+        cells = [nb.experiment(side) for side in plain.sides if isinstance(side, str)]
+        experiments = [cell.experiment(description) for cell in cells if cell]
         if plain.search is not None:
             yield from _search(nb, plain, key, description)
-            base = _base(nb, plain.search)
-            configs += [base] if base and not _varies(nb, plain.search, "model") else []
-        metrics.setdefault(plain.metric, []).extend(configs)
-    for metric, all_configs in metrics.items():
+            base = _base(nb, plain.search, description)
+            experiments += [base] if base and not _varies(nb, plain.search, "model") else []
+        by_metric.setdefault(plain.metric, []).extend(experiments)
+    for metric, named in by_metric.items():
         if metric:
-            yield from unknown_metric(all_configs, metric, description)
+            yield from unknown_metric(named, metric)
 
 
 def keyed(cell: ClaimCell) -> list[tuple[str, Part]]:
@@ -77,19 +77,18 @@ def canonical(nb: Notebook, cell: ClaimCell, part: Mapping[str, Any], descriptio
     search = nb.search(cell.search or "")
     if search is None:
         raise ConfigError("search", f"there is no search {cell.search} in this notebook", "Name a search cell.")
-    spec = read_search({**search.body, "points": [dict(part)]}, nb.base(search), description)
+    spec = read_search({**search.body, "points": [dict(part)]}, nb.base(search, description), description)
     return dict(spec.points[0])
 
 
-def unknown_metric(configs: Iterable[Mapping[str, Any]], metric: str, description: Description) -> Iterator[Problem]:
+def unknown_metric(experiments: Sequence[Experiment], metric: str) -> Iterator[Problem]:
     """A problem if all models are known, and none of them records `metric`: an error if two batches have shown it."""
-    configs = list(configs)
-    if (instead := logged_metrics.unlogged(configs, metric, description)) is not None:
+    if (instead := logged_metrics.unlogged(experiments, metric)) is not None:
         remedy = logged_metrics.unlogged_remedy(metric, instead)
         yield Problem("metric", f"is {metric}, which none of these experiments logs", remedy)
         return
-    infos = [read_class(config.get("model")).info("models", description) for config in configs]
-    seen = logged_metrics.names_seen(configs, description)
+    infos = [experiment.model.info for experiment in experiments]
+    seen = logged_metrics.names_seen(experiments)
     logged = dict.fromkeys(name for info in infos if info for name in info.metrics)
     is_known = metric.startswith(names.MEASURED) or metric in (*logged, *seen, names.TRAIN_LOSS)
     if infos and all(info and info.metrics for info in infos) and not is_known:
@@ -121,7 +120,7 @@ def _search(nb: Notebook, cell: ClaimCell, prefix: str, description: Description
     if not parts:
         yield Problem(f"{prefix}search", "has no effect: no side is a part of this search", "Remove it.", "warning")
         return
-    base, points = nb.base(target), [part for _, part in parts]
+    base, points = nb.base(target, description), [part for _, part in parts]
     problems = list(search_problems({**target.body, "points": points}, base, description))
     if any(problem.severity == "error" and problem.key.partition(".")[0] != "points" for problem in problems):
         return  # it is said at the search
@@ -137,12 +136,12 @@ def _search(nb: Notebook, cell: ClaimCell, prefix: str, description: Description
         yield Problem(f"{prefix}search", what, f"Write seeds: {FEWEST} or more there: a verdict needs them.", "warning")
 
 
-def _base(nb: Notebook, name: str) -> Mapping[str, Any] | None:
+def _base(nb: Notebook, name: str, description: Description) -> Experiment | None:
     search = nb.search(name)
     if search is None:
         return None
     config = search.body.get("config")
-    return config if isinstance(config, Mapping) else nb.base(search)
+    return Experiment(config, description) if isinstance(config, Mapping) else nb.base(search, description)
 
 
 def _varies(nb: Notebook, name: str, key: str) -> bool:

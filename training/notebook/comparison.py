@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import base_content
-from scalebook.training.experiments.workload import STRATEGY_NAMES
+from scalebook.training.experiments.strategies import STRATEGY_NAMES
 from scalebook.training.notebook.cells import Axis, ComparisonCell, Notebook
 from scalebook.training.notebook.labels import labels
 from scalebook.training.notebook.offered_metrics import unnamed
@@ -62,9 +62,11 @@ def compare(
         for name, by_seed in by_name.items()
     }
     every = [run for runs in runs_by_name.values() for run in runs]
-    configs = {experiment.name: experiment.config for experiment in nb.experiments() if experiment.name in cell.runs}
-    metric = cell.metric or unnamed(configs.values(), every, description)
-    better = directions.of_runs(metric, cell.goal, [run.tags for run in every], configs.values())
+    compared = {one.name: one.experiment(description) for one in nb.experiments() if one.name in cell.runs}
+    metric = cell.metric or unnamed(compared.values(), every)
+    better = directions.of_runs(
+        metric, cell.goal, [run.tags for run in every], [one.written for one in compared.values()]
+    )
     rows: list[ExperimentRow] = []
     curves: dict[str, MetricCurve] = {}
     for name in cell.runs:
@@ -75,7 +77,7 @@ def compare(
         curves |= {run.id: reader.curve(run.id, metric) for run in runs}
         made = row(name, runs, curves, cell.target, len(by_seed), _outcome(by_seed), better.lower)
         rows.append(_with_note(made, by_seed))
-    differing = differences(meanings_by_name(configs, description))
+    differing = differences(meanings_by_name(compared))
     return Comparison(cell.name, metric, cell.target, list(cell.x), rows, list(curves.values()), differing, better)
 
 
@@ -119,10 +121,10 @@ def compare_runs(
     return Comparison("", metric, target, axes_with_data(rows), rows, list(curves.values()), differing, better)
 
 
-def meaning_by_key(config: Mapping[str, Any], description: Description) -> dict[str, Any]:
-    """The settings of a config by dotted key: defaults left out, even if written, and classes by name."""
+def meaning_by_key(experiment: Experiment) -> dict[str, Any]:
+    """The settings of an experiment by dotted key: defaults left out, even if written, and classes by name."""
     by_key: dict[str, Any] = {}
-    for key, value in flatten(base_content(config, description)).items():
+    for key, value in flatten(base_content(experiment.written, experiment.description)).items():
         if key.endswith(".class_path"):
             name = str(value).rpartition(".")[2]
             by_key[key.removesuffix(".class_path")] = STRATEGY_NAMES["single"] if name == ONE_PROCESS else name
@@ -131,15 +133,15 @@ def meaning_by_key(config: Mapping[str, Any], description: Description) -> dict[
     return by_key
 
 
-def meanings_by_name(configs: Mapping[str, Mapping[str, Any]], description: Description) -> dict[str, dict[str, Any]]:
-    """`meaning_by_key` of each by name; a key that only another config sets has its default here.
+def meanings_by_name(experiments: Mapping[str, Experiment]) -> dict[str, dict[str, Any]]:
+    """`meaning_by_key` of each by name; a key that only another one sets has its default here.
 
     Keys are those of MLflow's parameters and of searches, `model.lr` for `model.init_args.lr`."""
-    own = {name: meaning_by_key(config, description) for name, config in configs.items()}
+    own = {name: meaning_by_key(experiment) for name, experiment in experiments.items()}
     keys = dict.fromkeys(key for content in own.values() for key in content)
     by_name: dict[str, dict[str, Any]] = {}
-    for name, config in configs.items():
-        full = flatten(complete(config, description))
+    for name, experiment in experiments.items():
+        full = flatten(experiment.completed)
         content = {key: own[name].get(key, full.get(key)) for key in keys if key in own[name] or key in full}
         by_name[name] = {key.replace(".init_args.", "."): value for key, value in content.items()}
     return by_name

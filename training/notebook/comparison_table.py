@@ -6,7 +6,7 @@ from typing import Final
 
 from scalebook.training.base.estimate import Estimate
 from scalebook.training.base.files.terminal import aligned
-from scalebook.training.experiments.workload import strategy_words
+from scalebook.training.experiments.strategies import strategy_words
 from scalebook.training.notebook import number_format
 from scalebook.training.notebook.comparison import Comparison
 from scalebook.training.notebook.result_row import ExperimentRow

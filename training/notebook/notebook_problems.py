@@ -10,7 +10,6 @@ from scalebook.training.experiments.classes import suggestion
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.search.definition import search_problems
 from scalebook.training.experiments.validate import validate
-from scalebook.training.experiments.workload import workload
 from scalebook.training.jobs.devices import NodeDevices
 from scalebook.training.jobs.gpu_problems import gpu_problems
 from scalebook.training.notebook.bodies import composed, line_of
@@ -64,8 +63,9 @@ def check(nb: Notebook, description: Description, machines: Sequence[NodeDevices
                 name = cell.name or f"{cell.kind} without a name"
                 problems.append(CellProblem(name, problem, line + cell.line))
             case ExperimentCell():
-                lacking = gpu_problems(workload(cell.config, description), machines)
-                config_problems = [*validate(cell.config, description), *lacking]
+                experiment = cell.experiment(description)
+                lacking = gpu_problems(experiment, machines)
+                config_problems = [*validate(experiment), *lacking]
                 problems += _located(cell, line, config_problems, "config.")
             case ComparisonCell():
                 problems += _located(cell, line, _comparison(nb, cell, description), "")
@@ -100,7 +100,7 @@ def _located(cell: Told, start: int, problems: Iterable[Problem], above: str) ->
 
 def _search(nb: Notebook, cell: SearchCell, description: Description) -> Iterator[Problem]:
     """A mistake in the experiment that it names is told there, once."""
-    base = nb.base(cell)
+    base = nb.base(cell, description)
     named = cell.experiment if "config" not in cell.body else None
     if named is not None and base is None and named not in _broken(nb):
         remedy = suggestion(named, [experiment.name for experiment in nb.experiments()])
@@ -127,6 +127,6 @@ def _comparison(nb: Notebook, cell: ComparisonCell, description: Description) ->
                 f"runs.{place}", f"there is no experiment {one_line(name, LONGEST_NAME)} in this notebook", remedy
             )
         seen.add(name)
-    configs = [experiment.config for experiment in nb.experiments() if experiment.name in seen]
+    compared = [one.experiment(description) for one in nb.experiments() if one.name in seen]
     if cell.metric:
-        yield from unknown_metric(configs, cell.metric, description)
+        yield from unknown_metric(compared, cell.metric)

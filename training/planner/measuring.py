@@ -12,9 +12,7 @@ from scalebook.training.base.failures import FailureClass
 from scalebook.training.base.files import records
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.engine.rules.clock_settings import Distribution, Link, Seconds
-from scalebook.training.experiments.completion import seeds_from
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.workload import Workload
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.devices import machine_words, this_machine
 from scalebook.training.jobs.job_folder import JobFolder, Result
@@ -53,7 +51,7 @@ class NotMeasured(RuntimeError):
     """The measured run failed, or was stopped; the message says why, and where its log is."""
 
 
-def measure(workspace: Workspace, config: Mapping[str, Any], description: Description, out: TextIO) -> Profile:
+def measure(workspace: Workspace, experiment: Experiment, out: TextIO) -> Profile:
     """Train for a few seconds with as many workers of a parameter server as the machine has cores, or on GPUs with the
     config's own workers if these are more than the GPUs; worker 0 computes alone first. The run is recorded as any
     other. `Profile.busy` says how many cores other processes used; if any, it is measured once more, and the quieter
@@ -61,24 +59,22 @@ def measure(workspace: Workspace, config: Mapping[str, Any], description: Descri
 
     NotMeasured if the run recorded nothing. Ctrl-C ends the run and is raised again.
     """
-    plan = configured(config, description)
-    first = _measured(workspace, config, plan, description, out)
+    plan = configured(experiment)
+    first = _measured(workspace, plan, out)
     if not first.busy:
         return plan.declared(first)
     print(f"scalebook: {OTHERS.format(first.busy)}: measuring again in at most {WAIT_S:g} s", file=out)
     wait_for_quiet()
-    second = _measured(workspace, config, plan, description, out)
+    second = _measured(workspace, plan, out)
     quieter = min(second, first, key=lambda profile: profile.busy)
     return plan.declared(replace(quieter, source=f"{quieter.source}, the quieter of two measurements"))
 
 
-def _measured(
-    workspace: Workspace, config: Mapping[str, Any], plan: PlannedConfig, description: Description, out: TextIO
-) -> Profile:
+def _measured(workspace: Workspace, plan: PlannedConfig, out: TextIO) -> Profile:
     """Of one run; of one with a single worker, where two do not fit into the memory of their GPU."""
-    load, gpus = plan.load, _gpus(plan.load.accelerator)
-    for workers in [1] if plan.is_simulated else _at_once(load, gpus):
-        job, result, busy = _run(workspace, plan_config(config, workers, plan.measuring, gpus), description, out)
+    experiment, gpus = plan.experiment, _gpus(plan.experiment.accelerator)
+    for workers in [1] if plan.is_simulated else _at_once(experiment, gpus):
+        job, result, busy = _run(workspace, plan_config(experiment, workers, plan.measuring, gpus), out)
         if result.failure != FailureClass.OUT_OF_MEMORY:
             break
         print(f"scalebook: {workers_words(workers)} at once: not enough memory", file=out)
@@ -86,20 +82,16 @@ def _measured(
     if measures is None or measures.steps < 1:
         why = result.why or "it recorded nothing"
         raise NotMeasured(f"measuring {result.status}. {why.rstrip('.')}. Log: `scalebook jobs log {job.id[:8]}`.")
-    cores = max(gpus, workers) if gpus else len(this_machine().cores) // load.threads
-    profile = profile_of(measures, _title(job), max(1, cores), load.accumulate)
+    cores = max(gpus, workers) if gpus else len(this_machine().cores) // experiment.threads
+    profile = profile_of(measures, _title(job), max(1, cores), experiment.batch.accumulate)
     return replace(profile, gpus=gpus, busy=0.0 if plan.is_simulated else busy)
 
 
-def _run(
-    workspace: Workspace, run_config: dict[str, Any], description: Description, out: TextIO
-) -> tuple[JobFolder, Result, float]:
+def _run(workspace: Workspace, experiment: Experiment, out: TextIO) -> tuple[JobFolder, Result, float]:
     """The job, its end, and the cores that other processes used before or after it."""
     before = used_by_others()
     with hold_supervisor(workspace):
-        (job,) = job_requests.submit(
-            workspace, run_config, seeds=seeds_from(run_config, 1)[:1], description=description
-        )
+        (job,) = job_requests.submit(workspace, experiment, seeds=experiment.seeds(1))
         open_store(workspace).set_tag(job.id, names.TAG_TEST, TEST)
         print(f"scalebook: measuring, up to {SECONDS:g} s of training once it has begun ({job.id[:8]})", file=out)
         out.flush()
@@ -124,19 +116,20 @@ def used_by_others() -> float:
     return round(cores, 1) if cores >= LEAST_BUSY else 0.0
 
 
-def plan_config(config: Mapping[str, Any], workers: int, arguments: Mapping[str, Any], gpus: int = 0) -> dict[str, Any]:
-    """The config with `workers` real workers of a parameter server on this machine, cut to a few steps; on GPUs, if it
-    has any. `arguments`: of AsyncPS, as `PlannedConfig.measuring`."""
-    run_config = shorten_training(
-        config, MOST * (1 + workers), {"class_path": CALLBACK, "init_args": {"seconds": SECONDS, "most": MOST}}
+def plan_config(experiment: Experiment, workers: int, arguments: Mapping[str, Any], gpus: int = 0) -> Experiment:
+    """The experiment with `workers` real workers of a parameter server on this machine, cut to a few steps; on GPUs,
+    if it has any. `arguments`: of AsyncPS, as `PlannedConfig.measuring`."""
+    short = shorten_training(
+        experiment, MOST * (1 + workers), {"class_path": CALLBACK, "init_args": {"seconds": SECONDS, "most": MOST}}
     )
     own = {**arguments, "workers": workers} if gpus else dict(arguments)
-    run_config["trainer"] |= {
+    trainer = {
+        **short.written["trainer"],
         "strategy": {"class_path": STRATEGY, "init_args": own},
         "devices": min(gpus, workers) if gpus else workers,
     }
-    run_config["trainer"].pop("num_nodes", None)
-    return run_config
+    trainer.pop("num_nodes", None)
+    return short.with_config({**short.written, "trainer": trainer})
 
 
 def profile_of(measures: StepMeasures, title: str, cores: int | None, accumulate: int = 1) -> Profile:
@@ -219,10 +212,10 @@ def _gpus(accelerator: str) -> int:
     return machine.together if accelerator in ("gpu", "cuda") or (accelerator == "auto" and machine.gpus) else 0
 
 
-def _at_once(load: Workload, gpus: int) -> list[int]:
+def _at_once(experiment: Experiment, gpus: int) -> list[int]:
     """Workers that are measured at once, most first: as many as there are cores for them; on GPUs as many as the config
     has if it shares them, on a single one at least two if they fit into its memory, else one on each."""
     if not gpus:
-        return [max(1, min(len(this_machine().cores) // load.threads, MOST_BESIDE))]
-    least = min(max(gpus, load.workers // load.nodes), MOST_BESIDE)
+        return [max(1, min(len(this_machine().cores) // experiment.threads, MOST_BESIDE))]
+    least = min(max(gpus, experiment.strategy.workers // experiment.strategy.nodes), MOST_BESIDE)
     return [ON_ONE_GPU, 1] if (gpus, least) == (1, 1) else [least]

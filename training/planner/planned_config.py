@@ -18,9 +18,18 @@ from scalebook.training.engine.rules.peering import Peering
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.rules.topologies import Ring
 from scalebook.training.engine.rules.update_rules import Async, Rule
-from scalebook.training.experiments.classes import MODEL_PARALLEL, in_words, mapping, read_class
-from scalebook.training.experiments.description import ClassInfo, Description
-from scalebook.training.experiments.workload import Workload, choice, workload
+from scalebook.training.experiments.classes import in_words
+from scalebook.training.experiments.description import ClassInfo
+from scalebook.training.experiments.experiment import Experiment
+from scalebook.training.experiments.strategies import (
+    AsyncPSSettings,
+    DDPSettings,
+    ModelParallelSettings,
+    PeersSettings,
+    SingleProcess,
+    Strategy,
+    choice,
+)
 from scalebook.training.planner.all_reduce import AllReduce, WithoutServer
 from scalebook.training.planner.planned_peers import PlannedPeers
 from scalebook.training.pricing.layers import scaled
@@ -45,7 +54,7 @@ class PlannedConfig:
     """What a plan takes from a config. `settings`: the engine's, but codecs are in the measured bytes. `beside`:
     settings not at their default, but for the rule, in words. `measuring`: arguments of the AsyncPS that measures."""
 
-    load: Workload
+    experiment: Experiment
     settings: Settings
     measuring: dict[str, Any]
     beside: str = ""
@@ -94,33 +103,31 @@ class PlannedConfig:
         return Network(link, clock.server_link)
 
 
-def configured(config: Mapping[str, Any], description: Description) -> PlannedConfig:
-    """What a plan takes from `config`. ConfigError for a strategy that cannot be planned as it is written."""
-    load = workload(config, description)
-    strategy = read_class(mapping(config.get("trainer")).get("strategy"))
-    info = strategy.info("strategies", description)
-    if load.strategy == "single":
-        return PlannedConfig(load, Settings(), {}, "in place of one process")
-    if load.strategy == "ddp" and info is not None:
-        return _ddp(load, mapping(strategy.args), info)
-    if load.strategy == "Peers" and info is not None:
-        return _peers(load, mapping(strategy.args), info)
-    if load.strategy == MODEL_PARALLEL:
-        remedy = f"Write strategy: auto, and plan it with --split {load.workers}."
+def configured(experiment: Experiment) -> PlannedConfig:
+    """What a plan takes from an experiment. ConfigError for a strategy that cannot be planned as it is written."""
+    strategy = experiment.strategy
+    args, info = strategy.written, strategy.info
+    if isinstance(strategy, SingleProcess):
+        return PlannedConfig(experiment, Settings(), {}, "in place of one process")
+    if isinstance(strategy, DDPSettings) and info is not None:
+        return _ddp(experiment, args, info)
+    if isinstance(strategy, PeersSettings) and info is not None:
+        return _peers(experiment, args, info)
+    if isinstance(strategy, ModelParallelSettings):
+        remedy = f"Write strategy: auto, and plan it with --split {strategy.workers}."
         raise ConfigError("trainer.strategy", "splits a model, and a plan of a config prices whole copies", remedy)
-    if load.strategy != "AsyncPS" or info is None:
-        why = f"is {load.strategy}, whose timing a plan does not know"
+    if not isinstance(strategy, AsyncPSSettings) or info is None:
+        why = f"is {strategy.name}, whose timing a plan does not know"
         raise ConfigError("trainer.strategy", why, "Write AsyncPS, Peers, or ddp.")
-    args = mapping(strategy.args)
     names = {*FOLLOWED, *MEASURED, *INDIFFERENT}
     for name in args:
         if name not in names:
             raise ConfigError(f"{ARGUMENTS}.{name}", "is not known to a plan", "Remove it.")
     settings = _settings(args, info)
     _refuse_local(settings)
-    beside = _beside(load, args, info, settings)
+    beside = _beside(strategy, settings)
     coded = settings.push_codec.codes or settings.pull_codec.codes
-    return PlannedConfig(load, settings, _measuring(args, settings), beside, coded)
+    return PlannedConfig(experiment, settings, _measuring(args, settings), beside, coded)
 
 
 PEERS: Final = "scalebook.training.lightning.Peers"
@@ -132,7 +139,7 @@ DDP_INDIFFERENT: Final = (
 """Arguments of DDP whose seconds are in the measured gradient, or that do not change the steady state."""
 
 
-def _ddp(load: Workload, args: Mapping[str, Any], info: ClassInfo) -> PlannedConfig:
+def _ddp(experiment: Experiment, args: Mapping[str, Any], info: ClassInfo) -> PlannedConfig:
     """Gradients are summed up as they are, or in halves; frames of any other codec go from each worker to all."""
     names = ("codec", "bucket_cap_mb", *DDP_INDIFFERENT)
     for name in args:
@@ -143,16 +150,17 @@ def _ddp(load: Workload, args: Mapping[str, Any], info: ClassInfo) -> PlannedCon
         raise ConfigError(f"{ARGUMENTS}.bucket_cap_mb", f"is {cap!r}", "Write a number of megabytes, as 25.")
     codec = _made("codec", args, info) if args.get("codec") is not None else None
     if codec is None or not codec.codes:
-        return PlannedConfig(load, Settings(), {}, without_server=AllReduce(bucket_mb=cap))
+        return PlannedConfig(experiment, Settings(), {}, without_server=AllReduce(bucket_mb=cap))
     if in_halves(codec):
         return PlannedConfig(
-            load, Settings(), {}, f"gradients {codec.name}", without_server=AllReduce(bucket_mb=cap, parts=2)
+            experiment, Settings(), {}, f"gradients {codec.name}", without_server=AllReduce(bucket_mb=cap, parts=2)
         )
     measuring = {"push_codec": args["codec"]}
-    return PlannedConfig(load, Settings(), measuring, load.rule or "", True, AllReduce(bucket_mb=cap, gathers=True))
+    words = experiment.strategy.words or ""
+    return PlannedConfig(experiment, Settings(), measuring, words, True, AllReduce(bucket_mb=cap, gathers=True))
 
 
-def _peers(load: Workload, args: Mapping[str, Any], info: ClassInfo) -> PlannedConfig:
+def _peers(experiment: Experiment, args: Mapping[str, Any], info: ClassInfo) -> PlannedConfig:
     for name in args:
         if name not in (*PEERS_FOLLOWED, *PEERS_INDIFFERENT):
             raise ConfigError(f"{ARGUMENTS}.{name}", "is not known to a plan", "Remove it.")
@@ -163,26 +171,26 @@ def _peers(load: Workload, args: Mapping[str, Any], info: ClassInfo) -> PlannedC
     numbers = {name: args[name] for name in ("mixing", "every", "global_every") if name in args}
     try:
         peering = Peering(**made, **numbers)
-        peering.check(Async(), load.workers)
+        peering.check(Async(), experiment.strategy.workers)
         clock = None if args.get("clock") is None else made_clock(args["clock"])
         settings = Settings(clock=_declared(clock))
     except ValueError as error:
         raise ConfigError.said_by(error) from None
     coded = peering.codec.codes
     measuring = {"push_codec": args["codec"]} if coded else {}
-    beside = (load.rule or "").partition(", ")[2]
-    return PlannedConfig(load, settings, measuring, beside, coded, PlannedPeers(peering))
+    beside = (experiment.strategy.words or "").partition(", ")[2]
+    return PlannedConfig(experiment, settings, measuring, beside, coded, PlannedPeers(peering))
 
 
-def refuse_machines(load: Workload, networks: Sequence[str]) -> int:
+def refuse_machines(strategy: Strategy, networks: Sequence[str]) -> int:
     """Workers of each node, if the config has several nodes with several workers each; otherwise 0. ConfigError if the
     network between nodes was not named."""
-    if load.nodes == 1:
+    if strategy.nodes == 1:
         return 0
     if OWN in networks:
-        why = f"is {load.nodes}, and the network between these nodes cannot be measured on one"
+        why = f"is {strategy.nodes}, and the network between these nodes cannot be measured on one"
         raise ConfigError("trainer.num_nodes", why, "Name it, as --links 10gbe, or write num_nodes: 1.")
-    each = load.workers // load.nodes
+    each = strategy.workers // strategy.nodes
     return each if each > 1 else 0
 
 
@@ -260,10 +268,9 @@ def _measuring(args: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
     return arguments
 
 
-def _beside(load: Workload, args: Mapping[str, Any], info: ClassInfo, settings: Settings) -> str:
-    rule = choice("rule", args, info)
-    assert rule is not None, "it has a default"
-    words = [(load.rule or "").removeprefix(in_words(rule)).strip(", ")]
+def _beside(strategy: AsyncPSSettings, settings: Settings) -> str:
+    assert strategy.rule is not None, "it has a default"
+    words = [(strategy.words or "").removeprefix(in_words(strategy.rule)).strip(", ")]
     words += ["process servers"] if settings.has_servers else []
     words += ["overlap"] if settings.overlap else []
     return ", ".join(word for word in words if word)

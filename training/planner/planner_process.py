@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.experiments.catalogue import describe
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs.process import sigterm_interrupts
 from scalebook.training.planner.answering import Setting, answer
 from scalebook.training.planner.question_folder import QuestionFolder
@@ -54,7 +55,7 @@ def _work(plan: QuestionFolder) -> None:
         _check_metric(plan)
     question = plan.request.question()
     if plan.has_config():
-        question = question.of(plan.config(), describe(plan.workspace))
+        question = question.of(_experiment(plan))
     question.check()
     profile = plan.profile()
     if profile is None:
@@ -69,10 +70,14 @@ def _work(plan: QuestionFolder) -> None:
         plan.keep_target(profile, _train(plan, setting, question.workers, plan.request.target))
 
 
+def _experiment(plan: QuestionFolder) -> Experiment:
+    return Experiment.read(plan.config(), describe(plan.workspace))
+
+
 def _check_metric(plan: QuestionFolder) -> None:
     from scalebook.training.planner.updates_to_target import check_metric  # Lightning, which playing does without
 
-    check_metric(plan.config(), plan.request.metric, describe(plan.workspace))
+    check_metric(_experiment(plan), plan.request.metric)
 
 
 def _measure(plan: QuestionFolder) -> Profile:
@@ -80,7 +85,7 @@ def _measure(plan: QuestionFolder) -> Profile:
     from scalebook.training.planner.measuring import NotMeasured, measure  # Lightning, which playing does without
 
     try:
-        return measure(plan.workspace, plan.config(), describe(plan.workspace), _Words(plan))
+        return measure(plan.workspace, _experiment(plan), _Words(plan))
     except NotMeasured as error:
         raise _told(error) from error
 
@@ -95,7 +100,7 @@ def _train(plan: QuestionFolder, setting: Setting, workers: Sequence[int], targe
     counts = [count for count in workers if count <= MOST_TRAINED]
     try:
         return reach(
-            workspace, plan.config(), describe(workspace), setting, counts, request.metric, target, request.seeds,
+            workspace, _experiment(plan), setting, counts, request.metric, target, request.seeds,
             _Words(plan),
         )  # fmt: skip
     except NotMeasured as error:

@@ -10,7 +10,8 @@ from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.rules.topologies import TOPOLOGIES
 from scalebook.training.engine.rules.update_rules import RULES, Async, Rule
 from scalebook.training.experiments.classes import suggestion
-from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
+from scalebook.training.experiments.strategies import SingleProcess
 from scalebook.training.planner.all_reduce import AllReduce, WithoutServer
 from scalebook.training.planner.planned_config import configured, refuse_machines
 from scalebook.training.planner.planned_peers import peers_named
@@ -61,12 +62,11 @@ class Question:
     node: int = 0
     config_rule: Rule | WithoutServer | None = None
 
-    def of(self, config: Mapping[str, Any], description: Description) -> "Question":
-        """The question with the settings of a config. ConfigError for what of its strategy cannot be planned."""
-        plan = configured(config, description)
-        load = plan.load
-        node = refuse_machines(load, self.networks)
-        single = load.strategy == "single"
+    def of(self, experiment: Experiment) -> "Question":
+        """The question with the settings of an experiment. ConfigError for what of its strategy cannot be planned."""
+        plan, strategy = configured(experiment), experiment.strategy
+        node = refuse_machines(strategy, self.networks)
+        single = isinstance(strategy, SingleProcess)
         own = None if single else plan.aggregation
         question = replace(
             self,
@@ -80,9 +80,9 @@ class Question:
         )
         if single:
             return question
-        ends = (load.workers,) if load.least is None else (load.least, load.workers)
-        question = replace(question, workers=sorted({*self.workers, *ends}), config_workers=load.workers)
-        return question if load.least is None else replace(question, elastic=ends)
+        ends = (strategy.workers,) if strategy.least is None else (strategy.least, strategy.workers)
+        question = replace(question, workers=sorted({*self.workers, *ends}), config_workers=strategy.workers)
+        return question if strategy.least is None else replace(question, elastic=ends)
 
     def _compared(self, own: Rule | WithoutServer | None, written: Settings) -> Sequence[Rule | WithoutServer]:
         """The config's own, and of the others those that go with what else it says."""

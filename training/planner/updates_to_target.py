@@ -1,7 +1,7 @@
 """How many updates a config needs to reach a target: simulated runs of the user's own model."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TextIO
 
 from scalebook.training.base.errors import ConfigError
@@ -10,10 +10,8 @@ from scalebook.training.engine.rules.bounds import BySettings
 from scalebook.training.engine.rules.clock_settings import Bandwidth, ClockSettings, Distribution, Link, Seconds
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.engine.rules.update_rules import Rule
-from scalebook.training.experiments.classes import mapping, read_class
-from scalebook.training.experiments.completion import seeds_from
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.workload import VIRTUAL
+from scalebook.training.experiments.experiment import Experiment
+from scalebook.training.experiments.strategies import VIRTUAL
 from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.supervisor_handle import hold_supervisor
@@ -35,8 +33,7 @@ from scalebook.training.tracking.run_start import open_store
 
 def reach(
     workspace: Workspace,
-    config: Mapping[str, Any],
-    description: Description,
+    experiment: Experiment,
     setting: Setting,
     workers: Sequence[int],
     metric: str,
@@ -46,16 +43,14 @@ def reach(
 ) -> TargetAnswer:
     """Train with each number of simulated workers, and simulate each number's seconds. NotMeasured if a run fails, or
     has validated without the metric; ConfigError as `check_metric`."""
-    check_metric(config, metric, description)
+    check_metric(experiment, metric)
     allowed = [count for count in workers if setting.allows(count)]
     lower: bool | None = None
     points, runs = [], []
     with hold_supervisor(workspace):
         for count in allowed:
-            run_config = simulated_config(config, count, setting)
-            jobs = job_requests.submit(
-                workspace, run_config, seeds=seeds_from(run_config, seeds), description=description
-            )
+            virtual = simulated(experiment, count, setting)
+            jobs = job_requests.submit(workspace, virtual, seeds=virtual.seeds(seeds))
             needed = []
             for job in jobs:
                 open_store(workspace).set_tag(job.id, names.TAG_TEST, TEST)
@@ -67,7 +62,7 @@ def reach(
                     raise NotMeasured(f"{metric}: the run {job.id[:8]} has no such metric. Name one that it logs.")
                 if lower is None:  # as the first run records it
                     tags = RunReader(workspace.tracking_uri()).run(job.id).tags
-                    lower = directions.of_runs(metric, None, [tags], [config]).lower
+                    lower = directions.of_runs(metric, None, [tags], [experiment.written]).lower
                 needed.append(first_at(curve, "updates", target, lower))
                 runs.append(job.id)
             reached = [updates for updates in needed if updates is not None]
@@ -76,10 +71,10 @@ def reach(
     return TargetAnswer(metric, target, label(setting.rule), setting.network, seeds, points, runs)
 
 
-def check_metric(config: Mapping[str, Any], metric: str, description: Description) -> None:
-    """ConfigError for a metric that the config's model, one of Scalebook's own, does not record. What other models
+def check_metric(experiment: Experiment, metric: str) -> None:
+    """ConfigError for a metric that the experiment's model, one of Scalebook's own, does not record. What other models
     record is known once they have validated."""
-    model = read_class(config.get("model")).info("models", description)
+    model = experiment.model.info
     if model is None or model.source != "scalebook" or not model.metrics:
         return
     recorded = [*model.metrics, names.TRAIN_LOSS]
@@ -106,21 +101,22 @@ def _finished(workspace: Workspace, job: JobFolder, metric: str) -> None:
         )
 
 
-def simulated_config(config: Mapping[str, Any], workers: int, setting: Setting) -> dict[str, Any]:
-    """The config with `workers` simulated workers, on the clock that is also simulated without gradients. All else of
-    its strategy stays. ConfigError for host `overlap`, which simulated workers do not have."""
+def simulated(experiment: Experiment, workers: int, setting: Setting) -> Experiment:
+    """The experiment with `workers` simulated workers, on the clock that is also simulated without gradients. All else
+    of its strategy stays. ConfigError for host `overlap`, which simulated workers do not have."""
     if setting.overlap:
         why = "is overlap, but a target is reached by virtual workers, which cannot overlap"
         raise ConfigError(f"{ARGUMENTS}.host", why, "Write process, or plan without a target.")
     if isinstance(setting.rule, WithoutServer) and not isinstance(setting.rule, PlannedPeers):
         why = f"is {setting.rule.name}, but a target is reached by virtual workers of a parameter server"
         raise ConfigError("--strategies", why, "Write sync: the same updates, by a parameter server.")
-    trainer = {**(config.get("trainer") or {}), "devices": 1, "num_nodes": 1}
-    written = read_class(trainer.get("strategy"))
     class_path, arguments = _strategy(setting, workers)
-    own = mapping(written.args) if (written.name or "").rpartition(".")[2] == class_path.rpartition(".")[2] else {}
+    strategy = experiment.strategy
+    own = strategy.written if strategy.name == class_path.rpartition(".")[2] else {}
     arguments = {**own, **arguments, "workers": workers, "host": VIRTUAL}
-    return {**config, "trainer": {**trainer, "strategy": {"class_path": class_path, "init_args": arguments}}}
+    written = {"class_path": class_path, "init_args": arguments}
+    trainer = {**(experiment.written.get("trainer") or {}), "devices": 1, "num_nodes": 1, "strategy": written}
+    return experiment.with_config({**experiment.written, "trainer": trainer})
 
 
 def _strategy(setting: Setting, workers: int) -> tuple[str, dict[str, Any]]:

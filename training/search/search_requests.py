@@ -18,14 +18,12 @@ from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.own_modules import CodeNow, changed_words, file_list, used
 from scalebook.training.base.trust import SEARCH, sign
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.experiments.classes import read_class
-from scalebook.training.experiments.completion import to_read
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.search.definition import SearchSpec, body_of, identity, read_search
 from scalebook.training.experiments.search.point import resolve, summary
 from scalebook.training.experiments.search.search_problems import MOST_POINTS, extremes
-from scalebook.training.experiments.workload import workload
 from scalebook.training.jobs.devices import NodeDevices
 from scalebook.training.jobs.gpu_problems import gpu_problems, machines_of
 from scalebook.training.jobs.job_environment import has_environment, keep_environment
@@ -45,7 +43,7 @@ RECENT_RUNS: Final = 5
 def start(
     workspace: Workspace,
     body: Mapping[str, Any],
-    base: Mapping[str, Any] | None,
+    base: Experiment | None,
     *,
     name: str,
     notebook: str | None = None,
@@ -55,24 +53,24 @@ def start(
 ) -> SearchFolder:
     """Begin a search, or resume the study of the same name, notebook and identity, with the budget of `body`.
 
-    `base` is the config of the experiment that `body` names, if it names one; `recorded` are further tags of a new
+    `base` is the experiment that `body` names, if it names one; `recorded` are further tags of a new
     search's run. ConfigError before anything is made.
     """
     spec = read_search(body, base, description)
     if notebook is not None and base is not None:
-        require_logged(workspace, spec, notebook, str(body.get("experiment", "")), base, description)
-    what = identity(spec, description)
-    for problem in lacking_gpus(spec, description, machines_of(workspace)):
+        require_logged(workspace, spec, notebook, str(body.get("experiment", "")), base)
+    what = identity(spec)
+    for problem in lacking_gpus(spec, machines_of(workspace)):
         raise ConfigError(problem.key, problem.message, problem.remedy)
-    read_recorded(spec.config, partial(find_run, workspace))  # refused here, not by each trial
+    read_recorded(spec.experiment.written, partial(find_run, workspace))  # refused here, not by each trial
     code = CodeNow(description.folder)
     for search in all_searches(workspace):
         request = search.request()
         same = (request.notebook, request.name, request.identity) == (notebook, name, what)
         if same and search.may_run() and not (code.changed(request.modules) and _has_results(search)):
-            return _go_on(search, spec, description)
+            return _go_on(search, spec)
     with refusals_told():
-        modules = _modules(workspace, spec, description)
+        modules = _modules(workspace, spec)
         folder = _make(workspace, spec, what, name, notebook, cell, recorded, modules)
     _wake(folder)
     return folder
@@ -82,42 +80,41 @@ def require_logged(
     workspace: Workspace,
     spec: SearchSpec,
     notebook: str,
-    experiment: str,
-    config: Mapping[str, Any],
-    description: Description,
+    name: str,
+    experiment: Experiment,
 ) -> None:
-    """ConfigError for an objective that neither finished runs of the same config have logged nor the model's source
-    names, or whose direction is the opposite of the one that they have recorded."""
-    hashed, code = config_hash(config, description), CodeNow(description.folder)
+    """ConfigError for an objective that neither finished runs of the same experiment, the cell `name`, have logged nor
+    the model's source names, or whose direction is the opposite of the one that they have recorded."""
+    hashed, code = config_hash(experiment.written, experiment.description), CodeNow(experiment.description.folder)
     where = "attributes.status = 'FINISHED'"
     runs = RunReader(workspace.tracking_uri()).runs(
-        notebook=notebook, cell=experiment, config_hash=hashed, where=where, limit=RECENT_RUNS
+        notebook=notebook, cell=name, config_hash=hashed, where=where, limit=RECENT_RUNS
     )
     runs = [run for run in runs if not code.changed(run.tags.get(names.TAG_MODULES, ""))]
-    model = read_class(config.get("model")).info("models", description)
+    model = experiment.model.info
     logged = {name for run in runs for name in run.metrics}
     for objective in spec.objectives:
         if not runs or objective.name in names.AXES:
             continue
         present = logged & {objective.name, names.best(objective.name)}
         if not present and objective.name not in (model.metrics if model else ()):
-            remedy = f"Write one of them, or run {experiment} once more if its model logs it now."
+            remedy = f"Write one of them, or run {name} once more if its model logs it now."
             raise ConfigError("objective", f"is {objective.name}; {names.unlogged(objective.name, logged)}", remedy)
-        better = directions.of_runs(objective.name, None, [run.tags for run in runs], [config])
+        better = directions.of_runs(objective.name, None, [run.tags for run in runs], [experiment.written])
         if not objective.said and better.lower != objective.lower:
             goal = "min" if better.lower else "max"
-            message = f"is {objective.name}, of which {better.plain}, as the runs of {experiment} have recorded"
+            message = f"is {objective.name}, of which {better.plain}, as the runs of {name} have recorded"
             raise ConfigError("objective", message, f"Write objective: {{{objective.name}: {goal}}}.")
 
 
-def lacking_gpus(spec: SearchSpec, description: Description, machines: Sequence[NodeDevices]) -> list[Problem]:
+def lacking_gpus(spec: SearchSpec, machines: Sequence[NodeDevices]) -> list[Problem]:
     """GPUs that trials at the ends of the space need and no machine has."""
     key = "space.workers" if spec.has("workers") else "space.strategy" if spec.has("strategy") else "config"
     if not any(machine.gpus for machine in machines):
-        return gpu_problems(workload(spec.config, description), machines)
+        return gpu_problems(spec.experiment, machines)
     by_message: dict[str, Problem] = {}
     for _, point in islice(extremes(spec), MOST_POINTS):
-        for problem in gpu_problems(workload(resolve(spec, point, description), description), machines):
+        for problem in gpu_problems(resolve(spec, point), machines):
             message = f"{summary(spec, point)} cannot run: {problem.key} {problem.message}"
             by_message.setdefault(problem.message, Problem(key, message, problem.remedy))
     return list(by_message.values())
@@ -130,7 +127,7 @@ def resume(folder: SearchFolder, description: Description, trials: int | None = 
     if trials is not None and trials < spec.trials and folder.state() not in ENDED:
         raise ConfigError("trials", f"is {trials}, fewer than before", "Stop the search instead.")
     body = body_of(spec)
-    return _go_on(folder, read_search({**body, "trials": trials or spec.trials}, None, description), description)
+    return _go_on(folder, read_search({**body, "trials": trials or spec.trials}, None, description))
 
 
 def stop(folder: SearchFolder) -> None:
@@ -184,12 +181,12 @@ def of_cell(workspace: Workspace, notebook: str, cell: str) -> SearchFolder | No
 
 
 def what_changed(
-    ran: str, modules: str, body: Mapping[str, Any], base: Mapping[str, Any] | None, description: Description
+    ran: str, modules: str, body: Mapping[str, Any], base: Experiment | None, description: Description
 ) -> str:
     """What has changed since the search of identity `ran` began, in words: its space, objective or config, or the
     user's own modules, of which `modules` is the record; "" if nothing."""
     try:
-        same = identity(read_search(body, base, description), description) == ran
+        same = identity(read_search(body, base, description)) == ran
     except ConfigError:
         same = False
     if not same:
@@ -205,14 +202,14 @@ def delete(folder: SearchFolder) -> None:
     shutil.rmtree(folder.path)
 
 
-def _go_on(folder: SearchFolder, spec: SearchSpec, description: Description) -> SearchFolder:
+def _go_on(folder: SearchFolder, spec: SearchSpec) -> SearchFolder:
     """Give an existing search a new budget; its driver looks at `search.yaml` when that changes.
 
     Where no trial has a result yet, its code is that of now: whoever mended it goes on.
     """
     request = folder.request()
     if CodeNow(str(folder.workspace.root)).changed(request.modules) and not _has_results(folder):
-        folder.write(replace(request, modules=_modules(folder.workspace, spec, description)))
+        folder.write(replace(request, modules=_modules(folder.workspace, spec)))
         record_folder.forget()
     folder.write_body(body_of(spec))
     sign(folder.path, folder.id, SEARCH)
@@ -227,8 +224,8 @@ def _go_on(folder: SearchFolder, spec: SearchSpec, description: Description) -> 
     return folder
 
 
-def _modules(workspace: Workspace, spec: SearchSpec, description: Description) -> str:
-    return used(workspace, {"config": to_read(spec.config, description), "space": body_of(spec)["space"]}).record()
+def _modules(workspace: Workspace, spec: SearchSpec) -> str:
+    return used(workspace, {"config": spec.experiment.completed, "space": body_of(spec)["space"]}).record()
 
 
 def _has_results(folder: SearchFolder) -> bool:

@@ -20,6 +20,7 @@ from scalebook.app.shared.widgets import number_text, read_number
 from scalebook.training.base.files.records import save
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import model_parameters
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.model_parameters import ModelParameter, ModelParameters
 from tests.prepared import Prepared
 
@@ -135,9 +136,9 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     models were asked for."""
     asked_for: list[Any] = []
 
-    def find_out(asked: Any, description: Any) -> None:
+    def find_out(asked: Experiment) -> None:
         asked_for.append(asked)
-        place = model_parameters.kept_at("parameters", asked, description)
+        place = model_parameters.kept_at("parameters", asked)
         assert place is not None
         save(place, ModelParameters([ModelParameter("weight", [100, 50], "float32")]))
 

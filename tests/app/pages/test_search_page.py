@@ -16,6 +16,7 @@ from scalebook.app.shared.what_it_logs import LABEL
 from scalebook.training.base.files.records import save
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import logged_metrics
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.logged_metrics import LoggedMetrics
 from scalebook.training.experiments.model_parameters import kept_at
 from scalebook.training.experiments.search.types import Objective
@@ -379,8 +380,8 @@ def test_what_the_model_logs_is_found_out_before_its_first_run(
 ) -> None:
     told = [LoggedMetrics(problem="RuntimeError: no data"), LoggedMetrics(["val_zeal", "val/loss"], ["train_loss"])]
 
-    def find_out(config: Any, description: Any) -> None:
-        place = kept_at("logged", config, description)
+    def find_out(experiment: Experiment) -> None:
+        place = kept_at("logged", experiment)
         assert place is not None
         save(place, told.pop(0))
 

@@ -14,8 +14,8 @@ from scalebook.app.runs.widgets import progress_words
 from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.cluster.cluster_spool import ClusterSpool, KnownNodes, RemoteState, write_state
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.validate import validate
-from scalebook.training.experiments.workload import workload
 from scalebook.training.jobs.begin_request import RayHandle
 from scalebook.training.jobs.devices import Allocation, NodeDevices, this_machine
 from scalebook.training.jobs.executor import LocalHandle
@@ -179,9 +179,11 @@ def test_more_workers_than_there_are_begin_from_an_experiment(description: Descr
     cell = ExperimentCell("", "a", 3, copy.deepcopy(body))
     draft = simulated_copy("first-steps", cell, 8)
     assert (draft.notebook, draft.cell, draft.repeats) == ("first-steps", "", 3)
-    load = workload(draft.config, description)
-    assert (load.is_simulated, load.workers, load.processes) == (True, 32, 1)
-    assert [problem for problem in validate(draft.config, description) if problem.severity == "error"] == []
+    load = Experiment.read(draft.config, description)
+    assert (load.strategy.is_simulated, load.strategy.workers, load.strategy.processes) == (True, 32, 1)
+    assert [
+        problem for problem in validate(Experiment.read(draft.config, description)) if problem.severity == "error"
+    ] == []
     assert cell.config == body
 
 

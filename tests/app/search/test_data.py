@@ -3,6 +3,7 @@ from pathlib import Path
 
 from scalebook.app.search import data as searches
 from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.definition import body_of, identity
 from scalebook.training.notebook.parse import parse
 from scalebook.training.search.search_folder import SearchProgress, SearchResult
@@ -53,13 +54,15 @@ def test_why_it_does_not_go_on_is_said_with_a_remedy(tmp_path: Path) -> None:
 
 def test_a_cell_is_stale_when_it_says_another_search(tmp_path: Path) -> None:
     search = spec((BATCH, RATE), trials=4)
-    made = folder(Workspace(tmp_path), search, records(search, 4), asked=identity(search, description()))
+    made = folder(Workspace(tmp_path), search, records(search, 4), asked=identity(search))
     found = searches.view(made)
     body = {key: value for key, value in body_of(search).items() if key != "config"} | {"experiment": "first"}
-    assert not searches.what_changed(found, body, config(), description())
-    assert not searches.what_changed(found, {**body, "trials": 400, "sampler": "random"}, config(), description())
-    assert searches.what_changed(found, {**body, "scaling": "weak"}, config(), description())
-    assert searches.what_changed(found, body, config(workers=4), description())
+    assert not searches.what_changed(found, body, Experiment(config(), description()), description())
+    assert not searches.what_changed(
+        found, {**body, "trials": 400, "sampler": "random"}, Experiment(config(), description()), description()
+    )
+    assert searches.what_changed(found, {**body, "scaling": "weak"}, Experiment(config(), description()), description())
+    assert searches.what_changed(found, body, Experiment(config(workers=4), description()), description())
     assert searches.what_changed(found, body, None, description())
 
 
@@ -87,7 +90,7 @@ def test_the_best_trial_becomes_an_experiment_below_the_search(tmp_path: Path) -
     told = records(search, 8)
     found = searches.view(folder(Workspace(tmp_path), search, told))
     record = next(one for one in told if one.state == "finished")
-    notebook, name = searches.with_best(parse(TEXT), found, record, search, description())
+    notebook, name = searches.with_best(parse(TEXT), found, record, search)
     assert name == "batch-size-best"
     assert [getattr(one, "name", "") for one in notebook.cells] == ["", "first", "batch-size", "batch-size-best", ""]
     made = notebook.experiment(name)
@@ -96,8 +99,8 @@ def test_the_best_trial_becomes_an_experiment_below_the_search(tmp_path: Path) -
     assert made.config["data"]["init_args"]["batch_size"] * 2 == record.point["batch_size"]
     assert made.config["optimizer"]["init_args"]["lr"] == record.point["learning_rate"]
     assert made.remark.startswith(f"Begun from trial {record.number} of batch-size: val/loss ")
-    again, second = searches.with_best(notebook, found, record, search, description())
+    again, second = searches.with_best(notebook, found, record, search)
     assert second == "batch-size-best-2"
     many = replace(found, request=replace(found.request, name="many"), body={**found.body, "preset": "batch-size"})
-    assert searches.with_best(notebook, many, record, search, description())[1] == "many-best"
+    assert searches.with_best(notebook, many, record, search)[1] == "many-best"
     assert again.experiment("batch-size-best") is not None

@@ -3,6 +3,7 @@ import dataclasses
 import pytest
 
 from scalebook.app.search import trial_charts, trial_data
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.space import Dimension
 from scalebook.training.experiments.search.types import Objective, RateRule
 from scalebook.training.search.search_folder import SearchProgress
@@ -41,7 +42,9 @@ def test_a_value_has_its_interval_and_its_unit() -> None:
 
 
 def test_seconds_of_virtual_workers_are_called_so() -> None:
-    spec = searches.spec((searches.RATE,), objectives=(Objective("seconds", True),), config=VIRTUAL)
+    spec = searches.spec(
+        (searches.RATE,), objectives=(Objective("seconds", True),), experiment=Experiment(VIRTUAL, description())
+    )
     assert trial_data.reached(finished(1, 12.34), spec) == "12.34 virtual s"
     told = [finished(i, 1.0 + i) for i in range(3)]
     figure = trial_charts.pareto(told, dataclasses.replace(spec, objectives=(Objective("val/loss", True),)), dark=False)
@@ -73,7 +76,9 @@ def test_what_one_must_know_to_read_the_figures() -> None:
     alone = trial_data.notes(searches.spec(objectives=timed, exclusive=True), None)
     assert any("alone on the machine" in one for one in alone)
     assert not any("slowed each other down" in one for one in alone)
-    played = trial_data.notes(searches.spec((searches.RATE,), objectives=timed, config=VIRTUAL), None)
+    played = trial_data.notes(
+        searches.spec((searches.RATE,), objectives=timed, experiment=Experiment(VIRTUAL, description())), None
+    )
     assert [one.split(":")[0] for one in played] == ["Virtual workers"]
     progress = SearchProgress(1.0, 2, 1, 8, overhead_s=0.21, note="memory ends at 512 samples")
     assert trial_data.notes(SPEC, progress)[-2:] == [
@@ -153,9 +158,9 @@ def test_the_rate_that_is_applied_is_that_of_the_trials_batch() -> None:
         {"batch_size": 64, "learning_rate": 0.2, "workers": 2},
     ]
     records = [TrialRecord(number, "finished", point, values=(1.0,)) for number, point in enumerate(points)]
-    found = trial_data.factors(records, spec, description())
+    found = trial_data.factors(records, spec)
     assert found == {0: 2.0, 1: 32 / 256}  # two asynchronous workers, each with half of the batch
     assert trial_data.words(records[0], spec) == "batch 512, rate 0.1 per 256 samples, 1 worker"
     plain = searches.spec((searches.BATCH, searches.RATE))
-    assert trial_data.factors(records, plain, description()) == {}
+    assert trial_data.factors(records, plain) == {}
     assert "per 256" not in trial_data.words(records[0], plain)

@@ -7,6 +7,7 @@ from scalebook.app.search_setup import data as search_setup
 from scalebook.app.search_setup.data import KINDS, SearchField, first_row, kind_of, search_fields
 from scalebook.app.shared import notebooks
 from scalebook.training.experiments.description import Field
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.cost import Cost
 from scalebook.training.experiments.search.definition import read_search
 from scalebook.training.experiments.search.space import Dimension
@@ -17,11 +18,11 @@ from tests.app.recorded import config
 
 
 def named(name: str) -> SearchField:
-    return next(one for one in search_fields(config(), description()) if one.name == name)
+    return next(one for one in search_fields(Experiment.read(config(), description())) if one.name == name)
 
 
 def test_the_handles_come_first_then_every_path_of_the_config() -> None:
-    found = [one.name for one in search_fields(config(), description())]
+    found = [one.name for one in search_fields(Experiment.read(config(), description()))]
     assert found[:4] == ["batch_size", "learning_rate", "strategy", "workers"]
     assert {"model.features", "model.activation", "trainer.strategy.rule", "trainer.gradient_clip_val"} <= set(found)
     for handled in ("data.batch_size", "optimizer.lr", "trainer.devices", "trainer.strategy.workers"):
@@ -41,7 +42,7 @@ def test_a_field_says_what_the_config_says_now() -> None:
 def test_settings_of_a_class_that_is_an_argument_are_fields_too() -> None:
     rule = {"class_path": "scalebook.training.engine.rules.update_rules.Bounded", "init_args": {"bound": 9}}
     strategy = {"class_path": "scalebook.training.lightning.AsyncPS", "init_args": {"rule": rule}}
-    found = {one.name: one for one in search_fields(config(strategy=strategy), description())}
+    found = {one.name: one for one in search_fields(Experiment.read(config(strategy=strategy), description()))}
     assert found["trainer.strategy.rule.bound"].present == 9
 
 
@@ -91,13 +92,13 @@ config: {model: PixelCNN}
 
 
 def body(**changes: Any) -> dict[str, Any]:
-    told = search_setup.new_body("first", config(), description())
+    told = search_setup.new_body("first", Experiment(config(), description()))
     return {**told, "space": {"batch_size": {"powers_of_two": [16, 1024]}}, **changes}
 
 
 def test_a_search_begins_with_the_models_own_metric() -> None:
-    assert search_setup.new_body("first", config(), description())["objective"] == "val/bits_per_dim"
-    assert search_setup.metrics({}, description()) == ["train/loss"]
+    assert search_setup.new_body("first", Experiment(config(), description()))["objective"] == "val/bits_per_dim"
+    assert search_setup.metrics(Experiment({}, description())) == ["train/loss"]
 
 
 def test_what_says_nothing_is_left_out_and_the_order_is_one_to_read() -> None:
@@ -114,17 +115,19 @@ def test_goals_of_objectives_stay_while_their_names_do() -> None:
     assert searches.goal_of(told, "val/iou") == "max"
     assert searches.goal_of({"objective": "val/iou"}, "val/iou") is None
     said, named = Direction(False, "said"), Direction(True, "name")
-    assert search_setup.with_objectives(["val/iou", "seconds"], {"val/iou": said}, {}) == [
+    assert search_setup.with_objectives(["val/iou", "seconds"], {"val/iou": said}, Experiment({}, description())) == [
         {"val/iou": "max"},
         "seconds",
     ]
-    assert search_setup.with_objectives(["val/loss"], {"val/loss": named}, {}) == "val/loss"
+    assert search_setup.with_objectives(["val/loss"], {"val/loss": named}, Experiment({}, description())) == "val/loss"
 
 
 def test_what_runs_say_is_written_where_the_name_says_something_else() -> None:
     recorded = Direction(False, "recorded")
-    assert search_setup.with_objectives(["anomaly"], {"anomaly": recorded}, {}) == {"anomaly": "max"}
-    assert search_setup.with_objectives(["val_r2"], {"val_r2": recorded}, {}) == "val_r2"
+    assert search_setup.with_objectives(["anomaly"], {"anomaly": recorded}, Experiment({}, description())) == {
+        "anomaly": "max"
+    }
+    assert search_setup.with_objectives(["val_r2"], {"val_r2": recorded}, Experiment({}, description())) == "val_r2"
     turned = searches.with_direction({"objective": ["anomaly", "seconds"], "trials": 3}, "anomaly", "max")
     assert turned == {"objective": [{"anomaly": "max"}, "seconds"], "trials": 3}
 
@@ -143,13 +146,13 @@ def test_what_it_would_cost_is_said_in_one_sentence(cost: Cost, words: str) -> N
 
 
 def test_examples_say_what_a_batch_becomes_for_each_worker() -> None:
-    spec = read_search(body(), config(), description())
-    found = search_setup.examples(spec, description())
+    spec = read_search(body(), Experiment.read(config(), description()), description())
+    found = search_setup.examples(spec)
     assert [one.words for one in found] == ["batch 16", "batch 128", "batch 1024"]
-    sizes = [(one.load.batch_per_worker, one.load.batch_global) for one in found if one.load]
+    sizes = [(one.trial.batch.per_worker, one.trial.batch.together) for one in found if one.trial]
     assert sizes == [(8, 16), (64, 128), (512, 1024)]
-    weak = read_search(body(scaling="weak"), config(), description())
-    assert [one.load.batch_global for one in search_setup.examples(weak, description()) if one.load] == [32, 256, 2048]
+    weak = read_search(body(scaling="weak"), Experiment.read(config(), description()), description())
+    assert [one.trial.batch.together for one in search_setup.examples(weak) if one.trial] == [32, 256, 2048]
 
 
 @pytest.mark.parametrize(

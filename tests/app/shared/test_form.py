@@ -6,6 +6,7 @@ from scalebook.app.shared import form
 from scalebook.app.shared.form import Budget
 from scalebook.training.experiments.completion import seeds_from
 from scalebook.training.experiments.description import ClassInfo, Field, Group
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.validate import validate
 from tests.app.described import description
 from tests.app.recorded import config
@@ -21,7 +22,7 @@ def info(group: Group, name: str) -> ClassInfo:
 
 def test_a_blank_form_is_a_valid_config() -> None:
     blank = form.blank(DESCRIPTION)
-    assert validate(blank, DESCRIPTION) == []
+    assert validate(Experiment.read(blank, DESCRIPTION)) == []
     assert blank["data"]["init_args"]["batch_size"] == 64
     assert blank["optimizer"] == DESCRIPTION.default_optimizer
     assert blank["optimizer"] is not DESCRIPTION.default_optimizer

@@ -18,8 +18,7 @@ from scalebook.app.shared.words import (
     spoken,
     summary,
 )
-from scalebook.training.experiments.lr_scaling import rate_scaling
-from scalebook.training.experiments.workload import workload
+from scalebook.training.experiments.experiment import Experiment
 from tests.app.described import description
 from tests.app.recorded import config
 
@@ -66,8 +65,8 @@ def test_the_pages_use_plain_words_and_one_for_one_thing(phrase: str) -> None:
 
 
 def words(given: dict[str, Any]) -> tuple[str, str]:
-    load = workload(given, description())
-    return scaled_words(load, rate_scaling(given)), rate_words(load)
+    experiment = Experiment.read(given, description())
+    return scaled_words(experiment), rate_words(experiment.rate)
 
 
 @pytest.mark.parametrize(
@@ -105,13 +104,13 @@ def test_rates_and_batches_that_are_not_known() -> None:
 
 
 def test_the_summary_says_both_rates() -> None:
-    assert summary({**config(), "lr_scaling": {"rule": "linear", "per": 8}}, description()).optimizer == (
-        "Adam, lr 0.001 → 0.004"
-    )
+    assert summary(
+        Experiment.read({**config(), "lr_scaling": {"rule": "linear", "per": 8}}, description())
+    ).optimizer == ("Adam, lr 0.001 → 0.004")
 
 
 def test_an_experiment_in_one_line() -> None:
-    assert summary(config(), description()).parts() == [
+    assert summary(Experiment.read(config(), description())).parts() == [
         "PixelCNN on Digits",
         "parameter server × 2, async",
         "batch 32 per worker, 64 global",
@@ -122,20 +121,23 @@ def test_an_experiment_in_one_line() -> None:
 
 def test_a_rule_is_named_with_what_matters() -> None:
     strategy = {"class_path": "AsyncPS", "init_args": {"rule": {"class_path": "Bounded", "init_args": {"bound": 3}}}}
-    assert summary(config(2, strategy), description()).strategy == "parameter server × 2, bounded, bound 3"
+    assert (
+        summary(Experiment.read(config(2, strategy), description())).strategy
+        == "parameter server × 2, bounded, bound 3"
+    )
 
 
 def test_one_process_needs_fewer_words() -> None:
     wanted = config(1, "auto")
     wanted["trainer"]["max_time"] = "00:00:02:30"
-    assert summary(wanted, description()).parts() == [
+    assert summary(Experiment.read(wanted, description())).parts() == [
         "PixelCNN on Digits", "one process", "batch 32", "Adam, lr 0.001", "2 min 30 s",
     ]  # fmt: skip
 
 
 def test_a_broken_config_says_what_can_be_read() -> None:
     broken = {"model": {"class_path": "no.Model"}, "trainer": "fast", "data": 3}
-    found = summary(broken, description())
+    found = summary(Experiment.read(broken, description()))
     assert (found.model_and_data, found.budget) == ("Model", "")
 
 

@@ -15,6 +15,7 @@ from scalebook.training.base.failures import FailureClass, classify
 from scalebook.training.base.memory_limit import MB, data_bytes, free_bytes, memory_limit
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs.job_folder import TrialOf
 from scalebook.training.jobs.job_requests import submit
 from scalebook.training.lightning import AsyncPS
@@ -106,7 +107,7 @@ def test_a_trial_has_the_limit_that_it_was_given(workspace: Workspace, descripti
         given["data"]["init_args"]["batch_size"] = batch
         given["trainer"] |= {"max_steps": 2, "limit_val_batches": 0, "enable_checkpointing": False}
         trial = TrialOf("", 1, f"batch {batch}", memory_mb=100)
-        jobs += submit(workspace, given, seeds=[1], description=description, inline=True, trial=trial)
+        jobs += submit(workspace, Experiment.read(given, description), seeds=[1], inline=True, trial=trial)
     command = [sys.executable, "-c", RUN, *(str(job.path) for job in jobs)]
     done = subprocess.run(command, check=True, timeout=100, capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "codes 0 1", done.stdout + done.stderr

@@ -21,6 +21,7 @@ from scalebook.training.cli import notebook
 from scalebook.training.cli.main import main
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.waiting_jobs import waiting_reasons
 from tests.training.runs import config, run
@@ -204,7 +205,7 @@ def test_modules_come_last_on_the_path(folder: Workspace) -> None:
 
 def planted(workspace: Workspace, given: dict[str, Any], description: Description) -> Any:
     """A waiting job as a stranger makes one: all but the signature."""
-    (job,) = job_requests.submit(workspace, given, seeds=[1], description=description, start=False)
+    (job,) = job_requests.submit(workspace, Experiment.read(given, description), seeds=[1], start=False)
     (job.path / "signature").unlink()
     return job
 
@@ -228,7 +229,7 @@ def test_a_job_that_was_found_waits(workspace: Workspace, description: Descripti
 def test_a_signature_is_of_one_job_and_one_user(
     workspace: Workspace, description: Description, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (job,) = job_requests.submit(workspace, config(), seeds=[1], description=description, start=False)
+    (job,) = job_requests.submit(workspace, Experiment.read(config(), description), seeds=[1], start=False)
     assert may_run(workspace, job.path, JOB)
     again = shutil.copytree(job.path, workspace.jobs / ("0" * 32))
     assert not may_run(workspace, again, JOB)

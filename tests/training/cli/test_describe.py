@@ -12,6 +12,7 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.describe_command import main
 from scalebook.training.experiments.description import ClassInfo, Description, Field
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.introspect import fields_of
 from scalebook.training.experiments.validate import validate
 from tests.describing import forked
@@ -233,10 +234,10 @@ def test_a_class_of_ours_keeps_its_short_name(workspace: Workspace) -> None:
     assert told.returncode == 0, told.stderr
     both = Description.from_json(told.stdout)
     assert [one.name for one in both.data if one.class_path.endswith("Digits")] == ["Digits", "twin_names.Digits"]
-    (problem,) = validate({"model": "MLPClassifier", "data": "Digits"}, both)
+    (problem,) = validate(Experiment.read({"model": "MLPClassifier", "data": "Digits"}, both))
     assert str(problem) == (
         "data: names 'Digits', which scalebook.training.zoo.data.Digits and twin_names.Digits share; "
         "scalebook.training.zoo.data.Digits is used. Write the full path of the one you mean."
     )
     assert problem.severity == "warning"
-    assert not list(validate({"model": "MLPClassifier", "data": "twin_names.Digits"}, both))
+    assert not list(validate(Experiment.read({"model": "MLPClassifier", "data": "twin_names.Digits"}, both)))

@@ -14,6 +14,7 @@ import torch
 
 from scalebook.training.cluster.ray_executor import RayExecutor
 from scalebook.training.experiments.catalogue import describe
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.job_nodes import part_folders
@@ -128,7 +129,9 @@ def real(home: None, bench: Bench, request: pytest.FixtureRequest) -> Iterator[B
 
 def submitted(bench: Bench, strategy: Any, **trainer: Any) -> JobFolder:
     given = config(strategy, **trainer)
-    (job,) = job_requests.submit(bench.workspace, given, seeds=[1], description=describe(bench.workspace), start=False)
+    (job,) = job_requests.submit(
+        bench.workspace, Experiment.read(given, describe(bench.workspace)), seeds=[1], start=False
+    )
     return job
 
 

@@ -9,6 +9,8 @@ from scalebook.training.base.files import yaml
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.search.definition import search_problems
 
+NO_CLASSES = Description([], [], [], [], [], [], {})
+"""For experiments whose classes do not matter."""
 CONFIG: dict[str, Any] = {
     "model": "MLPClassifier",
     "data": {"class_path": "Digits", "init_args": {"batch_size": 16}},

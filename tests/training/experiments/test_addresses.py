@@ -6,6 +6,7 @@ import pytest
 
 from scalebook.training.experiments.confinement import is_address
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.validate import validate
 
 GOOD: dict[str, Any] = {"model": "PixelCNN", "data": "Digits"}
@@ -29,7 +30,7 @@ FILES = (
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_an_address_is_no_checkpoint(address: str, description: Description) -> None:
     assert is_address(address)
-    (problem,) = validate({**GOOD, "ckpt_path": address}, description)
+    (problem,) = validate(Experiment.read({**GOOD, "ckpt_path": address}, description))
     assert (problem.key, problem.severity) == ("ckpt_path", "error")
     assert problem.message == f"is the address {address!r}, but checkpoints must be local files"
     assert problem.remedy.startswith("Download it from a source you trust")
@@ -38,19 +39,19 @@ def test_an_address_is_no_checkpoint(address: str, description: Description) -> 
 @pytest.mark.parametrize("path", FILES)
 def test_a_file_is(path: str, description: Description) -> None:
     assert not is_address(path)
-    assert validate({**GOOD, "ckpt_path": path}, description) == []
+    assert validate(Experiment.read({**GOOD, "ckpt_path": path}, description)) == []
 
 
 @pytest.mark.parametrize("name", ["ckpt_path", "checkpoint", "resume_from_checkpoint", "base_ckpt", "checkpoint_file"])
 def test_also_those_deeper_in_the_config(name: str, description: Description) -> None:
     config = {**GOOD, "trainer": {"callbacks": [{"class_path": "x.Y", "init_args": {"a": [{name: "s3://b/x"}]}}]}}
-    (problem,) = validate(config, description)
+    (problem,) = validate(Experiment.read(config, description))
     assert problem.key == f"trainer.callbacks.0.init_args.a.0.{name}"
     config["trainer"]["callbacks"][0]["init_args"] = {"save_on_train_epoch_end": "s3://b", "dataset": "https://host/x"}
-    assert validate(config, description) == []
+    assert validate(Experiment.read(config, description)) == []
 
 
 def test_a_checkpoint_is_a_text(description: Description) -> None:
-    assert [str(one) for one in validate({**GOOD, "ckpt_path": ["a.ckpt"]}, description)] == [
+    assert [str(one) for one in validate(Experiment.read({**GOOD, "ckpt_path": ["a.ckpt"]}, description))] == [
         "ckpt_path: is ['a.ckpt'], not a path. Write the path of a .ckpt file."
     ]

@@ -172,7 +172,7 @@ def test_validation_needs_neither_torch_nor_mlflow(description: Description) -> 
     program = (
         "import sys;"
         "from scalebook.training.experiments import catalogue, command_line, completion, identity, validate;"
-        "from scalebook.training.experiments import workload;"
+        "from scalebook.training.experiments import experiment;"
         "from scalebook.training.base import modules; import scalebook.training.cli.main;"
         "print([name for name in ('torch', 'lightning', 'mlflow', 'streamlit') if name in sys.modules])"
     )

@@ -11,8 +11,8 @@ from scalebook.training.engine.rules.update_rules import make_rule
 from scalebook.training.experiments.classes import choose_class, shortest_form
 from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.description import ClassInfo, Description, Field
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.validate import validate
-from scalebook.training.experiments.workload import workload
 
 INNER = ClassInfo("my.Inner", "Inner", fields=[Field("depth", "int", default=2, minimum=1)], config_value="inner")
 SOME = Field(
@@ -89,7 +89,7 @@ BACKUP = {"class_path": "Sync", "init_args": {"backup_workers": 1}}
 
 @pytest.mark.parametrize("rule", ["async", "bounded", "Bounded", "sync", BOUND3, BACKUP, {"class_path": "Softsync"}])
 def test_every_way_to_name_a_rule_is_right(rule: Any, description: Description) -> None:
-    assert validate(config(rule=rule), description) == []
+    assert validate(Experiment.read(config(rule=rule), description)) == []
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_every_way_to_name_a_rule_is_right(rule: Any, description: Description) 
 def test_a_mistake_in_a_rule_names_key_and_remedy(
     rule: Any, key: str, message: str, remedy: str, description: Description
 ) -> None:
-    found = [one for one in validate(config(rule=rule), description) if one.severity == "error"]
+    found = [one for one in validate(Experiment.read(config(rule=rule), description)) if one.severity == "error"]
     assert [(one.key, one.message) for one in found] == [(f"trainer.strategy.init_args.{key}", message)]
     assert found[0].remedy.startswith(remedy)
 
@@ -140,7 +140,7 @@ def test_a_mistake_in_a_rule_names_key_and_remedy(
     ],
 )
 def test_bounds_that_the_classes_check_are_known_before(damping: Any, key: str, description: Description) -> None:
-    (found,) = validate(config(damping=damping), description)
+    (found,) = validate(Experiment.read(config(damping=damping), description))
     assert found.key == f"trainer.strategy.init_args.damping.init_args.{key}"
     assert "out of bounds" in found.message
 
@@ -155,7 +155,7 @@ def test_bounds_that_the_classes_check_are_known_before(damping: Any, key: str, 
     ],
 )
 def test_bounds_of_codecs_are_known_before(codec: Any, key: str, description: Description) -> None:
-    (found,) = validate(config(push_codec=codec), description)
+    (found,) = validate(Experiment.read(config(push_codec=codec), description))
     assert found.key == f"trainer.strategy.init_args.push_codec.{key}"
     assert "out of bounds" in found.message
 
@@ -170,7 +170,7 @@ def test_bounds_of_codecs_are_known_before(codec: Any, key: str, description: De
     ],
 )
 def test_bounds_of_local_steps_are_known_before(local: Any, key: str, description: Description) -> None:
-    (found,) = validate(config(local=local), description)
+    (found,) = validate(Experiment.read(config(local=local), description))
     assert found.key == f"trainer.strategy.init_args.local.init_args.{key}"
     assert "out of bounds" in found.message
 
@@ -184,7 +184,7 @@ def test_bounds_of_local_steps_are_known_before(local: Any, key: str, descriptio
     ],
 )
 def test_what_contradicts_local_steps_is_known_before(args: Any, key: str, description: Description) -> None:
-    (found,) = validate(config(**args), description)
+    (found,) = validate(Experiment.read(config(**args), description))
     assert found.key == f"trainer.strategy.init_args.{key}"
 
 
@@ -198,7 +198,7 @@ def test_complete_writes_path_and_defaults(rule: Any, description: Description) 
     }
     assert args["damping"] == {"class_path": "scalebook.training.engine.rules.damping.NoDamping", "init_args": {}}
     assert complete(done, description) == done
-    assert validate(done, description) == []
+    assert validate(Experiment.read(done, description)) == []
 
 
 @pytest.mark.parametrize(
@@ -235,8 +235,8 @@ def test_complete_writes_path_and_defaults(rule: Any, description: Description) 
 )
 def test_a_run_is_told_apart_by_what_matters(args: Any, words: str, effective: int, description: Description) -> None:
     for given in (config(**args), complete(config(**args), description)):
-        found = workload(given, description)
-        assert (found.rule, found.workers, found.batch_effective) == (words, 4, effective)
+        found = Experiment.read(given, description)
+        assert (found.strategy.words, found.strategy.workers, found.batch.effective) == (words, 4, effective)
 
 
 def warnings(found: list[Problem]) -> list[tuple[str, str]]:
@@ -264,7 +264,7 @@ def warnings(found: list[Problem]) -> list[tuple[str, str]]:
     ],
 )
 def test_settings_without_effect_warn(args: Any, expected: list[tuple[str, str]], description: Description) -> None:
-    found = validate(config(**args), description)
+    found = validate(Experiment.read(config(**args), description))
     assert warnings(found) == expected
     assert [one for one in found if one.severity == "error"] == []
 
@@ -285,7 +285,7 @@ def test_settings_without_effect_warn(args: Any, expected: list[tuple[str, str]]
 def test_what_the_engine_refuses_is_said_before_it_starts(
     args: Any, key: str, message: str, description: Description
 ) -> None:
-    (found,) = validate(config(**args), description)
+    (found,) = validate(Experiment.read(config(**args), description))
     assert found.severity == "error"
     assert found.key == f"trainer.strategy.init_args.{key}"
     assert found.message.startswith(message)
@@ -297,8 +297,8 @@ def test_what_the_engine_refuses_is_said_before_it_starts(
 
 
 def test_more_workers_than_cores_warn_where_the_machine_is_known(description: Description) -> None:
-    assert validate(config(), description, cores=4) == []
-    (found,) = validate(config(), description, cores=2)
+    assert validate(Experiment.read(config(), description), cores=4) == []
+    (found,) = validate(Experiment.read(config(), description), cores=2)
     assert (found.key, found.severity) == ("trainer.devices", "warning")
-    (found,) = validate({**config(), "threads": 2}, description, cores=4)
+    (found,) = validate(Experiment.read({**config(), "threads": 2}, description), cores=4)
     assert (found.key, found.message[-40:]) == ("threads", "4 workers with 2 threads each on 4 cores")

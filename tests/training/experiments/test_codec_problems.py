@@ -8,6 +8,7 @@ from scalebook.training.base.files.records import save
 from scalebook.training.experiments import model_parameters
 from scalebook.training.experiments.codec_problems import problems
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.model_parameters import ModelParameter, ModelParameters, cached_parameters, find_out
 
 CONFIG: dict[str, Any] = {"model": "MLPClassifier", "data": "Digits"}
@@ -18,7 +19,7 @@ def found(description: Description, codec: Any, **trainer: Any) -> list[tuple[st
     config = {"model": "PixelCNN", "data": "Digits", "trainer": {"devices": 2, **trainer, "strategy": strategy}}
     return [
         (problem.key, problem.severity, f"{problem.message}. {problem.remedy}")
-        for problem in problems(config, description)
+        for problem in problems(Experiment.read(config, description))
     ]
 
 
@@ -39,7 +40,7 @@ def test_others_are_fine_or_said_elsewhere(codec: str, description: Description)
 def small(tmp_path: Path, description: Description) -> Description:
     """With a cache in which stands what the model has: a matrix, and a vector."""
     folder = replace(description, folder=str(tmp_path))
-    place = model_parameters.kept_at("parameters", CONFIG, folder)
+    place = model_parameters.kept_at("parameters", Experiment.read(CONFIG, folder))
     assert place is not None
     place.parent.mkdir(parents=True)
     shapes = [ModelParameter("weight", [20, 10], "float32"), ModelParameter("bias", [20], "float32")]
@@ -52,7 +53,7 @@ def errors(description: Description, strategy: str, **args: Any) -> dict[str, st
     config = {**CONFIG, "trainer": {"devices": 2, "strategy": {"class_path": path, "init_args": args}}}
     return {
         one.key.removeprefix("trainer.strategy.init_args."): f"{one.message}. {one.remedy}"
-        for one in problems(config, description)
+        for one in problems(Experiment.read(config, description))
     }
 
 
@@ -77,7 +78,7 @@ def test_feedback_of_a_pull_has_no_effect(small: Description) -> None:
 
 
 def test_whole_numbers_are_no_codecs_business(small: Description) -> None:
-    place = model_parameters.kept_at("parameters", CONFIG, small)
+    place = model_parameters.kept_at("parameters", Experiment.read(CONFIG, small))
     assert place is not None
     save(
         place,
@@ -92,9 +93,9 @@ def test_whole_numbers_are_no_codecs_business(small: Description) -> None:
 def test_the_model_is_made_with_the_data_that_shapes_it(small: Description) -> None:
     """In a process of its own; what it tells is kept by what the model was given."""
     wider = {**CONFIG, "model": {"class_path": "MLPClassifier", "init_args": {"hidden": 24, "layers": 1}}}
-    assert cached_parameters(wider, small) is None
-    find_out(wider, small)
-    found = cached_parameters(wider, small)
+    assert cached_parameters(Experiment.read(wider, small)) is None
+    find_out(Experiment.read(wider, small))
+    found = cached_parameters(Experiment.read(wider, small))
     assert found is not None
     assert found.problem == ""
     assert (24, 64) in found.shapes

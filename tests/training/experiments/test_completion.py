@@ -13,6 +13,7 @@ from scalebook.training.engine.rules.damping import DropAbove
 from scalebook.training.engine.rules.update_rules import Bounded
 from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.validate import validate
 
 CONFIGS: list[dict[str, Any]] = [
@@ -45,7 +46,7 @@ def test_completing_twice_changes_nothing_and_the_result_is_valid(
 ) -> None:
     done = complete(config, description)
     assert complete(done, description) == done
-    assert validate(done, description) == []
+    assert validate(Experiment.read(done, description)) == []
 
 
 @pytest.mark.parametrize("config", CONFIGS)
@@ -62,7 +63,7 @@ def test_ddp_is_one_word_unless_gradients_travel_in_another_way(description: Des
         written = {"class_path": "scalebook.training.lightning.DDP", "init_args": {"codec": codec}}
         given = {**CONFIGS[1], "trainer": {"strategy": written, "devices": 2}}
         done = complete(given, description)
-        assert validate(given, description) == validate(done, description) == []
+        assert validate(Experiment.read(given, description)) == validate(Experiment.read(done, description)) == []
         return done["trainer"]["strategy"]
 
     assert strategy("fp32") == strategy({"class_path": "Fp32", "init_args": {"zstd": 0}}) == "ddp"

@@ -23,6 +23,7 @@ from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.confinement import ALLOWED, NAMES, PATHS, class_problems, path_problems
 from scalebook.training.experiments.description import GROUPS, Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.former_arguments import WRITTEN_OUT
 from scalebook.training.experiments.known_classes import CLASSES, ours
 from scalebook.training.experiments.validate import validate
@@ -58,10 +59,10 @@ def test_untrusted_configs_name_harmless_classes_alone(
 ) -> None:
     given = config(**trainer)
     with pytest.raises(ConfigError, match=r"which needs a folder that you trust.*--trust") as caught:
-        job_requests.submit(workspace, given, seeds=[1], description=describe(workspace))
+        job_requests.submit(workspace, Experiment.read(given, describe(workspace)), seeds=[1])
     assert caught.value.problem.key == key
     monkeypatch.setattr(job_requests, "require", lambda *_, **__: None)  # as if it had got past the validation
-    (job,) = job_requests.submit(workspace, given, seeds=[1], description=describe(workspace), start=False)
+    (job,) = job_requests.submit(workspace, Experiment.read(given, describe(workspace)), seeds=[1], start=False)
     assert run_job(job.path) == 2
     result = job.result()
     assert result is not None
@@ -74,7 +75,7 @@ def test_a_job_that_version_0_1_left_runs_is_resumed_and_run_again(
 ) -> None:
     """It has class paths of then, and all defaults of then written out, in a folder that is not trusted."""
     monkeypatch.setattr(job_requests, "ensure", lambda *_: None)
-    (job,) = job_requests.submit(workspace, config(strategy), seeds=[1], description=describe(workspace))
+    (job,) = job_requests.submit(workspace, Experiment.read(config(strategy), describe(workspace)), seeds=[1])
     content = yaml.load(job.config.read_text(encoding="utf-8"))
     if strategy == ASYNC:
         arguments = content["trainer"]["strategy"]["init_args"]
@@ -107,7 +108,7 @@ def test_a_check_judges_the_config_that_will_run(workspace: Workspace, monkeypat
     assert not class_problems(complete(given, described))
     refused = frozenset(ALLOWED - {"torch.optim.SparseAdam"})
     monkeypatch.setattr(confinement, "ALLOWED", refused)
-    (found,) = [problem for problem in validate(given, described) if problem.severity == "error"]
+    (found,) = [problem for problem in validate(Experiment.read(given, described)) if problem.severity == "error"]
     assert (found.key, found.message.split(",")[0]) == ("optimizer.class_path", "names torch.optim.SparseAdam")
 
 
@@ -121,7 +122,7 @@ HARMLESS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("trainer", HARMLESS, ids=str)
 def test_harmless_ones_need_no_trust(trainer: dict[str, Any], workspace: Workspace) -> None:
-    job_requests.submit(workspace, config(**trainer), seeds=[1], description=describe(workspace), start=False)
+    job_requests.submit(workspace, Experiment.read(config(**trainer), describe(workspace)), seeds=[1], start=False)
 
 
 def checkpoint(**told: str) -> dict[str, Any]:
@@ -155,16 +156,16 @@ def test_runs_write_within_the_workspace(
 ) -> None:
     (workspace.root / "link").symlink_to(tmp_path_factory.mktemp("outside"))
     with pytest.raises(ConfigError, match=r"outside the workspace .*--trust") as caught:
-        job_requests.submit(workspace, config(**trainer), seeds=[1], description=describe(workspace), start=False)
+        job_requests.submit(workspace, Experiment.read(config(**trainer), describe(workspace)), seeds=[1], start=False)
     assert caught.value.problem.key == key
     trust.trust(workspace)
-    job_requests.submit(workspace, config(**trainer), seeds=[1], description=describe(workspace), start=False)
+    job_requests.submit(workspace, Experiment.read(config(**trainer), describe(workspace)), seeds=[1], start=False)
 
 
 def test_data_is_downloaded_in_a_trusted_folder_alone(workspace: Workspace) -> None:
     given = {**config(), "data": {"class_path": "Dataset", "init_args": {"hub": "ylecun/mnist"}}}
     with pytest.raises(ConfigError, match=r"downloads from the Hub only in a folder that you trust.*--trust") as caught:
-        job_requests.submit(workspace, given, seeds=[1], description=describe(workspace))
+        job_requests.submit(workspace, Experiment.read(given, describe(workspace)), seeds=[1])
     assert caught.value.problem.key == "data.init_args.hub"
 
 

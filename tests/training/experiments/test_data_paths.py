@@ -9,6 +9,7 @@ import pytest
 from scalebook.training.experiments import data_paths
 from scalebook.training.experiments.data_paths import staying
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.validate import require, validate
 from tests.training.runs import config
 
@@ -57,7 +58,7 @@ def test_it_is_a_warning_where_jobs_run_on_a_cluster_alone(root: Path, descripti
 
     def told(clustered: bool, typed: bool = False) -> list[str]:
         about = replace(description, folder=str(root), clustered=clustered)
-        return [str(one) for one in validate(asked, about, typed=typed) if one.severity == "warning"]
+        return [str(one) for one in validate(Experiment.read(asked, about), typed=typed) if one.severity == "warning"]
 
     (said,) = told(clustered=True)
     assert said.startswith("data.init_args.batch_size: names pictures, a folder, which is not copied to other nodes")
@@ -68,4 +69,4 @@ def test_it_is_a_warning_where_jobs_run_on_a_cluster_alone(root: Path, descripti
 def test_it_keeps_nobody_from_starting(root: Path, description: Description) -> None:
     asked = config("auto")
     (root / "Digits").mkdir()
-    require(asked, replace(description, folder=str(root), clustered=True))
+    require(Experiment.read(asked, replace(description, folder=str(root), clustered=True)))

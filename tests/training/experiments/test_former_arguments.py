@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.former_arguments import NOW, WRITTEN_OUT, without_written_out
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.validate import validate
@@ -19,7 +20,11 @@ def test_a_former_argument_is_one_error_that_gives_its_name_of_today(
     owner: str, name: str, description: Description
 ) -> None:
     arguments = {name: 2} if owner == "AsyncPS" else {"rule": {"class_path": owner, "init_args": {name: 2}}}
-    found = [problem for problem in validate(strategy(**arguments), description) if problem.key.endswith(f".{name}")]
+    found = [
+        problem
+        for problem in validate(Experiment.read(strategy(**arguments), description))
+        if problem.key.endswith(f".{name}")
+    ]
     assert [(problem.severity, problem.message, problem.remedy) for problem in found] == [
         ("error", "is not an argument", NOW[owner, name])
     ]
@@ -42,7 +47,7 @@ def test_what_would_be_something_else_stays_and_is_an_error(
 ) -> None:
     config = without_written_out(strategy(**arguments))
     assert config == strategy(**arguments)
-    assert any(problem.message == "is not an argument" for problem in validate(config, description))
+    assert any(problem.message == "is not an argument" for problem in validate(Experiment.read(config, description)))
 
 
 @pytest.mark.parametrize(

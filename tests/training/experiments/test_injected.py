@@ -17,6 +17,7 @@ from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.command_line import parse
 from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.description import ClassInfo, Description, Field
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.fields import check_args
 from scalebook.training.experiments.validate import validate
 from tests.describing import fork_descriptions, forked
@@ -159,7 +160,7 @@ def test_no_module_is_described_where_none_is_asked_for(description: Description
     ids=repr,
 )  # fmt: skip
 def test_what_is_wrong_is_said_by_key(told: Description, changes: Config, said: str | None) -> None:
-    problems = [str(one) for one in validate(config(**changes), told) if one.severity == "error"]
+    problems = [str(one) for one in validate(Experiment.read(config(**changes), told)) if one.severity == "error"]
     assert [said in one for one in problems] == [True] if said else problems == [], problems
 
 
@@ -181,14 +182,14 @@ def test_classes_within_lists_and_mappings_are_checked(told: Description) -> Non
 
 def test_a_class_that_cannot_be_offered_is_said_with_its_reason(told: Description) -> None:
     for name in ("Untyped", path("Untyped")):
-        (problem,) = validate({**config(), "model": name}, told)
+        (problem,) = validate(Experiment.read({**config(), "model": name}, told))
         assert str(problem) == (
             f"model: names '{name}', which has an argument without a type, width. Annotate it, as `width: int`, or "
             "add a default."
         )
-    (problem,) = validate({**config(), "model": path("Trained")}, told)
+    (problem,) = validate(Experiment.read({**config(), "model": path("Trained")}, told))
     assert "which is abstract: subclasses must define net_of" in str(problem)
-    (problem,) = validate({**config(), "model": path("WithNt")}, told)
+    (problem,) = validate(Experiment.read({**config(), "model": path("WithNt")}, told))
     assert str(problem).endswith("WithNt' in the modules of scalebook.toml. Did you mean `WithNet`?")
     assert [one.class_path for one in told.refused if one.by_mistake] == [path("Untyped"), path("Unclear")]
 

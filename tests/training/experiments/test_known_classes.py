@@ -14,6 +14,7 @@ from scalebook.training.engine.rules.update_rules import Bounded, Rule, RuleName
 from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.confinement import class_problems
 from scalebook.training.experiments.description import GROUPS, Description, Field
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import base_content, config_hash
 from scalebook.training.experiments.known_classes import CLASSES, OURS, KnownClass, paths_hashed, paths_today
 from scalebook.training.experiments.search.definition import read_search
@@ -73,7 +74,7 @@ def test_every_class_of_ours_that_is_described_has_an_entry(description: Descrip
 @pytest.mark.parametrize("folder", ["strategies", "zoo.models.classifiers", "nowhere.at_all"])
 def test_a_path_is_resolved_by_its_last_name(folder: str, description: Description) -> None:
     written, today = below(folder), paths_today(below(folder))
-    require(written, description)
+    require(Experiment.read(written, description))
     assert complete(written, description)["model"]["class_path"] == "scalebook.training.zoo.models.MLPClassifier"
     done, as_today = complete(written, description), complete(today, description)
     assert {**done, "trainer": {**done["trainer"], "callbacks": None}} == {
@@ -131,8 +132,8 @@ def test_the_trials_of_a_search_of_version_0_1(description: Description) -> None
     space: dict[str, Any] = {"strategy": {"values": ["single", peers]}, "workers": {"grid": [2, 4]}}
     spec = read_search({"config": base, "objective": "val/loss", "space": space}, None, description)
     assert spec.dimension("strategy").choices == ("single", peers), "the study has them by these names"
-    config = resolve(spec, {"strategy": peers, "workers": 4}, description)
-    require(config, description)
+    config = resolve(spec, {"strategy": peers, "workers": 4}).written
+    require(Experiment.read(config, description))
     done = complete(config, description)
     assert done["trainer"]["strategy"]["class_path"] == "scalebook.training.lightning.Peers"
     assert (done["trainer"]["strategy"]["init_args"]["workers"], done["model"]["class_path"]) == (

@@ -11,6 +11,7 @@ from scalebook.training.base.trust import trust
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import catalogue, logged_metrics
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.logged_metrics import (
     LoggedMetrics,
     cached_metrics,
@@ -82,7 +83,7 @@ def monitoring(metric: str, *more: Any) -> dict[str, Any]:
 def about(tmp_path: Path) -> Description:
     """A folder in which somebody has asked what the PixelCNN logs."""
     told = replace(description(), folder=str(tmp_path))
-    path = kept_at("logged", monitoring("a"), told)
+    path = kept_at("logged", Experiment.read(monitoring("a"), told))
     assert path is not None
     path.parent.mkdir(parents=True)
     records.save(path, LoggedMetrics(["val/bits_per_dim", "val_é"], ["train/bits_per_dim"]))
@@ -104,13 +105,18 @@ def test_two_batches_tell_by_loop_and_leave_nothing(tmp_path: Path, prepared: Pr
     config: dict[str, Any] = {"model": {"class_path": "own_lab.Own"}, "data": {"class_path": "own_lab.Points"},
                               "trainer": {"max_epochs": 50, "strategy": "ddp", "devices": 8}}  # fmt: skip
     before = sorted(path for path in workspace.hidden.rglob("*") if "cache" not in path.parts)
-    assert cached_metrics(config, told) is None
-    logged_metrics.find_out(config, told)
-    assert cached_metrics(config, told) == LoggedMetrics(["métrique/é"], ["train loss"])
-    assert cached_metrics({**config, "trainer": {"max_epochs": 1}}, told) == cached_metrics(config, told), (
-        "not of how it is trained"
+    assert cached_metrics(Experiment.read(config, told)) is None
+    logged_metrics.find_out(Experiment.read(config, told))
+    assert cached_metrics(Experiment.read(config, told)) == LoggedMetrics(["métrique/é"], ["train loss"])
+    assert cached_metrics(Experiment.read({**config, "trainer": {"max_epochs": 1}}, told)) == cached_metrics(
+        Experiment.read(config, told)
+    ), "not of how it is trained"
+    assert (
+        cached_metrics(
+            Experiment.read({**config, "model": {"class_path": "own_lab.Own", "init_args": {"width": 6}}}, told)
+        )
+        is None
     )
-    assert cached_metrics({**config, "model": {"class_path": "own_lab.Own", "init_args": {"width": 6}}}, told) is None
     assert sorted(path for path in workspace.hidden.rglob("*") if "cache" not in path.parts) == before, "no run"
 
 
@@ -121,11 +127,11 @@ def test_a_model_that_fails_says_why(tmp_path: Path, prepared: Prepared) -> None
         "model": {"class_path": "own_lab.Own", "init_args": {"fails": True}},
         "data": {"class_path": "own_lab.Points"},
     }
-    logged_metrics.find_out(config, told)
-    failed = cached_metrics(config, told)
+    logged_metrics.find_out(Experiment.read(config, told))
+    failed = cached_metrics(Experiment.read(config, told))
     assert failed is not None
     assert failed.problem == "RuntimeError: no such file: weights.bin"
-    assert complete_for(config, told) is None, "what failed says nothing of what is logged"
+    assert complete_for(Experiment.read(config, told)) is None, "what failed says nothing of what is logged"
     assert not list(workspace.jobs.iterdir())
 
 
@@ -135,40 +141,40 @@ def test_modules_of_a_folder_that_is_not_trusted_are_not_run(tmp_path: Path, pre
     (tmp_path / "own_lab.py").write_text("open('ran', 'w')\n", encoding="utf-8")
     (tmp_path / "scalebook.toml").write_text('modules = ["own_lab"]\n', encoding="utf-8")
     told = catalogue.describe(workspace)
-    logged_metrics.find_out(monitoring("a"), told)
-    found = cached_metrics(monitoring("a"), told)
+    logged_metrics.find_out(Experiment.read(monitoring("a"), told))
+    found = cached_metrics(Experiment.read(monitoring("a"), told))
     assert found is not None
     assert found.problem == "this folder is not trusted, and has modules of its own: own_lab"
 
 
 def test_what_takes_too_long_is_ended_and_said(about: Description, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logged_metrics, "DEADLINE_S", 0.05)
-    logged_metrics.find_out(monitoring("a"), about)
-    found = cached_metrics(monitoring("a"), about)
+    logged_metrics.find_out(Experiment.read(monitoring("a"), about))
+    found = cached_metrics(Experiment.read(monitoring("a"), about))
     assert found is not None
     assert found.problem == "2 batches took more than 0.05 s"
 
 
 def test_a_monitored_name_that_nothing_logs_is_an_error(about: Description) -> None:
-    (problem,) = [one for one in validate(monitoring("val_los"), about) if "monitors" in one.message]
+    (problem,) = [one for one in validate(Experiment.read(monitoring("val_los"), about)) if "monitors" in one.message]
     assert problem.severity == "error"
     assert (problem.key, problem.message) == ("trainer.callbacks", "monitors val_los, which nothing logs")
     assert "Two batches logged val/bits_per_dim, val_é, train/bits_per_dim." in problem.remedy
-    assert not [one for one in validate(monitoring("val_é"), about) if "monitors" in one.message]
-    assert not list(monitor_problems(monitoring("val_los"), description())), "nobody has asked"
+    assert not [one for one in validate(Experiment.read(monitoring("val_é"), about)) if "monitors" in one.message]
+    assert not list(monitor_problems(Experiment.read(monitoring("val_los"), description()))), "nobody has asked"
 
 
 def test_a_callback_of_somebody_elses_may_log_it(about: Description) -> None:
     config = monitoring("theirs", {"class_path": "their_lab.Logs"})
-    assert not list(monitor_problems(config, about))
-    assert unlogged([config], "theirs", about) is None
+    assert not list(monitor_problems(Experiment.read(config, about)))
+    assert unlogged([Experiment.read(one, about) for one in [config]], "theirs") is None
 
 
 def test_a_name_that_cannot_be_recorded_is_said_before_the_start(about: Description) -> None:
-    path = kept_at("logged", monitoring("a"), about)
+    path = kept_at("logged", Experiment.read(monitoring("a"), about))
     assert path is not None
     records.save(path, LoggedMetrics(["AUC (macro)"]))
-    (problem,) = monitor_problems(monitoring("AUC (macro)"), about)
+    (problem,) = monitor_problems(Experiment.read(monitoring("AUC (macro)"), about))
     assert problem.key == "model"
     assert problem.message.startswith("logs AUC (macro), which cannot be recorded")
 
@@ -178,8 +184,8 @@ def test_a_search_for_what_nothing_logs_is_refused(about: Description) -> None:
 
     def said(objective: str, **space: Any) -> list[str]:
         body = {"objective": objective, "space": space or {"learning_rate": {"log_uniform": [0.001, 0.1]}}}
-        return [one.message for one in search_problems(body, config, about) if one.key == "objective"
-                and one.severity == "error"]  # fmt: skip
+        problems = search_problems(body, Experiment.read(config, about), about)
+        return [one.message for one in problems if one.key == "objective" and one.severity == "error"]
 
     assert said("val_los") == ["is val_los, which nothing logs"]
     assert said("val_é") == said("train/loss") == said("seconds") == []
@@ -197,8 +203,8 @@ def test_check_refuses_a_comparison_by_what_nothing_logs(about: Description, met
 
 
 def test_a_claim_on_what_nothing_logs_is_refused(about: Description) -> None:
-    configs = [monitoring("val_é"), monitoring("val_é")]
-    assert [one.severity for one in unknown_metric(iter(configs), "val_los", about)] == ["error"]
-    assert list(unknown_metric(configs, "val_é", about)) == []
-    other = {**monitoring("val_é"), "model": "MLPClassifier"}
-    assert not [one for one in unknown_metric([*configs, other], "val_los", about) if one.severity == "error"]
+    experiments = [Experiment(monitoring("val_é"), about)] * 2
+    assert [one.severity for one in unknown_metric(experiments, "val_los")] == ["error"]
+    assert list(unknown_metric(experiments, "val_é")) == []
+    other = Experiment({**monitoring("val_é"), "model": "MLPClassifier"}, about)
+    assert not [one for one in unknown_metric([*experiments, other], "val_los") if one.severity == "error"]

@@ -7,10 +7,10 @@ import pytest
 from scalebook.training.base.files import yaml
 from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
-from scalebook.training.experiments.lr_scaling import RateScaling, rate_scaling
+from scalebook.training.experiments.lr_scaling import RateScaling, read_scaling
 from scalebook.training.experiments.validate import validate
-from scalebook.training.experiments.workload import workload
 
 
 def config(scaling: Any, strategy: Any = "auto", devices: int = 1, batch: int = 512, **trainer: Any) -> dict[str, Any]:
@@ -59,17 +59,17 @@ def test_the_rate_follows_the_samples_whose_mean_it_multiplies(
     strategy: Any, devices: int, trainer: dict[str, Any], expected: float, description: Description
 ) -> None:
     """Of five gradients summed into one push each is a step of its own: the sum is five times their mean already."""
-    load = workload(config({"rule": "linear"}, strategy, devices, **trainer), description)
-    assert load.learning_rate == 0.1
-    assert load.learning_rate_scaled == pytest.approx(expected, rel=1e-12)
+    load = Experiment.read(config({"rule": "linear"}, strategy, devices, **trainer), description)
+    assert load.rate.requested == 0.1
+    assert load.rate.scaled == pytest.approx(expected, rel=1e-12)
 
 
 def test_the_square_root_and_what_is_not_known(description: Description) -> None:
-    found = workload(config({"rule": "sqrt", "per": 128}), description)
-    assert found.learning_rate_scaled == pytest.approx(0.1 * math.sqrt(4), rel=1e-12)
-    assert workload(config({"rule": "none"}), description).learning_rate_scaled == 0.1
-    assert workload(config(None), description).learning_rate_scaled is None
-    assert workload({**config({"rule": "linear"}), "data": "Nope"}, description).learning_rate_scaled is None
+    found = Experiment.read(config({"rule": "sqrt", "per": 128}), description)
+    assert found.rate.scaled == pytest.approx(0.1 * math.sqrt(4), rel=1e-12)
+    assert Experiment.read(config({"rule": "none"}), description).rate.scaled == 0.1
+    assert Experiment.read(config(None), description).rate.scaled is None
+    assert Experiment.read({**config({"rule": "linear"}), "data": "Nope"}, description).rate.scaled is None
 
 
 @pytest.mark.parametrize(
@@ -87,20 +87,20 @@ def test_the_square_root_and_what_is_not_known(description: Description) -> None
     ],
 )
 def test_mistakes_are_named(scaling: Any, said: str, description: Description) -> None:
-    (problem,) = validate(config(scaling), description)
+    (problem,) = validate(Experiment.read(config(scaling), description))
     assert str(problem).startswith(said)
     assert problem.severity == "error"
-    assert rate_scaling(config(scaling)) is None or "rul" in scaling
+    assert read_scaling(config(scaling).get("lr_scaling")) is None or "rul" in scaling
 
 
 def test_a_scaling_needs_a_batch_size(description: Description) -> None:
     stranger = description.data[0].__class__("mine.Data", "Data", source="user")
     described = replace(description, data=[*description.data, stranger])
     given = {**config({"rule": "linear"}), "data": "Data"}
-    assert [str(one) for one in validate(given, described)] == [
+    assert [str(one) for one in validate(Experiment.read(given, described))] == [
         "lr_scaling: needs a batch size, but the data set has no `batch_size`. Remove it, or write rule: none."
     ]
-    assert validate({**given, "lr_scaling": {"rule": "none"}}, described) == []
+    assert validate(Experiment.read({**given, "lr_scaling": {"rule": "none"}}, described)) == []
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_scaling_needs_a_batch_size(description: Description) -> None:
     ],
 )
 def test_a_warm_up_without_effect_is_a_warning(given: Any, why: str, description: Description) -> None:
-    (problem,) = validate(given, description)
+    (problem,) = validate(Experiment.read(given, description))
     assert (problem.key, problem.message, problem.severity) == ("lr_scaling.warmup_epochs", why, "warning")
 
 
@@ -139,5 +139,5 @@ def test_what_means_the_same_has_one_hash(description: Description) -> None:
 
 @pytest.mark.parametrize("value", [1, "yes"])
 def test_the_noise_scale_is_measured_or_not(value: Any, description: Description) -> None:
-    (problem,) = validate({**config(None), "noise_scale": value}, description)
+    (problem,) = validate(Experiment.read({**config(None), "noise_scale": value}, description))
     assert str(problem).startswith(f"noise_scale: {value!r} is not true or false")

@@ -7,35 +7,40 @@ import pytest
 
 from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.num_nodes import over_nodes, place_of
 from scalebook.training.experiments.validate import validate
-from scalebook.training.experiments.workload import workload
 from tests.training.base.test_node_rank import TORCHRUN
 from tests.training.runs import ASYNC, config
 
 
 def test_the_parameter_server_is_started_on_each_as_well(description: Description) -> None:
     done = complete(config("AsyncPS", num_nodes=2, devices=3), description)
-    found = place_of(done, TORCHRUN, description)
+    found = place_of(Experiment.read(done, description), TORCHRUN)
     assert found is not None
     assert (found.count, found.index) == (6, 5)
-    assert place_of(complete(config(ASYNC), description), {}, description) is None
+    assert place_of(Experiment.read(complete(config(ASYNC), description), description), {}) is None
 
 
 def test_workers_are_those_of_all_machines(description: Description) -> None:
     asked: dict[str, Any] = config("auto", num_nodes=3, devices=2)
     done = complete(asked, description)
     assert done["trainer"]["strategy"] == "ddp"
-    load = workload(asked, description)
-    assert (load.workers, load.nodes, load.processes, load.gradients) == (6, 3, 2, 6)
-    assert (load.batch_per_worker, load.batch_global, load.batch_effective) == (8, 48, 48)
-    servers = workload(config({"class_path": "AsyncPS", "init_args": {"workers": 4}}, num_nodes=3), description)
-    assert (servers.workers, servers.nodes, servers.processes) == (12, 3, 4)
+    load = Experiment.read(asked, description)
+    assert (
+        load.strategy.workers,
+        load.strategy.nodes,
+        load.strategy.processes,
+        load.strategy.gradients,
+    ) == (6, 3, 2, 6)
+    assert (load.batch.per_worker, load.batch.together, load.batch.effective) == (8, 48, 48)
+    servers = Experiment.read(config({"class_path": "AsyncPS", "init_args": {"workers": 4}}, num_nodes=3), description)
+    assert (servers.strategy.workers, servers.strategy.nodes, servers.strategy.processes) == (12, 3, 4)
 
 
 def test_what_does_not_go_between_machines_is_said_before_the_start(description: Description) -> None:
     asked = config({"class_path": "AsyncPS", "init_args": {"host": "virtual"}}, num_nodes=2)
-    problems = [one for one in validate(asked, description, typed=True) if one.severity == "error"]
+    problems = [one for one in validate(Experiment.read(asked, description), typed=True) if one.severity == "error"]
     assert "trainer.strategy.init_args.host" in [problem.key for problem in problems]
 
 
@@ -56,30 +61,34 @@ def test_how_many_workers_there_may_be_is_checked_before_the_start(
     workers: object, more: dict[str, Any], key: str | None, said: str, description: Description
 ) -> None:
     asked = config({"class_path": "AsyncPS", "init_args": {"workers": workers, **more}}, num_nodes=2, devices=2)
-    problems = [one for one in validate(asked, description, typed=True) if one.severity == "error"]
+    problems = [one for one in validate(Experiment.read(asked, description), typed=True) if one.severity == "error"]
     assert [one.key for one in problems] == ([] if key is None else [f"trainer.strategy.init_args.{key}"])
     assert all(said in str(one) for one in problems)
     if key is None:
-        assert workload(asked, description).workers == 4
+        assert Experiment.read(asked, description).strategy.workers == 4
 
 
 def test_the_same_run_over_several_machines_has_as_many_workers(description: Description) -> None:
     asked = complete(config("ddp", devices=4), description)
     spread = over_nodes(asked, 2)
     assert (spread["trainer"]["devices"], spread["trainer"]["num_nodes"]) == (2, 2)
-    one, two = workload(asked, description), workload(spread, description)
-    assert (two.workers, two.batch_global, two.nodes) == (one.workers, one.batch_global, 2)
+    one, two = Experiment.read(asked, description), Experiment.read(spread, description)
+    assert (two.strategy.workers, two.batch.together, two.strategy.nodes) == (
+        one.strategy.workers,
+        one.batch.together,
+        2,
+    )
     assert over_nodes(spread, 2) == spread
     assert over_nodes(asked, 0) == asked
 
 
 def test_the_queue_has_one_machine(description: Description) -> None:
     asked = config("ddp", num_nodes=2)
-    assert validate(asked, description, typed=True) == []
-    (problem,) = validate(asked, description)
+    assert validate(Experiment.read(asked, description), typed=True) == []
+    (problem,) = validate(Experiment.read(asked, description))
     assert str(problem) == (
         "trainer.num_nodes: is 2, but jobs of this folder run on one machine. Write [cluster] in scalebook.toml, "
         "as docs/how-to/cluster.md says, or start it on each node with torchrun or srun and `scalebook fit -c FILE`."
     )
-    assert validate(asked, replace(description, clustered=True)) == []
-    assert validate(config("ddp", num_nodes=1), description) == []
+    assert validate(Experiment.read(asked, replace(description, clustered=True))) == []
+    assert validate(Experiment.read(config("ddp", num_nodes=1), description)) == []

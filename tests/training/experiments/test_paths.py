@@ -4,6 +4,7 @@ import pytest
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.paths import fields, place, plain, put
 from scalebook.training.experiments.validate import validate
 from tests.training.experiments.searches import CONFIG
@@ -13,9 +14,9 @@ BASE: dict[str, Any] = {**CONFIG, "trainer": {"strategy": SERVER}, "lr_scaling":
 
 
 def test_every_field_that_is_listed_has_a_place(description: Description) -> None:
-    listed = dict(fields(BASE, description))
+    listed = dict(fields(Experiment.read(BASE, description)))
     for path, field in listed.items():
-        assert place(path, BASE, description).field == field
+        assert place(path, Experiment.read(BASE, description)).field == field
         assert "init_args" not in path
     known = {
         "model.hidden",
@@ -56,28 +57,30 @@ def test_every_field_that_is_listed_has_a_place(description: Description) -> Non
     ],
 )
 def test_one_value_is_put_in_place(path: str, value: Any, expected: dict[str, Any], description: Description) -> None:
-    done = put(BASE, place(path, BASE, description), value, description)
+    done = put(Experiment.read(BASE, description), place(path, Experiment.read(BASE, description)), value).written
     assert done == {**BASE, **expected}
-    assert validate(done, description) == []
+    assert validate(Experiment.read(done, description)) == []
 
 
 def test_an_optimizer_that_is_not_written_is_the_default_one(description: Description) -> None:
     without = {key: value for key, value in CONFIG.items() if key != "optimizer"}
-    done = put(without, place("optimizer.eps", without, description), 0.1, description)
+    done = put(
+        Experiment.read(without, description), place("optimizer.eps", Experiment.read(without, description)), 0.1
+    ).written
     default = description.default_optimizer
     assert done["optimizer"] == {**default, "init_args": {**default["init_args"], "eps": 0.1}}
 
 
 def test_a_class_is_known_by_its_place(description: Description) -> None:
-    assert place("model", BASE, description).group == "models"
-    assert place("trainer.strategy", BASE, description).group == "strategies"
+    assert place("model", Experiment.read(BASE, description)).group == "models"
+    assert place("trainer.strategy", Experiment.read(BASE, description)).group == "strategies"
 
 
 def test_a_field_that_is_not_there(description: Description) -> None:
     with pytest.raises(
         ConfigError, match=r"names bond, which is not a field of Bounded\. Did you mean `trainer.strategy.rule.bound`"
     ):
-        place("trainer.strategy.rule.bond", BASE, description)
+        place("trainer.strategy.rule.bond", Experiment.read(BASE, description))
 
 
 def test_init_args_may_be_left_out() -> None:
@@ -91,8 +94,8 @@ SIMULATED = {"class_path": "AsyncPS", "init_args": {"workers": 4, "host": "virtu
 def test_a_number_of_the_clock_has_a_path(description: Description) -> None:
     base = {**CONFIG, "trainer": {"strategy": SIMULATED}}
     path = "trainer.strategy.clock.link.bandwidth"
-    assert {path, "trainer.strategy.clock.gradient_s.mean"} <= dict(fields(base, description)).keys()
-    done = put(base, place(path, base, description), 5e6, description)
+    assert {path, "trainer.strategy.clock.gradient_s.mean"} <= dict(fields(Experiment.read(base, description))).keys()
+    done = put(Experiment.read(base, description), place(path, Experiment.read(base, description)), 5e6).written
     clock = {**CLOCK, "link": {"latency_s": 0.001, "bandwidth": 5e6}}
     assert done["trainer"]["strategy"] == {
         "class_path": "AsyncPS",
@@ -100,7 +103,7 @@ def test_a_number_of_the_clock_has_a_path(description: Description) -> None:
     }
     assert type(done["trainer"]["strategy"]["init_args"]["clock"]["link"]) is dict
     assert base["trainer"]["strategy"]["init_args"]["clock"]["link"]["bandwidth"] == 1e6
-    assert validate(done, description) == []
+    assert validate(Experiment.read(done, description)) == []
 
 
 @pytest.mark.parametrize(
@@ -114,9 +117,9 @@ def test_a_number_of_the_clock_has_a_path(description: Description) -> None:
 def test_what_is_no_number_of_the_clock(path: str, remedy: str, description: Description) -> None:
     base = {**CONFIG, "trainer": {"strategy": SIMULATED}}
     with pytest.raises(ConfigError, match=f"names a number of clock that the config does not have.*({remedy})"):
-        place(path, base, description)
+        place(path, Experiment.read(base, description))
 
 
 def test_a_config_without_a_clock_has_no_number_of_it(description: Description) -> None:
     with pytest.raises(ConfigError, match=r"does not have\. Write trainer\.strategy\.clock\.$"):
-        place("trainer.strategy.clock.gradient_s", BASE, description)
+        place("trainer.strategy.clock.gradient_s", Experiment.read(BASE, description))

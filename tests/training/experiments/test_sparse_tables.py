@@ -9,6 +9,7 @@ import pytest
 from scalebook.training.base.files.records import save
 from scalebook.training.experiments import model_parameters
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.model_parameters import ModelParameter, ModelParameters
 from scalebook.training.experiments.sparse_tables import asks
 from scalebook.training.experiments.validate import validate
@@ -29,7 +30,7 @@ def config(optimizer: Any, strategy: str = SERVER, **args: Any) -> dict[str, Any
 def with_model(description: Description, folder: Path, *parameters: ModelParameter) -> Description:
     """A cache in which stands what the model has."""
     known = replace(description, folder=str(folder))
-    place = model_parameters.kept_at("parameters", config(SGD), known)
+    place = model_parameters.kept_at("parameters", Experiment.read(config(SGD), known))
     assert place is not None
     place.parent.mkdir(parents=True)
     save(place, ModelParameters(list(parameters)))
@@ -37,7 +38,7 @@ def with_model(description: Description, folder: Path, *parameters: ModelParamet
 
 
 def errors(description: Description, asked: dict[str, Any]) -> dict[str, str]:
-    found = [one for one in validate(asked, description) if one.severity == "error"]
+    found = [one for one in validate(Experiment.read(asked, description)) if one.severity == "error"]
     return {one.key.removeprefix("trainer.strategy.init_args."): f"{one.message}. {one.remedy}" for one in found}
 
 
@@ -60,11 +61,11 @@ ONCE = "but the model's sparse tables lie in memory only once, and their rows ar
 def test_settings(args: dict[str, Any], key: str, said: str, description: Description, tmp_path: Path) -> None:
     sparse = with_model(description, tmp_path / "sparse", TABLE, LAYER)
     assert errors(sparse, config(SGD, **args)) == {key: said}
-    assert asks(config(SGD, **args), sparse)
+    assert asks(Experiment.read(config(SGD, **args), sparse))
     assert errors(with_model(description, tmp_path / "dense", LAYER), config(SGD, **args)) == {}
     assert errors(description, config(SGD, **args)) == {}, "nobody has looked at the model"
     assert errors(sparse, config(SGD, host="inline")) == {}
-    assert not asks(config(SGD, host="inline"), sparse)
+    assert not asks(Experiment.read(config(SGD, host="inline"), sparse))
 
 
 def test_a_parameter_server_steps_on_rows_with_optimizers_that_can(description: Description, tmp_path: Path) -> None:
@@ -94,4 +95,4 @@ def test_sparse_adam_steps_on_tables_alone(strategy: str, description: Descripti
         "optimizer": f"{alone}torch.optim.Adam, or a model with sparse tables alone, such as Ranker with sparse: true."
     }
     assert errors(with_model(description, tmp_path / "tables", TABLE, FROZEN), asked) == {}
-    assert asks(asked, description)
+    assert asks(Experiment.read(asked, description))

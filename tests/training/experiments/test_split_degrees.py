@@ -6,6 +6,7 @@ import pytest
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.split_degrees import refuse_degrees
 from scalebook.training.experiments.validate import validate
 from tests.training.runs import config
@@ -48,11 +49,11 @@ def test_problems_name_their_key(
     degrees: dict[str, Any], beside: dict[str, Any], problems: list[str], description: Description
 ) -> None:
     strategy = {"class_path": "ModelParallel", "init_args": degrees}
-    assert [one.key for one in validate(config(strategy, **beside), description)] == problems
+    assert [one.key for one in validate(Experiment.read(config(strategy, **beside), description))] == problems
 
 
 def test_the_noise_scale_needs_a_whole_model(description: Description) -> None:
-    found = validate(config("model_parallel") | {"noise_scale": True}, description)
+    found = validate(Experiment.read(config("model_parallel") | {"noise_scale": True}, description))
     assert [(one.key, one.remedy) for one in found] == [("noise_scale", "Write false.")]
 
 
@@ -61,6 +62,8 @@ def test_a_split_has_no_virtual_workers_and_the_planner_says_how_long_it_takes(
     name: str, description: Description
 ) -> None:
     written = {"host": "virtual", "clock": {"gradient_s": 0.05}}[name]
-    found = validate(config({"class_path": "ModelParallel", "init_args": {name: written}}), description)
+    found = validate(
+        Experiment.read(config({"class_path": "ModelParallel", "init_args": {name: written}}), description)
+    )
     assert [(one.key, one.severity) for one in found] == [(f"{ARGUMENTS}.{name}", "error")]
     assert "`scalebook plan --split`" in found[0].remedy

@@ -5,6 +5,7 @@ import pytest
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.validate import require, validate
 
@@ -15,7 +16,7 @@ GOOD: dict[str, Any] = {
 
 
 def errors(config: Any, description: Description) -> list[str]:
-    return [str(problem) for problem in validate(config, description) if problem.severity == "error"]
+    return [str(problem) for problem in validate(Experiment.read(config, description)) if problem.severity == "error"]
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,9 @@ def errors(config: Any, description: Description) -> list[str]:
     ],
 )
 def test_what_lightning_would_take_has_no_problem(more: dict[str, Any], description: Description) -> None:
-    assert validate({**GOOD, **more}, description, typed=True) == []  # on a command line: the queue has one machine
+    assert (
+        validate(Experiment.read({**GOOD, **more}, description), typed=True) == []
+    )  # on a command line: the queue has one machine
 
 
 @pytest.mark.parametrize(
@@ -164,7 +167,7 @@ def test_what_lightning_would_take_has_no_problem(more: dict[str, Any], descript
 def test_a_mistake_names_key_and_remedy(
     config: dict[str, Any], key: str, message: str, remedy: str, description: Description
 ) -> None:
-    (found,) = [one for one in validate({**GOOD, **config}, description) if one.severity == "error"]
+    (found,) = [one for one in validate(Experiment.read({**GOOD, **config}, description)) if one.severity == "error"]
     assert (found.key, found.message, found.remedy[: len(remedy)]) == (key, message, remedy)
     assert found.remedy.endswith(("?", "."))
 
@@ -178,17 +181,19 @@ def test_a_mistake_names_key_and_remedy(
 )
 def test_what_asynchronous_workers_cannot_do(more: dict[str, Any], key: str, description: Description) -> None:
     with_strategy = {**GOOD, **more, "trainer": {**more.get("trainer", {}), "strategy": "AsyncPS", "devices": 2}}
-    assert [problem.key for problem in validate(with_strategy, description)] == [key]
-    assert validate({**GOOD, **more}, description, typed=True) == []  # on a command line: the queue has one machine
+    assert [problem.key for problem in validate(Experiment.read(with_strategy, description))] == [key]
+    assert (
+        validate(Experiment.read({**GOOD, **more}, description), typed=True) == []
+    )  # on a command line: the queue has one machine
 
 
 def test_what_they_can_do_again(description: Description) -> None:
     """Scaled losses, and schedules that follow the validation."""
     scheduler = {"class_path": "ReduceLROnPlateau", "init_args": {"monitor": "val/loss"}}
     trainer = {"strategy": "AsyncPS", "devices": 2, "precision": "16-mixed"}
-    assert validate({**GOOD, "trainer": trainer, "lr_scheduler": scheduler}, description) == []
+    assert validate(Experiment.read({**GOOD, "trainer": trainer, "lr_scheduler": scheduler}, description)) == []
     alone = {"strategy": "AsyncPS", "devices": 1, "sync_batchnorm": True}
-    assert validate({**GOOD, "trainer": alone}, description) == []
+    assert validate(Experiment.read({**GOOD, "trainer": alone}, description)) == []
 
 
 def test_all_mistakes_are_found_at_once(description: Description) -> None:
@@ -198,26 +203,26 @@ def test_all_mistakes_are_found_at_once(description: Description) -> None:
 
 def test_a_part_of_a_config_may_lack_what_the_whole_needs(description: Description) -> None:
     part = {"lr_scheduler": "StepLR", "trainer": {"max_epochs": 1}}
-    assert validate(part, description, partial=True) == []
-    assert len(validate(part, description)) == 3
+    assert validate(Experiment.read(part, description), partial=True) == []
+    assert len(validate(Experiment.read(part, description))) == 3
 
 
 def test_settings_without_effect_are_warnings(description: Description) -> None:
     strategy = {"class_path": "AsyncPS", "init_args": {"workers": 4}}
     config = {**GOOD, "trainer": {"strategy": strategy, "devices": 2, "accelerator": "cpu"}}
-    (problem,) = validate(config, description)
+    (problem,) = validate(Experiment.read(config, description))
     assert (problem.key, problem.severity) == ("trainer.devices", "warning")
-    require(config, description)
+    require(Experiment.read(config, description))
 
 
 def test_require_raises_the_first_error(description: Description) -> None:
     with pytest.raises(ConfigError, match=r"^foo: is not a key"):
-        require({**GOOD, "foo": 1, "bar": 2}, description)
+        require(Experiment.read({**GOOD, "foo": 1, "bar": 2}, description))
 
 
 @pytest.mark.parametrize("config", [None, [], "model", 3])
 def test_what_is_no_mapping_is_one_problem(config: object, description: Description) -> None:
-    assert len(validate(config, description)) == 1
+    assert len(validate(Experiment.read(config, description))) == 1
 
 
 @pytest.mark.parametrize("told", ["torch", "xla", "", "simple "])

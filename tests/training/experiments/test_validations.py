@@ -7,6 +7,7 @@ from lightning.pytorch import Trainer
 from scalebook.training.cli.lightning_cli import TrainingCLI
 from scalebook.training.experiments.completion import NULL_IS_SAID, complete
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.validate import validate
 from scalebook.training.experiments.validations import words
 
@@ -22,7 +23,7 @@ def config(strategy: Any = "auto", limit: int | None = 1200, **trainer: Any) -> 
 
 
 def found(given: dict[str, Any], description: Description) -> list[str]:
-    return [str(problem) for problem in validate(given, description, typed=True)]
+    return [str(problem) for problem in validate(Experiment.read(given, description), typed=True)]
 
 
 def test_one_null_of_the_trainer_says_something() -> None:
@@ -98,8 +99,8 @@ def test_more_batches_than_a_worker_has_are_refused(given: Any, says: str, descr
     ],
 )
 def test_what_an_interval_means_is_said(more: dict[str, Any], expected: str, description: Description) -> None:
-    assert words(config(VIRTUAL, **more), description) == expected
+    assert words(Experiment.read(config(VIRTUAL, **more), description)) == expected
 
 
 def test_of_one_worker_no_others_are_spoken_of(description: Description) -> None:
-    assert words(config(val_check_interval=1), description) == "Validates after every batch."
+    assert words(Experiment.read(config(val_check_interval=1), description)) == "Validates after every batch."

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.workload import workload
+from scalebook.training.experiments.experiment import Experiment
 
 
 def config(strategy: Any, devices: int = 1, **trainer: Any) -> dict[str, Any]:
@@ -41,9 +41,9 @@ ASYNC = {"class_path": "scalebook.training.lightning.AsyncPS", "init_args": {"ru
 def test_strategy_workers_and_the_three_batches(
     given: Any, expected: tuple[Any, ...], description: Description
 ) -> None:
-    found = workload(given, description)
-    batches = (found.batch_per_worker, found.batch_global, found.batch_effective)
-    assert (found.strategy, found.rule, found.workers, *batches) == expected
+    found = Experiment.read(given, description)
+    batches = (found.batch.per_worker, found.batch.together, found.batch.effective)
+    assert (found.strategy.name, found.strategy.words, found.strategy.workers, *batches) == expected
 
 
 def test_learning_rate_threads_and_accelerator(description: Description) -> None:
@@ -52,14 +52,14 @@ def test_learning_rate_threads_and_accelerator(description: Description) -> None
         "threads": 2,
         "optimizer": {"class_path": "SGD", "init_args": {"lr": 0.5}},
     }
-    found = workload(given, description)
-    assert (found.learning_rate, found.threads, found.accelerator) == (0.5, 2, "cpu")
-    assert workload(config("auto"), description).learning_rate == 0.002
+    found = Experiment.read(given, description)
+    assert (found.rate.requested, found.threads, found.accelerator) == (0.5, 2, "cpu")
+    assert Experiment.read(config("auto"), description).rate.requested == 0.002
 
 
 @pytest.mark.parametrize("given", [{}, {"model": None, "trainer": {"devices": "x"}}, {"data": 3, "optimizer": 4}])
 def test_a_form_may_ask_while_somebody_types(given: dict[str, Any], description: Description) -> None:
-    assert workload(given, description).workers == 1
+    assert Experiment.read(given, description).strategy.workers == 1
 
 
 def test_the_parameters_of_a_rule_of_virtual_workers_and_of_a_scaled_rate(description: Description) -> None:
@@ -73,13 +73,13 @@ def test_the_parameters_of_a_rule_of_virtual_workers_and_of_a_scaled_rate(descri
         "optimizer": {"class_path": "SGD", "init_args": {"lr": 0.5}},
         "lr_scaling": {"rule": "linear", "per": 64},
     }
-    found = workload(given, description)
-    assert (found.learning_rate, found.learning_rate_scaled) == (0.5, 0.125)
+    found = Experiment.read(given, description)
+    assert (found.rate.requested, found.rate.scaled) == (0.5, 0.125)
     assert found.params() == {
         "strategy": "AsyncPS", "rule": "async", "workers": 4, "batch_per_worker": 16, "batch_global": 64,
         "lr": 0.125, "clock": "virtual",
     }  # fmt: skip
-    assert workload(config("auto"), description).params() == {
+    assert Experiment.read(config("auto"), description).params() == {
         "strategy": "single", "rule": "none", "workers": 1, "batch_per_worker": 16, "batch_global": 16, "lr": 0.002,
         "clock": "real",
     }  # fmt: skip
@@ -100,11 +100,11 @@ def test_the_parameters_of_a_rule_of_virtual_workers_and_of_a_scaled_rate(descri
 )
 def test_every_kind_of_config_has_all_flat_parameters(given: dict[str, Any], description: Description) -> None:
     """So that MLflow's charts, grouping and filters find each run: what a config does not say is `unknown`."""
-    load = workload(given, description)
+    load = Experiment.read(given, description)
     parameters = load.params()
     assert list(parameters) == ["strategy", "rule", "workers", "batch_per_worker", "batch_global", "lr", "clock"]
     assert all(value not in (None, "") for value in parameters.values())
-    for name, value in (("batch_per_worker", load.batch_per_worker), ("batch_global", load.batch_global)):
+    for name, value in (("batch_per_worker", load.batch.per_worker), ("batch_global", load.batch.together)):
         assert parameters[name] == ("unknown" if value is None else value)
-    if load.learning_rate is None:
+    if load.rate.requested is None:
         assert parameters["lr"] == "unknown"

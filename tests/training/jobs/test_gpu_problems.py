@@ -14,7 +14,7 @@ from scalebook.training.base.files import yaml
 from scalebook.training.cli import fit
 from scalebook.training.cli.runner import _on_lent
 from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.workload import workload
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs import gpu_allocation, job_requests
 from scalebook.training.jobs.devices import Allocation, NodeDevices, this_machine
 from scalebook.training.jobs.gpu_problems import gpu_problems
@@ -48,7 +48,7 @@ def async_ps(**args: Any) -> dict[str, Any]:
 def found(asked: dict[str, Any], description: Description, machines: list[NodeDevices] | None = None) -> list[str]:
     return [
         f"{one.key}: {one.message}"
-        for one in gpu_problems(workload(asked, description), machines or [this_machine()])
+        for one in gpu_problems(Experiment.read(asked, description), machines or [this_machine()])
     ]  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def test_gpus_that_are_lacking_are_said_before_the_start(
 
 def test_eight_gpus_are_not_nine(nvml: Put, description: Description) -> None:
     nvml(eight())
-    (problem,) = gpu_problems(workload(config("ddp", 9), description), [this_machine()])
+    (problem,) = gpu_problems(Experiment.read(config("ddp", 9), description), [this_machine()])
     assert (problem.key, problem.message) == ("trainer.devices", TOO_MANY.format(9, 8).partition(": ")[2])
     assert problem.remedy == (
         "Write 8, or trainer.accelerator: cpu, or the strategy AsyncPS, whose workers share them."
@@ -121,7 +121,9 @@ def test_a_notebook_s_check_says_what_its_experiments_lack(nvml: Put, descriptio
 
 
 def submit(bench: Bench, asked: dict[str, Any], description: Description, inline: bool = False) -> JobFolder:
-    (job,) = job_requests.submit(bench.workspace, asked, seeds=[1], description=description, start=False, inline=inline)
+    (job,) = job_requests.submit(
+        bench.workspace, Experiment.read(asked, description), seeds=[1], start=False, inline=inline
+    )
     return job
 
 

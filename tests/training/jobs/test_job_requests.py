@@ -16,6 +16,7 @@ from scalebook.training.base.files import yaml
 from scalebook.training.base.safe_path import environment
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import ClassInfo, Description, Field
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.job_folder import JobFolder, Result
 from scalebook.training.jobs.process import ProcessId
@@ -53,7 +54,7 @@ FLAT = ("strategy", "rule", "workers", "batch_per_worker", "batch_global", "lr",
 
 def submit(bench: Bench, seeds: tuple[int, ...] = (1,), **more: Any) -> list[JobFolder]:
     told = {"notebook": "first-steps.md", "cell": "net-ddp", "start": False, **more}
-    return job_requests.submit(bench.workspace, CONFIG, seeds=seeds, description=DESCRIPTION, **told)
+    return job_requests.submit(bench.workspace, Experiment.read(CONFIG, DESCRIPTION), seeds=seeds, **told)
 
 
 def test_each_seed_is_a_job_and_a_scheduled_run(bench: Bench) -> None:
@@ -84,10 +85,10 @@ def test_each_seed_is_a_job_and_a_scheduled_run(bench: Bench) -> None:
 def test_a_wrong_config_leaves_nothing_behind(bench: Bench) -> None:
     wrong = {**CONFIG, "data": {"class_path": "Images", "init_args": {"batch_size": 0}}}
     with pytest.raises(ConfigError, match=r"data\.init_args\.batch_size"):
-        job_requests.submit(bench.workspace, wrong, seeds=[1], description=DESCRIPTION)
+        job_requests.submit(bench.workspace, Experiment.read(wrong, DESCRIPTION), seeds=[1])
     gpu = {**CONFIG, "trainer": {"accelerator": "gpu"}}
     with pytest.raises(ConfigError, match="this machine has none"):
-        job_requests.submit(bench.workspace, gpu, seeds=[1], description=DESCRIPTION)
+        job_requests.submit(bench.workspace, Experiment.read(gpu, DESCRIPTION), seeds=[1])
     assert list(bench.workspace.jobs.iterdir()) == []
     assert open_store(bench.workspace).search_experiments(filter_string="name = 'command line'") == []
     assert supervisor_handle.running(bench.workspace) is None
@@ -172,6 +173,7 @@ def test_submitting_a_job_loads_few_of_our_modules(tmp_path: Path, prepared: Pre
 import sys
 from pathlib import Path
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs import job_requests
 from scalebook.training.base.workspace import Workspace
 
@@ -180,7 +182,7 @@ config = {{
     "trainer": {{"strategy": {{"class_path": "AsyncPS", "init_args": {{"workers": 2}}}}, "max_epochs": 1}},
 }}
 description = Description.from_json(Path({str(prepared.description)!r}).read_text())
-(job,) = job_requests.submit(Workspace(Path.cwd()), config, seeds=[1], description=description, start=False)
+(job,) = job_requests.submit(Workspace(Path.cwd()), Experiment(config, description), seeds=[1], start=False)
 assert job.state() == "waiting"
 print(*(name for name in sys.modules if name.startswith("scalebook.")))
 """
@@ -208,7 +210,7 @@ def test_a_checkpoint_that_is_not_there_is_said_before_anything_is_made(bench: B
     for told in ("nowhere.ckpt", "/no/such.ckpt", "x" * 5000):
         with pytest.raises(ConfigError, match=r"ckpt_path: is '.*, which does not exist"):
             job_requests.submit(
-                bench.workspace, {**CONFIG, "ckpt_path": told}, seeds=[1], description=DESCRIPTION, start=False
+                bench.workspace, Experiment.read({**CONFIG, "ckpt_path": told}, DESCRIPTION), seeds=[1], start=False
             )
     assert job_requests.all_jobs(bench.workspace) == []
 
@@ -216,5 +218,5 @@ def test_a_checkpoint_that_is_not_there_is_said_before_anything_is_made(bench: B
 def test_a_checkpoint_is_found_beside_the_notebooks(bench: Bench) -> None:
     (bench.workspace.root / "kept.ckpt").touch()
     config = {**CONFIG, "ckpt_path": "kept.ckpt"}
-    (job,) = job_requests.submit(bench.workspace, config, seeds=[1], description=DESCRIPTION, start=False)
+    (job,) = job_requests.submit(bench.workspace, Experiment.read(config, DESCRIPTION), seeds=[1], start=False)
     assert yaml.load(job.config.read_text(encoding="utf-8"))["ckpt_path"] == str(bench.workspace.root / "kept.ckpt")

@@ -6,8 +6,9 @@ import pytest
 
 from scalebook.training.base.estimate import Estimate
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
-from scalebook.training.experiments.workload import strategy_words
+from scalebook.training.experiments.strategies import strategy_words
 from scalebook.training.notebook.comparison import compare, compare_runs, differences, meaning_by_key, meanings_by_name
 from scalebook.training.notebook.comparison_table import WIDTH, table
 from scalebook.training.notebook.parse import parse
@@ -106,9 +107,9 @@ def test_what_is_said_by_a_default_does_not_differ(description: Description) -> 
     short = {"model": "PixelCNN", "data": "Digits", "trainer": {"strategy": "AsyncPS", "devices": 2}}
     whole = {"class_path": "scalebook.training.lightning.AsyncPS", "init_args": {"rule": "async"}}
     long = {**short, "trainer": {"strategy": whole, "devices": 2}, "threads": 1, "seed_everything": 1}
-    assert meaning_by_key(short, description) == meaning_by_key(long, description)
+    assert meaning_by_key(Experiment.read(short, description)) == meaning_by_key(Experiment.read(long, description))
     other = {**short, "trainer": {"strategy": {**whole, "init_args": {"rule": "sync"}}, "devices": 2}}
-    said = meanings_by_name({"a": short, "b": other}, description)
+    said = meanings_by_name({"a": Experiment(short, description), "b": Experiment(other, description)})
     assert differences(said) == [("trainer.strategy.rule", {"a": "async", "b": "sync"})]
 
 

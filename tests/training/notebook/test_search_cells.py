@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from scalebook.training.base.files.yaml_flow import same
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import BrokenCell, ExperimentCell, SearchCell
 from scalebook.training.notebook.notebook_problems import check
@@ -47,9 +48,9 @@ def test_a_search_is_read_with_its_base(description: Description) -> None:
     assert cell is not None
     assert (cell.name, cell.body, cell.experiment) == ("sizes", BODY, "one")
     assert nb.searches() == [cell]
-    assert nb.base(cell) == {"model": "ConvClassifier", "data": "Digits"}
-    assert nb.base(SearchCell("", "other", {"experiment": "two"})) is None
-    assert nb.base(SearchCell("", "other", {"config": {}})) is None
+    assert nb.base(cell, description) == Experiment({"model": "ConvClassifier", "data": "Digits"}, description)
+    assert nb.base(SearchCell("", "other", {"experiment": "two"}), description) is None
+    assert nb.base(SearchCell("", "other", {"config": {}}), description) is None
     assert check(nb, description) == []
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from scalebook.training.engine.rules.update_rules import Async
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.planner.answer import Answer, Cause, Change, Curve, Knee, Point, Range, Reliability
 from scalebook.training.planner.answer_words import (
     HEADER,
@@ -81,10 +82,10 @@ def test_of_machines_that_may_join_all_are_planned_for_and_what_is_with_the_fewe
 def test_the_numbers_of_workers_of_a_config_are_asked_for(description: Description) -> None:
     strategy = {"class_path": "AsyncPS", "init_args": {"workers": {"min": 3, "max": 6}}}
     config = {**CONFIG, "trainer": {"strategy": strategy, "devices": 1, "num_nodes": 6}}
-    asked = Question(workers=(1, 2, 4), networks=("10gbe",)).of(config, description)
+    asked = Question(workers=(1, 2, 4), networks=("10gbe",)).of(Experiment.read(config, description))
     assert (asked.workers, asked.elastic) == ([1, 2, 3, 4, 6], (3, 6))
     written = {**CONFIG, "trainer": {"strategy": {"class_path": "AsyncPS"}, "devices": 4}}
-    assert Question(workers=(1, 2)).of(written, description) == Question(
+    assert Question(workers=(1, 2)).of(Experiment.read(written, description)) == Question(
         workers=[1, 2, 4], config_workers=4, config_rule=Async()
     )
 

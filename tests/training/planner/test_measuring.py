@@ -21,6 +21,7 @@ from scalebook.training.cli.main import main as scalebook
 from scalebook.training.engine.rules.clock_settings import Distribution
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs.job_folder import JobFolder, Result
 from scalebook.training.jobs.job_requests import all_jobs
 from scalebook.training.jobs.supervisor_handle import hold_supervisor
@@ -41,6 +42,7 @@ from scalebook.training.tracking import names
 from tests.fake_nvml import Put, eight
 from tests.prepared import Prepared
 from tests.training.benches import clear
+from tests.training.experiments.searches import NO_CLASSES
 from tests.training.runs import reader
 
 pytestmark = pytest.mark.long
@@ -87,7 +89,7 @@ def test_a_measurement_beside_others_is_repeated_and_the_quieter_one_counts(
     monkeypatch.setattr(measuring, "_measured", measured)
     monkeypatch.setattr(measuring, "used_by_others", lambda: 0.0)
     out = StringIO()
-    profile = measuring.measure(shop, CONFIG, describe(shop), out)
+    profile = measuring.measure(shop, Experiment.read(CONFIG, describe(shop)), out)
     assert (profile.gradient_s, profile.busy) == (0.01 + busy, busy)
     if len(used) == 1:
         assert (out.getvalue(), profile.source) == ("", "measured")
@@ -224,18 +226,20 @@ def test_mistakes_are_said_before_anything_starts(
 
 
 def test_a_plan_is_measured_by_workers_of_a_parameter_server() -> None:
-    assert plan_config(CONFIG, 4, {})["trainer"]["devices"] == 4
+    assert plan_config(Experiment.read(CONFIG, NO_CLASSES), 4, {}).written["trainer"]["devices"] == 4
     coded = {"push_codec": "int8"}
-    config = plan_config(CONFIG, 1, coded)
+    config = plan_config(Experiment.read(CONFIG, NO_CLASSES), 1, coded).written
     assert config["trainer"]["strategy"] == {
         "class_path": "scalebook.training.lightning.AsyncPS",
         "init_args": coded,
     }
     assert config["trainer"]["devices"] == 1
     assert config["data"] == CONFIG["data"]
-    shared = plan_config(CONFIG, 4, coded, 1)["trainer"]
+    shared = plan_config(Experiment.read(CONFIG, NO_CLASSES), 4, coded, 1).written["trainer"]
     assert (shared["devices"], shared["strategy"]["init_args"]) == (1, {**coded, "workers": 4})
-    several = plan_config({**CONFIG, "trainer": {"num_nodes": 2, "max_epochs": 1}}, 2, {})
+    several = plan_config(
+        Experiment.read({**CONFIG, "trainer": {"num_nodes": 2, "max_epochs": 1}}, NO_CLASSES), 2, {}
+    ).written
     assert "num_nodes" not in several["trainer"]  # what is measured is measured here
 
 
@@ -255,8 +259,8 @@ def test_as_many_are_measured_at_once_as_share_cores_or_gpus(
     told = StepMeasures(100, 16, 0.01, 0.3, 0.001, 4, 4)
     tried = list[int]()
 
-    def run(_workspace: Workspace, config: dict[str, Any], *_: Any) -> tuple[JobFolder, Result, float]:
-        trainer = config["trainer"]
+    def run(_workspace: Workspace, experiment: Experiment, *_: Any) -> tuple[JobFolder, Result, float]:
+        trainer = experiment.written["trainer"]
         tried.append(trainer["strategy"]["init_args"].get("workers", trainer["devices"]))
         folder = JobFolder(tmp_path / f"{len(tried)}")
         folder.path.mkdir()
@@ -267,7 +271,7 @@ def test_as_many_are_measured_at_once_as_share_cores_or_gpus(
 
     monkeypatch.setattr(measuring, "_run", run)
     monkeypatch.setattr(measuring, "_title", lambda job: "a")
-    profile = measuring.measure(Workspace(tmp_path), config, description, StringIO())
+    profile = measuring.measure(Workspace(tmp_path), Experiment.read(config, description), StringIO())
     assert tried == tries
     assert (profile.cores, profile.gpus) == (max(tries[-1], count), count)
 
@@ -322,7 +326,8 @@ def test_an_experiment_of_a_notebook_is_planned_for(
     page.write_text(f"# Page\n\n```yaml experiment=digits\n{yaml.dump({'config': CONFIG})}```\n", encoding="utf-8")
     asked: list[Any] = []
 
-    def measured(workspace: Workspace, config: Any, *_: Any) -> Profile:
+    def measured(workspace: Workspace, experiment: Experiment, *_: Any) -> Profile:
+        config = experiment.written
         asked.append((workspace.root, config["model"], config["data"]["init_args"]["batch_size"]))
         raise NotMeasured("it was not to be.")
 

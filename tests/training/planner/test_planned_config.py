@@ -15,6 +15,7 @@ from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.rules.topologies import Ring, Torus
 from scalebook.training.engine.rules.update_rules import Async, Sync
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.lightning import AsyncPS, Peers
 from scalebook.training.planner import play
 from scalebook.training.planner.all_reduce import AllReduce
@@ -63,8 +64,8 @@ def config(arguments: dict[str, Any], **trainer: Any) -> dict[str, Any]:
 
 
 def read(arguments: dict[str, Any], description: Description) -> tuple[PlannedConfig, Answer]:
-    found = configured(config(arguments), description)
-    question = Question((1, 8), rules=(), shards=()).of(config(arguments), description)
+    found = configured(Experiment.read(config(arguments), description))
+    question = Question((1, 8), rules=(), shards=()).of(Experiment.read(config(arguments), description))
     question.check()
     question = replace(question, rules=question.rules[:1])  # its own; what stands beside it is the same for all
     return found, answer(found.declared(PROFILE), question)
@@ -115,14 +116,14 @@ def test_host_process_lets_nobody_wait_for_the_update(description: Description) 
 
 def test_the_config_is_what_is_asked_where_nothing_else_is(description: Description) -> None:
     written = config({"rule": "sync", "shards": 4, "local": "local_sgd", "push_codec": "int8", "workers": 3})
-    question = Question((1, 8), rules=(), shards=()).of(written, description)
+    question = Question((1, 8), rules=(), shards=()).of(Experiment.read(written, description))
     assert (question.rules[0], question.config_rule) == (Sync(), Sync())
     assert [rule.name for rule in question.rules] == ["sync", "ddp", "fsdp", "async"]
     assert (question.shards, question.workers, question.compared_at) == ((4,), [1, 3, 8], 3)
     assert question.beside == "local SGD, every 16, pushes int8"
     assert (question.coded, question.config_workers) == (True, 3)
-    assert Question((1,), rules=(Async(),), shards=(2,)).of(written, description).rules == (Async(),)
-    alone = Question((1, 8), rules=(), shards=()).of({"trainer": {"strategy": "auto"}}, description)
+    assert Question((1,), rules=(Async(),), shards=(2,)).of(Experiment.read(written, description)).rules == (Async(),)
+    alone = Question((1, 8), rules=(), shards=()).of(Experiment.read({"trainer": {"strategy": "auto"}}, description))
     assert [rule.name for rule in alone.rules] == ["ddp", "fsdp", "sync", "async"]
     assert (alone.shards, alone.config_workers, alone.compared_at) == ((1,), 0, 8)
 
@@ -133,7 +134,9 @@ def ddp(**arguments: Any) -> dict[str, Any]:
 
 def test_ddp_is_planned_as_ddp(description: Description) -> None:
     """With its buckets and its codec: halves are summed up on their way, frames of another go to all."""
-    question = Question((1, 8), rules=(), shards=()).of({"trainer": {"strategy": "ddp", "devices": 4}}, description)
+    question = Question((1, 8), rules=(), shards=()).of(
+        Experiment.read({"trainer": {"strategy": "ddp", "devices": 4}}, description)
+    )
     assert (question.rules[0], question.config_rule) == (AllReduce(), AllReduce())
     assert [rule.name for rule in question.rules] == ["ddp", "fsdp", "sync", "async"]
     assert (question.workers, question.compared_at) == ([1, 4, 8], 4)
@@ -141,9 +144,9 @@ def test_ddp_is_planned_as_ddp(description: Description) -> None:
     assert [(curve.rule, curve.own) for curve in found.curves] == [("ddp", True)]
     points = [AllReduce().play(PROFILE, n, Network(), alone=True) for n in (1, 4, 8)]
     assert found.curves[0].points == [replace(point, memory=2e6) for point in points], "weights and gradients"
-    halved = configured(ddp(codec="bf16", bucket_cap_mb=50), description)
+    halved = configured(Experiment.read(ddp(codec="bf16", bucket_cap_mb=50), description))
     assert (halved.aggregation, halved.measuring) == (AllReduce(bucket_mb=50, parts=2), {})
-    framed = configured(ddp(codec="int8"), description)
+    framed = configured(Experiment.read(ddp(codec="int8"), description))
     assert (framed.aggregation, framed.measuring, framed.coded) == (
         AllReduce(gathers=True),
         {"push_codec": "int8"},
@@ -153,7 +156,7 @@ def test_ddp_is_planned_as_ddp(description: Description) -> None:
 
 def test_workers_of_one_machine_share_its_link(description: Description) -> None:
     written = config({}, num_nodes=2)
-    question = Question((4,), rules=(), shards=(), networks=("10gbe",)).of(written, description)
+    question = Question((4,), rules=(), shards=(), networks=("10gbe",)).of(Experiment.read(written, description))
     assert question.node == 2
     measured = replace(PROFILE, cores=2, node=SharedNode(512, Link(1e-5, 1e9)), overlap=False)
     for rule in (AllReduce(), Async()):
@@ -186,20 +189,20 @@ def test_workers_of_one_machine_share_its_link(description: Description) -> None
 )
 def test_what_cannot_be_planned_is_refused(written: dict[str, Any], said: str, description: Description) -> None:
     with pytest.raises(ConfigError, match=r"^[^ ]+: ") as refused:
-        Question((1, 8), rules=(), shards=()).of(written, description).check()
+        Question((1, 8), rules=(), shards=()).of(Experiment.read(written, description)).check()
     assert said in str(refused.value)
 
 
 def test_a_rule_that_does_not_go_with_the_rest_is_refused_by_key(description: Description) -> None:
     written = config({"host": "overlap"})
-    question = Question((1, 8), rules=(Sync(),), shards=()).of(written, description)
+    question = Question((1, 8), rules=(Sync(),), shards=()).of(Experiment.read(written, description))
     with pytest.raises(ConfigError, match=r"init_args.host: is overlap, which has no effect with sync"):
         question.check()
 
 
 def test_a_virtual_config_s_times_are_its_clock_s(description: Description) -> None:
     clock = {**CLOCK, "stragglers": {1: 2.0}, "server_link": {"bandwidth": 1e6}}
-    found = configured(config({"host": "virtual", "clock": clock, "shards": 2}), description)
+    found = configured(Experiment.read(config({"host": "virtual", "clock": clock, "shards": 2}), description))
     declared = found.declared(Profile(1.0, 32, 1e6, 1e6, 1.0, cores=2, slowdown={2: 1.5}, shard_shares={2: 0.7},
                                       layers=[Layer("a", 0.5, 0.5, 1e6, 1e6)]))  # fmt: skip
     assert declared.layers == (Layer("a", 0.025, 0.025, 1e6, 1e6),), "as the gradient that they make up"
@@ -219,23 +222,25 @@ def test_every_argument_of_peers_is_known_to_a_plan() -> None:
 
 
 def test_peers_are_planned_as_written(description: Description) -> None:
-    plain = configured(peers(), description)
+    plain = configured(Experiment.read(peers(), description))
     assert plain.aggregation == PlannedPeers(Peering(DPsgd(), Ring()))
     rare = configured(
-        peers(exchange={"class_path": "Sgp", "init_args": {"order": "combine_first"}}, topology="torus", every=3),
-        description,
+        Experiment.read(
+            peers(exchange={"class_path": "Sgp", "init_args": {"order": "combine_first"}}, topology="torus", every=3),
+            description,
+        )
     )
     assert rare.aggregation == PlannedPeers(Peering(Sgp("combine_first"), Torus(), every=3))
     assert rare.beside == "combine first, every 3"
-    coded = configured(peers(codec="int8"), description)
+    coded = configured(Experiment.read(peers(codec="int8"), description))
     assert (coded.coded, coded.measuring) == (True, {"push_codec": "int8"})
-    question = Question((1, 4), rules=(), shards=()).of(peers(), description)
+    question = Question((1, 4), rules=(), shards=()).of(Experiment.read(peers(), description))
     assert [label(rule) for rule in question.rules] == ["d_psgd:ring", "ddp", "fsdp", "sync", "async"]
 
 
 def test_the_clock_of_virtual_peers_has_a_latency_at_both_ends(description: Description) -> None:
     clock = {"gradient_s": 0.05, "link": {"latency_s": 0.01, "bandwidth": 1e7}}
-    plan = configured(peers(workers=4, host="virtual", clock=clock), description)
+    plan = configured(Experiment.read(peers(workers=4, host="virtual", clock=clock), description))
     profile = plan.declared(PROFILE)
     (strategy,) = [plan.aggregation]
     assert isinstance(strategy, PlannedPeers)
@@ -246,7 +251,7 @@ def test_the_clock_of_virtual_peers_has_a_latency_at_both_ends(description: Desc
 def test_a_split_model_is_priced_by_another_option(description: Description) -> None:
     config = {"trainer": {"strategy": "scalebook.training.lightning.ModelParallel", "devices": 4}}
     with pytest.raises(ConfigError, match=r"trainer.strategy: splits a model.*strategy: auto.* --split 4"):
-        configured(config, description)
+        configured(Experiment.read(config, description))
 
 
 @pytest.mark.parametrize(
@@ -267,5 +272,5 @@ def test_a_split_model_is_priced_by_another_option(description: Description) -> 
 )
 def test_peers_that_cannot_be_planned_are_refused(written: Any, said: str, description: Description) -> None:
     with pytest.raises(ConfigError) as refused:
-        configured(peers(**written), description)
+        configured(Experiment.read(peers(**written), description))
     assert said in str(refused.value)

@@ -4,15 +4,17 @@ import pytest
 
 from scalebook.training.engine.rules.clock_settings import Distribution, Link, read_clock
 from scalebook.training.engine.rules.update_rules import Bounded
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.lightning import Peers
 from scalebook.training.planner.answer import Range, Reliability
 from scalebook.training.planner.answering import Setting
 from scalebook.training.planner.chart import target_figure
 from scalebook.training.planner.question import rules
 from scalebook.training.planner.time_to_target import TargetAnswer, TargetPoint, target_lines, target_words
-from scalebook.training.planner.updates_to_target import simulated_config
+from scalebook.training.planner.updates_to_target import simulated
 from scalebook.training.pricing.links import OWN, Network
 from scalebook.training.pricing.profile import Profile
+from tests.training.experiments.searches import NO_CLASSES
 
 EXACT = Reliability("async", Range(0.8, 1.25), None, 9, [])
 FOUND = TargetAnswer(
@@ -52,7 +54,7 @@ def test_virtual_workers_train_on_the_clock_that_is_played() -> None:
         Distribution("gamma", 0.1, 0.3), 32, 1e6, 1e6, 0.01, {3: 2.0}, network=Network(Link(1e-4, 1e8), Link(0.0, 1e9))
     )
     setting = Setting(profile, Bounded(2), 2, OWN, 0)
-    config = simulated_config({"trainer": {"devices": 8, "max_epochs": 2}}, 4, setting)
+    config = simulated(Experiment({"trainer": {"devices": 8, "max_epochs": 2}}, NO_CLASSES), 4, setting).written
     arguments = config["trainer"]["strategy"]["init_args"]
     assert config["trainer"]["devices"] == 1
     assert config["trainer"]["max_epochs"] == 2
@@ -69,7 +71,9 @@ def test_a_target_of_peers_is_reached_by_virtual_peers() -> None:
     profile = Profile(0.1, 32, 1e6, 1e6, network=network)
     (strategy,) = rules("sgp:torus")
     setting = Setting(profile, strategy, 1, "own", 0)
-    made = simulated_config({"trainer": {"devices": 2, "strategy": "ddp"}}, 8, setting)["trainer"]
+    made = simulated(Experiment({"trainer": {"devices": 2, "strategy": "ddp"}}, NO_CLASSES), 8, setting).written[
+        "trainer"
+    ]
     assert (made["devices"], made["strategy"]["class_path"]) == (1, "scalebook.training.lightning.Peers")
     arguments = made["strategy"]["init_args"]
     assert (arguments["workers"], arguments["host"], arguments["clock"]["link"]["latency_s"]) == (8, "virtual", 0.01)

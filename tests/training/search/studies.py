@@ -4,9 +4,11 @@ import math
 from pathlib import Path
 from typing import Any
 
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.space import Dimension
 from scalebook.training.experiments.search.types import Objective, SearchSpec
 from scalebook.training.search.study.study import AskedTrial, Study
+from tests.training.experiments.searches import NO_CLASSES
 
 LOSS = Objective("val/loss", lower=True)
 ACCURACY = Objective("val/accuracy", lower=False)
@@ -20,7 +22,7 @@ WORKERS = Dimension("workers", "grid", choices=(1, 2, 4))
 
 def search(*space: Dimension, objectives: tuple[Objective, ...] = (LOSS,), **more: Any) -> SearchSpec:
     """Of `space`, else batch x rate x strategy."""
-    return SearchSpec({}, space or (BATCH, RATE, STRATEGY), objectives, **more)
+    return SearchSpec(Experiment({}, NO_CLASSES), space or (BATCH, RATE, STRATEGY), objectives, **more)
 
 
 def journal(folder: Path) -> str:

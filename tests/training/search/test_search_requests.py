@@ -10,6 +10,7 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.cost import cost
 from scalebook.training.experiments.search.definition import read_search
 from scalebook.training.experiments.search.presets import preset_body
@@ -36,8 +37,8 @@ def _sixteen_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def at_a_time(asked: SearchSpec, description: Description, workspace: Workspace) -> tuple[int, int]:
     machine = this_machine()
-    expected = cost(asked, description, len(machine.cores), None, len(machine.gpus)).side_by_side
-    return side_by_side(asked, description, workspace), expected
+    expected = cost(asked, len(machine.cores), None, len(machine.gpus)).side_by_side
+    return side_by_side(asked, workspace), expected
 
 
 def test_as_many_trials_run_at_a_time_as_there_are_gpus_or_shares(
@@ -69,16 +70,14 @@ def test_ddp_with_too_few_gpus_is_refused_before_the_first_trial(
         (8, ""),
     ):
         nvml(eight()[:count])
-        wrong = search_requests.lacking_gpus(spec(description, WORDS), description, [this_machine()])
+        wrong = search_requests.lacking_gpus(spec(description, WORDS), [this_machine()])
         assert [(one.key, one.message) for one in wrong] == ([("space.workers", message)] if message else [])
     nvml(eight()[:1])
     body = {"objective": "val/loss", "space": yaml.load(WORDS), "config": MLP, "trials": 3}
     with pytest.raises(ConfigError, match="needs a GPU of its own"):
         search_requests.start(workspace, body, None, name="s", description=description)
     nvml()
-    wrong = search_requests.lacking_gpus(
-        spec(description, trainer={"accelerator": "gpu"}), description, [this_machine()]
-    )
+    wrong = search_requests.lacking_gpus(spec(description, trainer={"accelerator": "gpu"}), [this_machine()])
     assert [one.message for one in wrong] == ["asks for a GPU and this machine has none"]
 
 
@@ -88,10 +87,8 @@ def test_presets_go_as_far_as_there_are_gpus(
 ) -> None:
     nvml(eight()[:count])
     machine = this_machine()
-    body = preset_body("strategies", MLP, description, len(machine.cores), machine.together)
+    body = preset_body("strategies", Experiment.read(MLP, description), len(machine.cores), machine.together)
     assert body["space"]["workers"] == {"values": workers}
     assert ("ddp" in body["space"]["strategy"]["values"]) == ddp
-    wrong = search_requests.lacking_gpus(
-        read_search({**body, "config": MLP}, None, description), description, [machine]
-    )
+    wrong = search_requests.lacking_gpus(read_search({**body, "config": MLP}, None, description), [machine])
     assert wrong == []

@@ -14,6 +14,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.main import main
 from scalebook.training.cli.runner import run_job
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs.job_requests import all_jobs, submit
 from scalebook.training.supervisor import lost_jobs as ending
 from scalebook.training.tracking.run_reader import RunReader
@@ -114,7 +115,7 @@ def test_a_job_that_waited_meanwhile_fails_by_name(
     workspace: Workspace, description: Description, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """And what records its end says it in a line, and keeps the mark for when the database is upgraded."""
-    (job,) = submit(workspace, config(), seeds=[1], description=description, inline=True)
+    (job,) = submit(workspace, Experiment.read(config(), description), seeds=[1], inline=True)
     before = of_version(workspace, OLDER)
     assert run_job(job.path) == 2
     result = job.result()

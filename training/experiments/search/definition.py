@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from typing import Any, Final, get_args
 
 from scalebook.training.base.errors import ConfigError, Problem
-from scalebook.training.experiments.classes import few_strangers, read_class
+from scalebook.training.experiments.classes import few_strangers
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.fields import quoted_value
 from scalebook.training.experiments.identity import DIGITS, base_content
 from scalebook.training.experiments.raw_body import Body, near, number, one_of
@@ -32,12 +33,11 @@ SCHEMES: Final = ("sqlite", "postgresql", "mysql", "mariadb", "journal")
 
 
 def read_body(
-    raw: Mapping[str, Any], base: Mapping[str, Any] | None, default_metric: str | None
+    raw: Mapping[str, Any], base: Experiment | None, description: Description
 ) -> tuple[SearchSpec, list[Problem], ReadSpace]:
     """The search that `raw` describes, what is wrong with it, and its space as it was read.
 
-    Where something is wrong its default stands in the search. `default_metric` is minimised, or maximised, if no
-    objective is named.
+    Where something is wrong its default stands in the search. If no objective is named, it is the model's main metric.
     """
     body = Body(raw)
     keys, more = few_strangers(raw, KEYS)
@@ -46,13 +46,15 @@ def read_body(
     for key in keys:
         if key not in KEYS:
             body.wrong(str(key), "is not a key of a search", near(str(key), KEYS))
-    config = _config(body, base)
+    experiment = _experiment(body, base, description)
+    model = experiment.model.info
+    default_metric = model.metrics[0] if model is not None and model.metrics else None
     space = read_space(raw.get("space"))
     body.problems += space.problems
-    objectives = _objectives(body, default_metric, config)
+    objectives = _objectives(body, default_metric, experiment)
     sampler, seed = _sampler(body)
     spec = SearchSpec(
-        config=config,
+        experiment=experiment,
         space=space.dimensions,
         objectives=objectives,
         target=_target(body, objectives),
@@ -81,11 +83,11 @@ def body_of(spec: SearchSpec) -> dict[str, Any]:
     if spec.rate is not None:
         rate = {"rule": spec.rate.rule, "per": spec.rate.per, "warmup_epochs": spec.rate.warmup_epochs}
         space["learning_rate"] = {**space["learning_rate"], **rate}
-    objectives = [_told_objective(objective, spec.config) for objective in spec.objectives]
+    objectives = [_told_objective(objective, spec.experiment) for objective in spec.objectives]
     seeded = spec.sampler if spec.sampler_seed == 1 else {spec.sampler: {"seed": spec.sampler_seed}}
     body: dict[str, Any] = {
         "preset": spec.preset,
-        "config": spec.config,
+        "config": spec.experiment.written,
         "objective": objectives[0] if len(objectives) == 1 else objectives,
         "target": spec.target,
         "scaling": spec.scaling,
@@ -105,7 +107,7 @@ def body_of(spec: SearchSpec) -> dict[str, Any]:
     return without_defaults(body)
 
 
-def _config(body: Body, base: Mapping[str, Any] | None) -> dict[str, Any]:
+def _experiment(body: Body, base: Experiment | None, description: Description) -> Experiment:
     raw = body.raw
     config = raw.get("config")
     if raw.get("experiment") is not None and config is not None:
@@ -123,18 +125,18 @@ def _config(body: Body, base: Mapping[str, Any] | None) -> dict[str, Any]:
     elif base is None and config is None:
         body.wrong("experiment", f"names an unknown experiment {raw['experiment']}", "Write its `config:` instead.")
     if isinstance(config, Mapping):
-        return dict(config)
-    return {} if base is None else dict(base)
+        return Experiment(config, description)
+    return Experiment({}, description) if base is None else base
 
 
-def _objectives(body: Body, default: str | None, config: Mapping[str, Any]) -> tuple[Objective, ...]:
+def _objectives(body: Body, default: str | None, experiment: Experiment) -> tuple[Objective, ...]:
     raw = body.raw.get("objective")
     raw = default if raw is None else raw
     if raw is None:
         body.wrong("objective", "is missing", "Name a metric, such as objective: val/loss.")
         return (Objective(names.TRAIN_LOSS, True),)
     items = raw if isinstance(raw, list) else [raw]
-    objectives = [objective for objective in (_objective(item, config) for item in items) if objective is not None]
+    objectives = [objective for objective in (_objective(item, experiment) for item in items) if objective is not None]
     if len(objectives) != len(items) or not objectives:
         body.wrong(
             "objective",
@@ -147,18 +149,18 @@ def _objectives(body: Body, default: str | None, config: Mapping[str, Any]) -> t
     return tuple(objectives[:2])
 
 
-def _objective(raw: Any, config: Mapping[str, Any]) -> Objective | None:
+def _objective(raw: Any, experiment: Experiment) -> Objective | None:
     named = directions.read_metric_name(raw)
     if named is None:
         return None
     name, goal = named
     if goal is None and name in AMOUNTS:
         return Objective(name, True)
-    return Objective(name, directions.of_runs(name, goal, (), [config]).lower, goal is not None)
+    return Objective(name, directions.of_runs(name, goal, (), [experiment.written]).lower, goal is not None)
 
 
-def _told_objective(objective: Objective, config: Mapping[str, Any]) -> Any:
-    if not objective.said and _objective(objective.name, config) == objective:
+def _told_objective(objective: Objective, experiment: Experiment) -> Any:
+    if not objective.said and _objective(objective.name, experiment) == objective:
         return objective.name
     return {objective.name: "min" if objective.lower else "max"}
 
@@ -262,8 +264,8 @@ __all__ = [  # what the others import from here
 ]
 
 
-def read_search(body: Mapping[str, Any], base: Mapping[str, Any] | None, description: Description) -> SearchSpec:
-    """The search that `body` describes. `base` is the config of the experiment that it names, None where it holds one.
+def read_search(body: Mapping[str, Any], base: Experiment | None, description: Description) -> SearchSpec:
+    """The search that `body` describes. `base` is the experiment that it names, None where it holds a config.
 
     ConfigError for the first thing that is wrong, with key and remedy; warnings pass.
     """
@@ -275,7 +277,7 @@ def read_search(body: Mapping[str, Any], base: Mapping[str, Any] | None, descrip
 
 
 def search_problems(
-    body: Mapping[str, Any], base: Mapping[str, Any] | None, description: Description, cores: int | None = None
+    body: Mapping[str, Any], base: Experiment | None, description: Description, cores: int | None = None
 ) -> list[Problem]:
     """All that is wrong with a search, found without running anything; keys are those of `body`.
 
@@ -285,7 +287,7 @@ def search_problems(
     return _read(body, base, description, cores)[1]
 
 
-def identity(spec: SearchSpec, description: Description) -> str:
+def identity(spec: SearchSpec) -> str:
     """12 hex digits of what may not change while a study goes on: base config, space, objectives, what a trial is.
 
     The same for any order of keys and any way to name the base's classes. Not of the budget: trials, seeds of a point,
@@ -294,7 +296,7 @@ def identity(spec: SearchSpec, description: Description) -> str:
     """
     body = body_of(spec)
     content = {
-        "config": base_content(spec.config, description),
+        "config": base_content(spec.experiment.written, spec.experiment.description),
         "space": body["space"],
         "objective": [(objective.name, objective.lower) for objective in spec.objectives],
         **{key: body.get(key) for key in ("target", "scaling", "seconds_per_trial", "memory_mb")},
@@ -304,14 +306,11 @@ def identity(spec: SearchSpec, description: Description) -> str:
 
 
 def _read(
-    body: Mapping[str, Any], base: Mapping[str, Any] | None, description: Description, cores: int | None
+    body: Mapping[str, Any], base: Experiment | None, description: Description, cores: int | None
 ) -> tuple[SearchSpec, list[Problem]]:
-    config = body.get("config") if isinstance(body.get("config"), Mapping) else base
-    model = read_class((config or {}).get("model")).info("models", description)
-    metric = model.metrics[0] if model is not None and model.metrics else None
-    spec, problems, space = read_body(body, base, metric)
+    spec, problems, space = read_body(body, base, description)
     above = "config" if isinstance(body.get("config"), Mapping) else "experiment"
-    return spec, problems + check(spec, space, description, cores, above)
+    return spec, problems + check(spec, space, cores, above)
 
 
 def _plain(value: Any) -> Any:

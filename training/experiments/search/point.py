@@ -4,44 +4,40 @@ What the four handles mean in a config (batch size, learning rate, strategy, wor
 """
 
 import contextlib
-import copy
 import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.engine.rules.update_rules import RULES
-from scalebook.training.experiments.classes import choose_class, mapping, read_class
-from scalebook.training.experiments.description import Description, Field
+from scalebook.training.experiments.classes import mapping, positive
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.fields import quoted_value
 from scalebook.training.experiments.lr_scaling import KEY as LR_SCALING
 from scalebook.training.experiments.paths import PathTarget, place, put
 from scalebook.training.experiments.raw_body import number
 from scalebook.training.experiments.search.space import HANDLES
 from scalebook.training.experiments.search.types import SearchSpec
-from scalebook.training.experiments.workload import Workload, workload
+from scalebook.training.experiments.strategies import AsyncPSSettings, SingleProcess
 
 SINGLE: Final = ("single", "auto")
 STRATEGIES: Final = ("single", "ddp", *RULES)
 """Words for a strategy: in one process; Lightning's DDP; a parameter server by one of its rules."""
 
 RATES: Final = ("optimizer.lr", "model.learning_rate", "model.lr")
-"""Where a learning rate may stand, in the order in which `workload` looks for it."""
+"""Where a learning rate may stand, in the order in which `Experiment.rate` looks for it."""
 
 OTHER_BUDGETS: Final = ("max_epochs", "max_steps", "min_epochs", "min_steps")
 """Of a Trainer; the first one that is reached would end a run."""
 
 
-def resolve(
-    spec: SearchSpec, point: Mapping[str, Any], description: Description, base: Workload | None = None
-) -> dict[str, Any]:
-    """The config of the trial at `point`; what the point leaves out stays as the base has it.
+def resolve(spec: SearchSpec, point: Mapping[str, Any]) -> Experiment:
+    """The experiment of the trial at `point`; what the point leaves out stays as the base has it.
 
     `scaling: strong`: the point's batch size is what all workers together compute at a time, under DDP the samples of
     one update, under a parameter server batch per worker x workers, whatever its rule makes of their gradients; the
     config gets the share of each. `weak`: it is each worker's. Without a batch size in the point the base's is kept in
-    that sense. One process has one worker, whatever the point says. `base`: the workload of the search's config, which
-    saves time if many points of it are resolved.
+    that sense. One process has one worker, whatever the point says.
 
     ConfigError, its key the dimension, where there can be no such trial.
     """
@@ -55,27 +51,27 @@ def resolve(
             raise ConfigError(
                 name, f"is {quoted_value(value)}", f"Write one of the space: {spec.dimension(name).words()}."
             )
-    base = base or workload(spec.config, description)
-    config: dict[str, Any] = copy.deepcopy(spec.config)
+    base = trial = spec.experiment
     if "strategy" in point:
-        config = put_strategy(config, point["strategy"], description)
-    config = _with_fields(spec, config, point, description)
-    workers = _workers(config, point, base.workers, description)
-    if "workers" in point or workers != workload(config, description).workers:
-        config = put_workers(config, workers, description)
-    if "batch_size" in point or workers != base.workers:
-        size = point.get("batch_size", base.batch_global if spec.scaling == "strong" else base.batch_per_worker)
+        trial = put_strategy(trial, point["strategy"])
+    trial = _with_fields(spec, trial, point)
+    workers = _workers(trial, point, base.strategy.workers)
+    if "workers" in point or workers != trial.strategy.workers:
+        trial = put_workers(trial, workers)
+    if "batch_size" in point or workers != base.strategy.workers:
+        size = point.get("batch_size", base.batch.together if spec.scaling == "strong" else base.batch.per_worker)
         if size is not None:
-            batch = _share(size, workload(config, description).batches) if spec.scaling == "strong" else size
-            config = put(config, batch_place(config, description), batch, description)
+            batch = _share(size, trial.strategy.batches) if spec.scaling == "strong" else size
+            trial = put(trial, batch_place(trial), batch)
     if "learning_rate" in point:
-        config = put(config, rate_place(config, description), point["learning_rate"], description)
+        trial = put(trial, rate_place(trial), point["learning_rate"])
+    config = dict(trial.written)
     if spec.rate is not None:
         rate = spec.rate
         config[LR_SCALING] = {"rule": rate.rule, "per": rate.per, "warmup_epochs": rate.warmup_epochs}
     if spec.seconds_per_trial is not None:
         config["trainer"] = _with_time(config.get("trainer") or {}, int(spec.seconds_per_trial))
-    return config
+    return base.with_config(config)
 
 
 def canonical(spec: SearchSpec, point: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,19 +113,17 @@ def summary(spec: SearchSpec, point: Mapping[str, Any]) -> str:
     return ", ".join(words)
 
 
-def _with_fields(
-    spec: SearchSpec, config: dict[str, Any], point: Mapping[str, Any], description: Description
-) -> dict[str, Any]:
+def _with_fields(spec: SearchSpec, trial: Experiment, point: Mapping[str, Any]) -> Experiment:
     """The fields named by paths; classes before what stands below them. A field that another class has is left out."""
     for name in sorted((name for name in point if name not in HANDLES), key=lambda name: name.count(".")):
         try:
-            where = place(name, config, description)
+            where = place(name, trial)
         except ConfigError:
             if not depends(name, spec):
                 raise
             continue
-        config = put(config, where, point[name], description)
-    return config
+        trial = put(trial, where, point[name])
+    return trial
 
 
 def depends(name: str, spec: SearchSpec) -> bool:
@@ -138,11 +132,11 @@ def depends(name: str, spec: SearchSpec) -> bool:
     return any(name.startswith(f"{class_key}.") for class_key in above)
 
 
-def _workers(config: Mapping[str, Any], point: Mapping[str, Any], before: int, description: Description) -> int:
+def _workers(trial: Experiment, point: Mapping[str, Any], before: int) -> int:
     single = is_single(point.get("strategy", point.get("trainer.strategy")))
     workers: int = 1 if single else point.get("workers", before)
     if "workers" not in point and not single and "strategy" not in point and "trainer.strategy" not in point:
-        return workload(config, description).workers  # as the base, or a field of it, says
+        return trial.strategy.workers  # as the base, or a field of it, says
     return workers
 
 
@@ -173,90 +167,66 @@ def is_single(value: Any) -> bool:
     return isinstance(value, str) and value in SINGLE
 
 
-def batch_place(config: Mapping[str, Any], description: Description) -> PathTarget:
+def batch_place(experiment: Experiment) -> PathTarget:
     """Where the batch size stands; ConfigError where the data set has none."""
     try:
-        return place("data.batch_size", config, description)
+        return place("data.batch_size", experiment)
     except ConfigError as error:
-        name = read_class(config.get("data")).name or "The data set"
+        name = experiment.data.last_name or "The data set"
         what = f"cannot be set: {name} has no argument batch_size"
         raise ConfigError("batch_size", what, "Choose another field.") from error
 
 
-def rate_place(config: Mapping[str, Any], description: Description) -> PathTarget:
+def rate_place(experiment: Experiment) -> PathTarget:
     """Where the learning rate stands: of the optimizer, or of a model that has its own."""
-    model = read_class(config.get("model")).info("models", description)
+    model = experiment.model.info
     own = model is not None and model.own_optimizer
     for path in RATES:
         if not (own and path.startswith("optimizer.")):
             with contextlib.suppress(ConfigError):
-                return place(path, config, description)
+                return place(path, experiment)
     who = f"{model.name} has an optimizer of its own and no" if model and own else "the optimizer has no"
     raise ConfigError("learning_rate", f"cannot be set: {who} argument for it", "Name a field by its path.")
 
 
-def put_strategy(config: Mapping[str, Any], value: Any, description: Description) -> dict[str, Any]:
-    """`config` under another strategy: one of the words, or whatever a config may say itself.
+def put_strategy(experiment: Experiment, value: Any) -> Experiment:
+    """The experiment under another strategy: one of the words, or whatever a config may say itself.
 
     Settings of a parameter server stay when only its rule changes.
     """
+    where = PathTarget(("trainer", "strategy"), None, "strategies")
     if is_single(value):
-        alone = put(config, PathTarget(("trainer", "strategy"), None, "strategies"), "auto", description)
+        alone = put(experiment, where, "auto").written
         rest = {key: value for key, value in alone["trainer"].items() if key != "num_nodes"}
-        return {**alone, "trainer": {**rest, "devices": 1}}
+        return experiment.with_config({**alone, "trainer": {**rest, "devices": 1}})
     if isinstance(value, str) and value in RULES:
-        rule = _rule(config, description)
-        choice = (
-            choose_class(mapping(read_class(_strategy(config)).args).get("rule", rule.default), rule) if rule else None
-        )
-        strategy: dict[str, Any] = {"class_path": "AsyncPS"}
-        if not (_is_server(config, description) and choice is not None and choice.word == value):
-            strategy["init_args"] = {"rule": value}
-        value = strategy
-    return put(config, PathTarget(("trainer", "strategy"), None, "strategies"), value, description)
+        now, word = experiment.strategy, value
+        value = {"class_path": "AsyncPS"}
+        if not (isinstance(now, AsyncPSSettings) and now.rule is not None and now.rule.word == word):
+            value["init_args"] = {"rule": word}
+    return put(experiment, where, value)
 
 
-def put_workers(config: Mapping[str, Any], workers: int, description: Description) -> dict[str, Any]:
-    """`config` with so many workers, all on the devices that it has: one process becomes DDP where they are several.
+def put_workers(experiment: Experiment, workers: int) -> Experiment:
+    """The experiment with so many workers, all on the devices that it has: one process becomes DDP where they are
+    several.
 
     ConfigError if its nodes cannot have as many each.
     """
-    trainer = dict(mapping(config.get("trainer")))
-    now = workload(config, description)
-    if workers % (nodes := now.nodes):
-        what = f"{workers} cannot be split over {nodes} nodes"
-        raise ConfigError("workers", what, f"Write multiples of {nodes}, or another trainer.num_nodes.")
-    workers //= nodes
-    if _has_workers(config, description):
+    trainer, now = dict(mapping(experiment.written.get("trainer"))), experiment.strategy
+    if workers % now.nodes:
+        what = f"{workers} cannot be split over {now.nodes} nodes"
+        raise ConfigError("workers", what, f"Write multiples of {now.nodes}, or another trainer.num_nodes.")
+    workers //= now.nodes
+    if now.info is not None and any(field.name == "workers" for field in now.info.fields):
         devices = trainer.get("devices")
         if trainer.get("accelerator") == "cpu":
             trainer.pop("devices", None)
-        elif isinstance(devices, int) and not isinstance(devices, bool) and devices > workers:
+        elif (positive(devices) or 0) > workers:
             trainer["devices"] = workers
         where = PathTarget(("trainer", "strategy", "workers"), None)
-        return put({**config, "trainer": trainer}, where, workers, description)
-    if workers > 1 and now.strategy == "single":
+        return put(experiment.with_config({**experiment.written, "trainer": trainer}), where, workers)
+    if workers > 1 and isinstance(now, SingleProcess):
         trainer["strategy"] = "ddp"
     trainer["devices"] = workers
-    return {**config, "trainer": trainer}
-
-
-def _strategy(config: Mapping[str, Any]) -> Any:
-    return mapping(config.get("trainer")).get("strategy")
-
-
-def _has_workers(config: Mapping[str, Any], description: Description) -> bool:
-    info = read_class(_strategy(config)).info("strategies", description)
-    return info is not None and any(field.name == "workers" for field in info.fields)
-
-
-def _is_server(config: Mapping[str, Any], description: Description) -> bool:
-    info = read_class(_strategy(config)).info("strategies", description)
-    return info is not None and info.name == "AsyncPS"
-
-
-def _rule(config: Mapping[str, Any], description: Description) -> Field | None:
-    info = read_class(_strategy(config)).info("strategies", description)
-    return (
-        next((field for field in info.fields if field.name == "rule" and field.type == "class"), None) if info else None
-    )
+    return experiment.with_config({**experiment.written, "trainer": trainer})

@@ -6,14 +6,12 @@ from typing import Any, Final
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.engine.rules.update_rules import RULES
-from scalebook.training.experiments.classes import read_class, suggestion
-from scalebook.training.experiments.completion import complete
+from scalebook.training.experiments.classes import suggestion
 from scalebook.training.experiments.data_paths import training_samples
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.lr_scaling import rate_scaling
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.definition import search_problems
 from scalebook.training.experiments.search.point import STRATEGIES, batch_place, rate_place
-from scalebook.training.experiments.workload import Workload, workload
+from scalebook.training.experiments.strategies import SingleProcess
 from scalebook.training.tracking import names
 
 PER: Final = 256
@@ -61,9 +59,7 @@ PRESETS: Final = (
 )
 
 
-def preset_body(
-    name: str, config: Mapping[str, Any], description: Description, cores: int, gpus: int = 0
-) -> dict[str, Any]:
+def preset_body(name: str, experiment: Experiment, cores: int, gpus: int = 0) -> dict[str, Any]:
     """The body of search `name` over `config`, without `experiment:` or `config:`, for the caller to add.
 
     Ranges come from the config's own values, the size of its data, and the cores of this machine, or the `gpus` that
@@ -73,35 +69,35 @@ def preset_body(
     if preset is None:
         raise ConfigError("preset", f"is unknown: {name}", suggestion(name, [item.name for item in PRESETS]))
     if "batch_size" in preset.needs:
-        batch_place(config, description)
-    rate_place(config, description)
+        batch_place(experiment)
+    rate_place(experiment)
     make = {"batch-size": _batch_size, "strategies": _strategies, "largest-rate": _largest_rate}[name]
-    places = gpus * workload(config, description).threads if gpus else cores
-    body = make(config, description, places)
+    places = gpus * experiment.threads if gpus else cores
+    body = make(experiment, places)
     words, workers = (body["space"].get(key, {}).get("values", []) for key in ("strategy", "workers"))
     if gpus and "ddp" in words and max(workers) > gpus:
         body["space"]["strategy"] = {"values": [word for word in words if word != "ddp"]}
     return {"preset": name, **body}
 
 
-def _batch_size(config: Mapping[str, Any], description: Description, cores: int) -> dict[str, Any]:
-    load = workload(config, description)
-    base = load.batch_global or 32
-    samples = training_samples(complete(config, description), description)
-    shared = _power(load.workers) == load.workers  # powers of two can be shared out among them
+def _batch_size(experiment: Experiment, cores: int) -> dict[str, Any]:
+    base = experiment.batch.together or 32
+    samples = training_samples(experiment)
+    workers = experiment.strategy.workers
+    shared = _power(workers) == workers  # powers of two can be shared out among them
     least = min(LEAST_BATCH, _power(base))
-    low = max(least, load.workers) if shared else least
+    low = max(least, workers) if shared else least
     most = max(1024, 32 * _power(base))
     high = max(low, min(most, _power(samples // LEAST_UPDATES)) if samples is not None else most)
-    scaling = rate_scaling(config)
-    asked_for = scaling.per if scaling is not None else load.batch_averaged or 32
-    rate = {**_around(_rate(load) * PER / asked_for, 30), "per": PER, "rule": "linear"}
+    scaling = experiment.scaling
+    asked_for = scaling.per if scaling is not None else experiment.batch.averaged or 32
+    rate = {**_around(_rate(experiment) * PER / asked_for, 30), "per": PER, "rule": "linear"}
     return {
-        "objective": _metric(config, description),
+        "objective": _metric(experiment),
         "scaling": "strong" if shared else "weak",
         "space": {
             "batch_size": {"powers_of_two": [low, high]},
-            "learning_rate": {**rate, "warmup_epochs": _warmup(config, description)},
+            "learning_rate": {**rate, "warmup_epochs": _warmup(experiment)},
         },
         "sampler": "tpe",
         "pruner": "median",
@@ -110,13 +106,12 @@ def _batch_size(config: Mapping[str, Any], description: Description, cores: int)
     }
 
 
-def _strategies(config: Mapping[str, Any], description: Description, cores: int) -> dict[str, Any]:
-    load = workload(config, description)
-    workers = _workers(load, cores)[1:]
-    space = {"workers": {"values": workers}, "learning_rate": _around(_rate(load), 10)}
+def _strategies(experiment: Experiment, cores: int) -> dict[str, Any]:
+    workers = _workers(experiment, cores)[1:]
+    space = {"workers": {"values": workers}, "learning_rate": _around(_rate(experiment), 10)}
     body: dict[str, Any] = {
-        "objective": [_metric(config, description), "seconds"],
-        "scaling": "weak" if load.batch_global is None or load.batch_global % workers[-1] else "strong",
+        "objective": [_metric(experiment), "seconds"],
+        "scaling": "weak" if experiment.batch.together is None or experiment.batch.together % workers[-1] else "strong",
         "space": space,
         "sampler": "tpe",
         "pruner": "none",
@@ -124,44 +119,41 @@ def _strategies(config: Mapping[str, Any], description: Description, cores: int)
         "seeds": 1,
         "exclusive": True,
     }
-    words = [word for word in COMPARED if _possible(body, {"strategy": {"values": [word]}}, config, description)]
+    words = [word for word in COMPARED if _possible(body, {"strategy": {"values": [word]}}, experiment)]
     return {**body, "space": {"strategy": {"values": words}, **space}}
 
 
-def _largest_rate(config: Mapping[str, Any], description: Description, cores: int) -> dict[str, Any]:
-    load = workload(config, description)
-    rates = [float(f"{_rate(load) * 2**rung:.3g}") for rung in range(-1, RUNGS - 1)]
+def _largest_rate(experiment: Experiment, cores: int) -> dict[str, Any]:
+    rates = [float(f"{_rate(experiment) * 2**rung:.3g}") for rung in range(-1, RUNGS - 1)]
     body: dict[str, Any] = {
-        "objective": _metric(config, description),
+        "objective": _metric(experiment),
         "scaling": "weak",
         "space": {"learning_rate": {"grid": rates}},
         "sampler": "grid",
         "pruner": "none",
         "seeds": 1,
     }
-    strategy = {"strategy": {"values": ["async"]}} if load.strategy == "single" else {}
-    if not _possible(body, strategy, config, description):
+    strategy = {"strategy": {"values": ["async"]}} if isinstance(experiment.strategy, SingleProcess) else {}
+    if not _possible(body, strategy, experiment):
         strategy = {}
     workers = [
         worker
-        for worker in _workers(load, cores)
-        if _possible(body, {**strategy, "workers": {"values": [worker]}}, config, description)
+        for worker in _workers(experiment, cores)
+        if _possible(body, {**strategy, "workers": {"values": [worker]}}, experiment)
     ]
     space = {**strategy, "workers": {"values": workers}, **body["space"]}
     return {**body, "space": space, "trials": len(workers) * len(rates)}
 
 
-def _possible(
-    body: Mapping[str, Any], more: Mapping[str, Any], config: Mapping[str, Any], description: Description
-) -> bool:
+def _possible(body: Mapping[str, Any], more: Mapping[str, Any], experiment: Experiment) -> bool:
     """Whether the search is without an error once its space has `more`."""
     body_ = {**body, "space": {**body["space"], **more}}
-    return all(problem.severity == "warning" for problem in search_problems(body_, config, description))
+    return all(problem.severity == "warning" for problem in search_problems(body_, experiment, experiment.description))
 
 
-def _workers(load: Workload, cores: int) -> list[int]:
+def _workers(experiment: Experiment, cores: int) -> list[int]:
     """1, 2, 4 ... as far as each has cores of its own; at least 1 and 2."""
-    most = max(2, cores // load.threads)
+    most = max(2, cores // experiment.threads)
     return [2**exponent for exponent in range(most.bit_length()) if 2**exponent <= most]
 
 
@@ -170,19 +162,20 @@ def _around(rate: float, factor: float) -> dict[str, Any]:
     return {"log_uniform": [float(f"{rate / factor:.1g}"), float(f"{rate * factor:.1g}")]}
 
 
-def _rate(load: Workload) -> float:
-    return load.learning_rate if load.learning_rate and load.learning_rate > 0 else 0.01
+def _rate(experiment: Experiment) -> float:
+    rate = experiment.rate.requested
+    return rate if rate and rate > 0 else 0.01
 
 
-def _metric(config: Mapping[str, Any], description: Description) -> str:
+def _metric(experiment: Experiment) -> str:
     """The model's main one."""
-    model = read_class(config.get("model")).info("models", description)
+    model = experiment.model.info
     return model.metrics[0] if model is not None and model.metrics else names.TRAIN_LOSS
 
 
-def _warmup(config: Mapping[str, Any], description: Description) -> float:
+def _warmup(experiment: Experiment) -> float:
     """A tenth of the epochs, five at most (Goyal et al. 2017: 5 of 90)."""
-    epochs = complete(config, description)["trainer"].get("max_epochs")
+    epochs = experiment.trainer.get("max_epochs")
     return round(min(5.0, epochs / 10), 1) if isinstance(epochs, int) and epochs > 0 else 1.0
 
 

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from scalebook.training.base.errors import ConfigError, Problem
 from scalebook.training.base.files.yaml_flow import flow
-from scalebook.training.experiments.classes import GROUP_OF_KEY, read_class, suggestion
+from scalebook.training.experiments.classes import suggestion
 from scalebook.training.experiments.description import Description, Field
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.fields import check_value, expected, quoted_value
 from scalebook.training.experiments.paths import PathTarget, fields, place, put
 from scalebook.training.experiments.search.point import (
@@ -26,7 +27,6 @@ from scalebook.training.experiments.search.space import HANDLES, RANGES, Dimensi
 from scalebook.training.experiments.search.space_body import ReadSpace
 from scalebook.training.experiments.search.types import SearchSpec
 from scalebook.training.experiments.validate import check_class, validate
-from scalebook.training.experiments.workload import workload
 
 SHOWN: Final = 3
 PERIOD: Final = 1024
@@ -41,23 +41,23 @@ def candidates(dimension: Dimension) -> list[int]:
     return [int(value) for value in dimension.grid() if isinstance(value, int) and not isinstance(value, bool)]
 
 
-def sharing_problems(spec: SearchSpec, space: ReadSpace, description: Description) -> list[Problem]:
+def sharing_problems(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
     """An error for batches that some number of workers does not divide; none under weak scaling."""
-    load = workload(spec.config, description)
-    if spec.scaling == "weak" or (load.batch_global is None and not spec.has("batch_size")):
+    strategy, own_batch = spec.experiment.strategy, spec.experiment.batch.together
+    if spec.scaling == "weak" or (own_batch is None and not spec.has("batch_size")):
         return []
-    counts = candidates(spec.dimension("workers")) if spec.has("workers") else [load.workers]
+    counts = candidates(spec.dimension("workers")) if spec.has("workers") else [strategy.workers]
     strategies = spec.dimension("strategy").choices if spec.has("strategy") else ()
-    if strategies and all(is_single(strategy) for strategy in strategies):
+    if strategies and all(is_single(choice) for choice in strategies):
         counts = [1]
-    group = load.workers // load.batches  # of workers that share a batch
+    group = strategy.workers // strategy.batches  # of workers that share a batch
     counts = [max(1, count // group) for count in counts]
     common = math.lcm(*counts)
     if not spec.has("batch_size"):
-        odd = [count for count in counts if load.batch_global is not None and load.batch_global % count]
+        odd = [count for count in counts if own_batch is not None and own_batch % count]
         if not odd:
             return []
-        shared = f"splits the experiment's global batch of {load.batch_global}"
+        shared = f"splits the experiment's global batch of {own_batch}"
         message = f"{shared} among {', '.join(str(count) for count in odd[:SHOWN])} workers, which do not divide it"
         remedy = f"Give it a batch that {common} divides, or write scaling: weak."
         return [Problem(space.key("workers"), message, remedy)]
@@ -92,9 +92,9 @@ SAME_FIELD: Final = {
 """The paths that a handle stands for; those of a learning rate depend on the config."""
 
 
-def clashes(spec: SearchSpec, space: ReadSpace, description: Description) -> list[Problem]:
+def clashes(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
     """Dimensions that set the same field."""
-    same = {**SAME_FIELD, "learning_rate": (_rate(spec, description),)}
+    same = {**SAME_FIELD, "learning_rate": (_rate(spec),)}
     problems = [
         Problem(space.key(path), f"is already set by {handle}", "Remove one of them.")
         for handle, paths in same.items()
@@ -108,34 +108,32 @@ def clashes(spec: SearchSpec, space: ReadSpace, description: Description) -> lis
     return problems + [Problem(space.key(name), said, "Remove one of them.") for name in scaled]
 
 
-def _rate(spec: SearchSpec, description: Description) -> str:
+def _rate(spec: SearchSpec) -> str:
     try:
-        return ".".join(rate_place(spec.config, description).parts)
+        return ".".join(rate_place(spec.experiment).parts)
     except ConfigError:
         return ""
 
 
-def dimension_problems(
-    dimension: Dimension, spec: SearchSpec, space: ReadSpace, description: Description
-) -> list[Problem]:
+def dimension_problems(dimension: Dimension, spec: SearchSpec, space: ReadSpace) -> list[Problem]:
     """Errors and warnings, at the key of the dimension."""
     key = space.key(dimension.name)
     try:
         if dimension.name == "strategy":
-            return _strategies(key, dimension, description)
+            return _strategies(key, dimension, spec.experiment.description)
         if dimension.name == "workers":
-            return _elastic(key, spec, description) or _values(key, dimension, WORKERS)
+            return _elastic(key, spec) or _values(key, dimension, WORKERS)
         if dimension.name == "batch_size":
-            return _values(key, dimension, batch_place(spec.config, description).field)
+            return _values(key, dimension, batch_place(spec.experiment).field)
         if dimension.name == "learning_rate":
-            return _rates(key, dimension, rate_place(spec.config, description).field)
-        return _path(key, dimension, spec, description)
+            return _rates(key, dimension, rate_place(spec.experiment).field)
+        return _path(key, dimension, spec)
     except ConfigError as error:
         return [Problem(key, error.problem.message, error.problem.remedy)]
 
 
-def _elastic(key: str, spec: SearchSpec, description: Description) -> list[Problem]:
-    if workload(spec.config, description).least is None:
+def _elastic(key: str, spec: SearchSpec) -> list[Problem]:
+    if spec.experiment.strategy.least is None:
         return []
     why = "sets a number of workers, but the base has {min, max}: a trial cannot know its workers beforehand"
     return [Problem(key, why, "Write a number in the base, or remove this dimension.")]
@@ -159,28 +157,28 @@ def _rates(key: str, dimension: Dimension, field: Field | None) -> list[Problem]
     return _values(key, dimension, field)
 
 
-def _path(key: str, dimension: Dimension, spec: SearchSpec, description: Description) -> list[Problem]:
+def _path(key: str, dimension: Dimension, spec: SearchSpec) -> list[Problem]:
     if dimension.name == "seed_everything":
         return [Problem(key, "is not a field to search over", "Write seeds: 3 to run each point with several.")]
     if "." not in dimension.name and dimension.name not in ("threads", "model", "data", "optimizer", "lr_scheduler"):
-        names = [*HANDLES, *(path for path, _ in fields(spec.config, description))]
+        names = [*HANDLES, *(path for path, _ in fields(spec.experiment))]
         return [Problem(key, "is not a field of this config", suggestion(dimension.name, names))]
-    model = read_class(spec.config.get("model")).info("models", description)
+    model = spec.experiment.model.info
     if dimension.name.split(".")[0] in ("optimizer", "lr_scheduler") and model is not None and model.own_optimizer:
         return [Problem(key, f"has no effect: {model.name} has its own configure_optimizers", "Remove it.")]
     if spec.seconds_per_trial is not None and dimension.name in ("trainer.max_epochs", "trainer.max_steps"):
         return [Problem(key, "has no effect beside seconds_per_trial", "Remove one of them.")]
     places: list[PathTarget] = []
     missing: list[tuple[str, ConfigError]] = []
-    for words, config in _variants(dimension, spec, description):
+    for words, experiment in _variants(dimension, spec):
         try:
-            places.append(place(dimension.name, config, description))
+            places.append(place(dimension.name, experiment))
         except ConfigError as error:
             missing.append((words, error))
     if not places:
         raise missing[0][1]
     problems = (
-        _classes(key, dimension, places[0], description)
+        _classes(key, dimension, places[0], spec.experiment.description)
         if places[0].group
         else _values(key, dimension, places[0].field)
     )
@@ -190,24 +188,24 @@ def _path(key: str, dimension: Dimension, spec: SearchSpec, description: Descrip
     return problems
 
 
-def _variants(dimension: Dimension, spec: SearchSpec, description: Description) -> Iterable[tuple[str, dict[str, Any]]]:
+def _variants(dimension: Dimension, spec: SearchSpec) -> Iterable[tuple[str, Experiment]]:
     """The base under each combination of the classes that dimensions above `dimension` choose, with those in words."""
     above = [other for other in spec.space if _above(other.name, dimension.name)]
     if not above:
-        return [("", spec.config)]
+        return [("", spec.experiment)]
     variants = []
     for values in itertools.islice(itertools.product(*(other.ends() for other in above)), MOST_VARIANTS):
-        config = spec.config
+        variant = spec.experiment
         for other, value in sorted(zip(above, values, strict=True), key=lambda pair: pair[0].name.count(".")):
             try:
                 if other.name == "strategy":
-                    config = put_strategy(config, value, description)
+                    variant = put_strategy(variant, value)
                 else:
-                    config = put(config, place(other.name, config, description), value, description)
+                    variant = put(variant, place(other.name, variant), value)
             except ConfigError:
                 continue  # said of the other dimension
         words = " and ".join(other.label(value) for other, value in zip(above, values, strict=True))
-        variants.append((words, config))
+        variants.append((words, variant))
     return variants
 
 
@@ -249,27 +247,27 @@ NEEDS: Final = {"batch_size": ("data",), "learning_rate": ("model", "optimizer")
 """Handles, and what in the base says what they mean."""
 
 
-def check(spec: SearchSpec, space: ReadSpace, description: Description, cores: int | None, above: str) -> list[Problem]:
+def check(spec: SearchSpec, space: ReadSpace, cores: int | None, above: str) -> list[Problem]:
     """Problems of a search that was read. `above` is the key of its base: `config` or `experiment`."""
-    problems = settings_problems(spec, space, description)
-    if not spec.config:
+    problems = settings_problems(spec, space)
+    if not spec.experiment.written:
         return problems
-    base = _base(spec, description, above)
-    problems = base + problems + clashes(spec, space, description)
-    unknown = _unknown_classes(spec, description)
+    base = _base(spec, above)
+    problems = base + problems + clashes(spec, space)
+    unknown = _unknown_classes(spec)
     for dimension in spec.space:
         if not any(dimension.name.startswith(key) or key in NEEDS.get(dimension.name, ()) for key in unknown):
-            problems += dimension_problems(dimension, spec, space, description)
+            problems += dimension_problems(dimension, spec, space)
     if any(problem.severity == "error" for problem in problems):
         return problems
-    problems += sharing_problems(spec, space, description)
+    problems += sharing_problems(spec, space)
     if all(problem.severity == "warning" for problem in problems):
-        problems += _impossible(spec, space, description)
-    return problems + _left_out(spec, space) + (_crowded(spec, space, description, cores, above) if cores else [])
+        problems += _impossible(spec, space)
+    return problems + _left_out(spec, space) + (_crowded(spec, space, cores, above) if cores else [])
 
 
-def _base(spec: SearchSpec, description: Description, above: str) -> list[Problem]:
-    problems = validate(spec.config, description)
+def _base(spec: SearchSpec, above: str) -> list[Problem]:
+    problems = validate(spec.experiment)
     if above == "config":
         return [
             Problem(f"config.{problem.key}", problem.message, problem.remedy, problem.severity) for problem in problems
@@ -278,25 +276,23 @@ def _base(spec: SearchSpec, description: Description, above: str) -> list[Proble
     return [Problem("experiment", f"has a mistake: {wrong[0]}", "")] if wrong else []
 
 
-def _unknown_classes(spec: SearchSpec, description: Description) -> list[str]:
+def _unknown_classes(spec: SearchSpec) -> list[str]:
     """Keys of the base that name no known class, which is said already; whatever stands below them is not looked at."""
-    classes = {key: spec.config.get(key) for key in GROUP_OF_KEY}
+    base = spec.experiment
     return [
         key
-        for key, group in GROUP_OF_KEY.items()
-        if (classes[key] is not None or key in ("model", "data"))
-        and read_class(classes[key]).info(group, description) is None
+        for key, configured in base.classes.items()
+        if configured.info is None and (base.written.get(key) is not None or key in ("model", "data"))
     ]
 
 
-def _impossible(spec: SearchSpec, space: ReadSpace, description: Description) -> list[Problem]:
+def _impossible(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
     """Points at the ends of the space, and of each two dimensions of which one chooses a class, that cannot run."""
     by_message: dict[tuple[str, str], Problem] = {}
     always = [dimension.name for dimension in spec.space if _decides(dimension, spec)]
-    base = workload(spec.config, description)
     for names, point in itertools.islice(extremes(spec), MOST_POINTS):
         try:
-            problems = validate(resolve(spec, point, description, base), description)
+            problems = validate(resolve(spec, point))
         except ConfigError as error:
             problems = [error.problem]
         for problem in problems:
@@ -340,10 +336,10 @@ def _left_out(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
     return [Problem(space.key("workers"), message, "You need not change anything.", "warning")]
 
 
-def _crowded(spec: SearchSpec, space: ReadSpace, description: Description, cores: int, above: str) -> list[Problem]:
-    load = workload(spec.config, description)
-    threads = max(candidates(spec.dimension("threads"))) if spec.has("threads") else load.threads
-    workers = max(candidates(spec.dimension("workers"))) if spec.has("workers") else load.workers
+def _crowded(spec: SearchSpec, space: ReadSpace, cores: int, above: str) -> list[Problem]:
+    base = spec.experiment
+    threads = max(candidates(spec.dimension("threads"))) if spec.has("threads") else base.threads
+    workers = max(candidates(spec.dimension("workers"))) if spec.has("workers") else base.strategy.workers
     if spec.has("strategy") and all(is_single(choice) for choice in spec.dimension("strategy").choices):
         workers = 1
     if workers * threads <= cores:

@@ -5,8 +5,7 @@ from typing import Final
 
 from scalebook.training.base.errors import Problem
 from scalebook.training.experiments import logged_metrics
-from scalebook.training.experiments.classes import read_class, suggestion
-from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.classes import suggestion
 from scalebook.training.experiments.logged_metrics import unlogged_remedy
 from scalebook.training.experiments.search.space_body import ReadSpace
 from scalebook.training.experiments.search.types import AMOUNTS, SearchSpec
@@ -19,30 +18,30 @@ FEW_SEEDS: Final = 5
 """Wilcoxon's signed-rank test of 3 pairs cannot fall below p = 0.125, so pruning begins with the fourth seed."""
 
 
-def settings_problems(spec: SearchSpec, space: ReadSpace, description: Description) -> list[Problem]:
+def settings_problems(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
     """Errors, and warnings of what has no effect, in the order of the keys."""
-    return _objectives(spec, description) + _sampler(spec, space) + _pruner(spec) + _budget(spec)
+    return _objectives(spec) + _sampler(spec, space) + _pruner(spec) + _budget(spec)
 
 
-def _objectives(spec: SearchSpec, description: Description) -> list[Problem]:
+def _objectives(spec: SearchSpec) -> list[Problem]:
     problems: list[Problem] = []
     metrics = [objective.name for objective in spec.objectives]
-    model = None if spec.has("model") else read_class(spec.config.get("model")).info("models", description)
+    model = None if spec.has("model") else spec.experiment.model.info
     unlogged = [
         Problem("objective", f"is {name}, which nothing logs", unlogged_remedy(name, logged))
         for name in metrics
-        if name not in names.AXES and (logged := _logged_instead(spec, name, description)) is not None
+        if name not in names.AXES and (logged := _logged_instead(spec, name)) is not None
     ]
     if unlogged:
         return unlogged
     if model is not None and model.metrics:
-        recorded = [*model.metrics, *logged_metrics.names_seen([spec.config], description), names.TRAIN_LOSS]
+        recorded = [*model.metrics, *logged_metrics.names_seen([spec.experiment]), names.TRAIN_LOSS]
         for name in metrics:
             if name not in AMOUNTS and name not in recorded:
                 what = f"names {name}, which {model.name} does not record"
                 problems.append(Problem("objective", what, suggestion(name, [*recorded, *AMOUNTS]), "warning"))
     for objective in spec.objectives:
-        better = directions.of_runs(objective.name, None, (), [spec.config])
+        better = directions.of_runs(objective.name, None, (), [spec.experiment.written])
         if objective.name not in AMOUNTS and not objective.said and better.guessed and not problems:
             remedy = f"Write objective: {{{objective.name}: max}}, or min, to say what is better."
             problems.append(Problem("objective", f"is {objective.name}: {better.words}", remedy, "warning"))
@@ -56,7 +55,7 @@ def _objectives(spec: SearchSpec, description: Description) -> list[Problem]:
     return problems
 
 
-def _logged_instead(spec: SearchSpec, metric: str, description: Description) -> list[str] | None:
+def _logged_instead(spec: SearchSpec, metric: str) -> list[str] | None:
     """What trials log, where it is known that none logs `metric`: each may have another model, or tell it what to
     log."""
     deciding = [
@@ -64,7 +63,7 @@ def _logged_instead(spec: SearchSpec, metric: str, description: Description) -> 
         for dimension in spec.space
         if dimension.name.partition(".")[0] in ("model", "data") and not dimension.ordered
     ]
-    return None if deciding else logged_metrics.unlogged([spec.config], metric, description)
+    return None if deciding else logged_metrics.unlogged([spec.experiment], metric)
 
 
 def _sampler(spec: SearchSpec, space: ReadSpace) -> list[Problem]:

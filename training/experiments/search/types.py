@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from scalebook.training.engine.rules.update_rules import RULES
-from scalebook.training.experiments.classes import ALIASES, ENGINE_STRATEGIES, mapping, read_class
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.lr_scaling import Rule
 from scalebook.training.experiments.search.space import Dimension
-from scalebook.training.experiments.workload import simulates
+from scalebook.training.experiments.strategies import AsyncPSSettings, read_strategy
 
 Scaling = Literal["strong", "weak"]
 AMOUNTS: Final = ("seconds", "samples", "updates")
@@ -38,14 +38,14 @@ class RateRule:
 
 @dataclass(frozen=True)
 class SearchSpec:
-    """A search. `config` is the base, as the experiment says it; points change it (`point.resolve`).
+    """A search. `experiment` is the base; points change it (`point.resolve`).
 
     `scaling`: `strong` keeps the global batch (samples that all workers together compute at a time, also of those that
     push by themselves) as the point says and shares it out; `weak` gives that batch to each worker. `minutes` is of the
     search, `seconds_per_trial` of each run, `memory_mb` of each process beyond what it starts with.
     """
 
-    config: dict[str, Any]
+    experiment: Experiment
     space: tuple[Dimension, ...]
     objectives: tuple[Objective, ...]
     target: float | None = None
@@ -92,20 +92,15 @@ class SearchSpec:
         """Whether the workers of all trials are simulated: then no trial's seconds depend on those beside it."""
         stays = not any(dimension.name.endswith(("strategy.host", "strategy.class_path", "strategy.init_args.host",
                                                  "trainer.strategy")) for dimension in self.space)  # fmt: skip
-        own = mapping(self.config.get("trainer")).get("strategy")
+        own = self.experiment.strategy
         if not self.has("strategy"):
-            return stays and _simulates(own)
-        is_server = _simulates(own) and _named(own) == "AsyncPS"
+            return stays and own.is_simulated
+        is_server = own.is_simulated and isinstance(own, AsyncPSSettings)
         choices = self.dimension("strategy").choices
-        return stays and all(is_server if isinstance(one, str) and one in RULES else _simulates(one) for one in choices)
+        return stays and all(
+            is_server if isinstance(one, str) and one in RULES else self._simulates(one) for one in choices
+        )
 
-
-def _simulates(strategy: Any) -> bool:
-    """Whether one process simulates all workers of a strategy, as a config writes it."""
-    return _named(strategy) in ENGINE_STRATEGIES and simulates(mapping(read_class(strategy).args))
-
-
-def _named(strategy: Any) -> str:
-    """The bare name of a strategy's class."""
-    name = read_class(strategy).name or ""
-    return ALIASES.get(name, name).rpartition(".")[2] or ALIASES.get(name, name)
+    def _simulates(self, strategy: Any) -> bool:
+        """Whether one process simulates all workers of a strategy, as a config writes it."""
+        return read_strategy({"strategy": strategy}, self.experiment.description).is_simulated

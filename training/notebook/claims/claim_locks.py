@@ -268,10 +268,10 @@ def _known(nb: Notebook, name: str, description: Description) -> KnownCell | Non
     if (search := nb.search(name)) is None:
         return None
     try:
-        spec = read_search(search.body, nb.base(search), description)
+        spec = read_search(search.body, nb.base(search, description), description)
     except ConfigError:
         return None
-    return KnownCell(identity(spec, description), spec.seeds)
+    return KnownCell(identity(spec), spec.seeds)
 
 
 def recorded_claims(reader: RunReader, notebook: str, hashed: str) -> RecordedClaims:

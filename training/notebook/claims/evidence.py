@@ -10,8 +10,8 @@ from typing import Any
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files.yaml_flow import flow
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.experiments.completion import seeds_from
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.definition import read_search
 from scalebook.training.experiments.search.point import summary
 from scalebook.training.experiments.search.space import Dimension
@@ -146,7 +146,7 @@ class SearchedClaim:
 
     @property
     def seeds(self) -> list[int]:
-        return seeds_from(self.spec.config, self.spec.seeds)
+        return self.spec.experiment.seeds(self.spec.seeds)
 
 
 class EvidenceReader:
@@ -201,7 +201,8 @@ class EvidenceReader:
     def sides(self, cell: ClaimCell) -> list[Evidence]:
         """The evidence for all sides of a claim without ratios, `against` first."""
         ran = self._ran(cell) if any(isinstance(side, dict) for side in cell.sides) else ""
-        runs, configs = self._all_of(cell, ran)
+        runs, experiments = self._all_of(cell, ran)
+        configs = [experiment.written for experiment in experiments]
         self.direction = directions.of_runs(cell.metric, cell.goal, [run.tags for run in runs], configs)
         return [
             self._experiment(cell, side) if isinstance(side, str) else self._part_of(cell, side, ran)
@@ -234,7 +235,9 @@ class EvidenceReader:
             self._known_specs[name] = None
             if (search := self.nb.search(name)) is not None:
                 with suppress(ConfigError):
-                    self._known_specs[name] = read_search(search.body, self.nb.base(search), self.description)
+                    self._known_specs[name] = read_search(
+                        search.body, self.nb.base(search, self.description), self.description
+                    )
         return self._known_specs[name]
 
     def named(self, cell: ClaimCell) -> ClaimCell:
@@ -245,25 +248,25 @@ class EvidenceReader:
             return replace(cell, against=sides.pop(0) if cell.against is not None else None, runs=sides)
         if cell.metric or not needs_curve(cell):
             return cell
-        runs, configs = self._all_of(cell, self._ran(cell) if cell.search else "")
-        return replace(cell, metric=unnamed(configs, runs, self.description))
+        runs, experiments = self._all_of(cell, self._ran(cell) if cell.search else "")
+        return replace(cell, metric=unnamed(experiments, runs))
 
-    def _all_of(self, cell: ClaimCell, ran: "SearchedClaim | str") -> tuple[list[RunRecord], list[dict[str, Any]]]:
-        """Runs of all experiments that it names, one of its search, and their configs."""
+    def _all_of(self, cell: ClaimCell, ran: "SearchedClaim | str") -> tuple[list[RunRecord], list[Experiment]]:
+        """Runs of all experiments that it names, one of its search, and these experiments."""
         candidates = [self.nb.experiment(side) for side in cell.sides if isinstance(side, str)]
-        experiments = [experiment for experiment in candidates if experiment is not None]
-        configs = [experiment.config for experiment in experiments]
+        cells = [candidate for candidate in candidates if candidate is not None]
+        experiments = [one.experiment(self.description) for one in cells]
         runs = [
             result.run
-            for experiment in experiments
-            for result in results(self.reader, self.notebook, experiment, self.description, None, self.nb)
+            for one in cells
+            for result in results(self.reader, self.notebook, one, self.description, None, self.nb)
             if result.run is not None and not result.stale
         ]
         if isinstance(ran, SearchedClaim):
-            configs.append(ran.spec.config)
+            experiments.append(ran.spec.experiment)
             first = next((run for record in ran.records for run in self._runs(record, ran.seeds).values()), None)
             runs += [first] if first is not None else []
-        return runs, configs
+        return runs, experiments
 
     # --- experiments -----------------------------------------------------------------------------------------------
 
@@ -303,7 +306,7 @@ class EvidenceReader:
             searched = self.searched(search.name)
             if searched is None:
                 return f"the search {search.name} has not been run"
-            base = self.nb.base(search)
+            base = self.nb.base(search, self.description)
             if changed := search_requests.what_changed(
                 searched.identity, searched.modules, search.body, base, self.description
             ):

@@ -3,16 +3,15 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from scalebook.training.base.durations import duration
 from scalebook.training.base.estimate import Estimate
 from scalebook.training.base.own_modules import changed_words
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.experiments.classes import read_class
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.identity import config_hash
-from scalebook.training.experiments.workload import strategy_words, workload
+from scalebook.training.experiments.strategies import strategy_words
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.notebook import number_format
 from scalebook.training.notebook.cells import Axis, ExperimentCell
@@ -62,7 +61,7 @@ def experiment_part(
     metric = names.main_metric(key for run in runs for key in run.metrics)
     curves = {run.id: reader.curve(run.id, metric) for run in runs} if metric else {}
     blocks.append(_facts(cell, description))
-    if words := names.time_words([workload(cell.config, description).is_simulated]):
+    if words := names.time_words([cell.experiment(description).strategy.is_simulated]):
         blocks.append(Remark(words))
     if changed:
         words = f"Stale: {changed_words(changed)}; these are results of an earlier state."
@@ -100,24 +99,20 @@ def moment(seconds: float) -> str:
 
 def _facts(cell: ExperimentCell, description: Description) -> Facts:
     """What the config says as it stands, whatever has run."""
-    load = workload(cell.config, description)
-    rate = load.learning_rate_scaled or load.learning_rate
+    experiment = cell.experiment(description)
+    strategy, batch, rate = experiment.strategy, experiment.batch, experiment.rate.applied
     pairs = [
-        ("model", _class(cell.config.get("model"))),
-        ("data", _class(cell.config.get("data"))),
-        ("strategy", strategy_words(load.strategy, load.rule, simulated=load.is_simulated)),
-        ("workers", f"{load.workers:,}"),
-        ("batch per worker", "" if load.batch_per_worker is None else f"{load.batch_per_worker:,}"),
-        ("global batch", "" if load.batch_global is None else f"{load.batch_global:,}"),
+        ("model", experiment.model.last_name),
+        ("data", experiment.data.last_name),
+        ("strategy", strategy_words(strategy.name, strategy.words, simulated=strategy.is_simulated)),
+        ("workers", f"{strategy.workers:,}"),
+        ("batch per worker", "" if batch.per_worker is None else f"{batch.per_worker:,}"),
+        ("global batch", "" if batch.together is None else f"{batch.together:,}"),
         ("learning rate", "" if rate is None else f"{rate:g}"),
         ("seeds", f"{cell.repeats:,}"),
         ("config", config_hash(cell.config, description)),
     ]
     return Facts([(name, value) for name, value in pairs if value])
-
-
-def _class(value: Any) -> str:
-    return (read_class(value).name or "").rpartition(".")[2]
 
 
 def _table(

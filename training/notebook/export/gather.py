@@ -77,7 +77,9 @@ def search_blocks(
     if folder is None:
         return [CellHead("search", cell.name, ["not run"]), config_of(cell.source)]
     request = folder.request()
-    stale = search_requests.what_changed(request.identity, request.modules, cell.body, nb.base(cell), description)
+    stale = search_requests.what_changed(
+        request.identity, request.modules, cell.body, nb.base(cell, description), description
+    )
     blocks: list[Block] = [CellHead("search", cell.name, [folder.standing(), *(["stale"] if stale else [])])]
     if stale:
         blocks.append(Remark(f"Stale: {stale}.", trouble=True))

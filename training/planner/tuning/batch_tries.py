@@ -4,13 +4,12 @@ alone on the machine, under one MLflow run for the test."""
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from scalebook.training.base.files import records
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.classes import read_class
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.workload import Workload
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.job_folder import MLFLOW_STATUS, JobFolder, Result, TrialOf
 from scalebook.training.planner.tuning.followed_job import follow
@@ -94,41 +93,37 @@ class TryResult:
 
 
 class BatchTries:
-    """Runs tries of `config`, `updates` batches of each worker long. `memory_mb`: the ceiling for each process."""
+    """Runs tries of an experiment, `updates` batches of each worker long. `memory_mb`: the ceiling for each process."""
 
     def __init__(
         self,
         workspace: Workspace,
-        config: Mapping[str, Any],
-        description: Description,
+        experiment: Experiment,
         updates: int,
         memory_mb: int | None,
     ) -> None:
-        self.workspace, self.config, self.description = workspace, dict(config), description
+        self.workspace, self.experiment = workspace, experiment
         self.updates, self.memory_mb = updates, memory_mb
         self._client: MlflowClient | None = None
         self._parent = ""
         self._count = 0
-        self._load: Workload | None = None
 
-    def open_parent_run(self, load: Workload, more: Mapping[str, str]) -> None:
+    def open_parent_run(self, more: Mapping[str, str]) -> None:
         """Make the MLflow run that all tries are children of, with `more` tags."""
-        self._load = load
+        strategy = self.experiment.strategy
         self._client = open_store(self.workspace)
         experiment = experiment_id(self._client, self.workspace, job_requests.COMMAND_LINE)
-        title = f"{TEST}, {load.strategy} x {load.workers}"
-        tags = {**surroundings(self.workspace.root), names.TAG_TEST: TEST, names.TAG_STRATEGY: load.strategy}
-        tags |= {names.TAG_WORKERS: str(load.workers), **more}
-        self._parent = create_run(self._client, experiment, title, tags, self.config)
+        title = f"{TEST}, {strategy.name} x {strategy.workers}"
+        tags = {**surroundings(self.workspace.root), names.TAG_TEST: TEST, names.TAG_STRATEGY: strategy.name}
+        tags |= {names.TAG_WORKERS: str(strategy.workers), **more}
+        self._parent = create_run(self._client, experiment, title, tags, self.experiment.written)
         self._client.update_run(self._parent, status="RUNNING")
 
     def run(self, size: int) -> TryResult:
         """Try `size` samples for each worker, to its end; KeyboardInterrupt ends it."""
         self._count += 1
         trial = TrialOf(self._parent, self._count, f"batch {size}", exclusive=True, memory_mb=self.memory_mb)
-        (job,) = job_requests.submit(
-            self.workspace, self._trial_config(size), seeds=[1], description=self.description, trial=trial
-        )
+        (job,) = job_requests.submit(self.workspace, self._try(size), seeds=[1], trial=trial)
         tried = _tried(job, size, follow(self.workspace, job, lambda *_: None))
         if self.memory_mb is None or tried.free_mb is None:
             return tried
@@ -145,17 +140,17 @@ class BatchTries:
         self._client.set_tag(self._parent, names.TAG_STATUS, status)
         self._client.set_terminated(self._parent, MLFLOW_STATUS[status])
 
-    def _trial_config(self, size: int) -> dict[str, Any]:
+    def _try(self, size: int) -> Experiment:
         """With enough updates for worker 0 to have `updates` whole batches, who ends the run then: every other batch
         may be a remainder, and others may be ahead."""
-        load = self._load
-        assert load is not None
-        updates = max(2, 2 * self.updates * load.workers * (AHEAD if load.workers > 1 else 1) // load.gradients)
+        strategy = self.experiment.strategy
+        ahead = AHEAD if strategy.workers > 1 else 1
+        updates = max(2, 2 * self.updates * strategy.workers * ahead // strategy.gradients)
         callback = {"class_path": CALLBACK, "init_args": {"batch_size": size, "updates": self.updates}}
-        config = shorten_training(self.config, updates, callback)
-        reference = read_class(config["data"])
-        config["data"] = {"class_path": reference.name, "init_args": {**(reference.args or {}), "batch_size": size}}
-        return config
+        short = shorten_training(self.experiment, updates, callback)
+        reference = read_class(short.written["data"])
+        data = {"class_path": reference.name, "init_args": {**(reference.args or {}), "batch_size": size}}
+        return short.with_config({**short.written, "data": data})
 
 
 @dataclass(frozen=True)

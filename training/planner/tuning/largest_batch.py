@@ -12,7 +12,7 @@ from scalebook.training.base.memory_limit import MB, available_bytes
 from scalebook.training.base.trust import HELP as TRUST
 from scalebook.training.base.trust import OPTION
 from scalebook.training.experiments.command_line import CONFIG_OPTIONS
-from scalebook.training.experiments.workload import Workload, workload
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs.process import sigterm_interrupts
 from scalebook.training.jobs.supervisor_handle import hold_supervisor
 from scalebook.training.planner.tuning.batch_tries import BatchTries, Bracket, TryResult
@@ -119,8 +119,8 @@ def main(argv: Sequence[str]) -> int:
     updates = whole_number(line.options, "--updates", UPDATES, least=2) or UPDATES
     if multiple > most:
         raise ConfigError("--multiple-of", f"is {multiple}, more than --most {most}", "Lower it.")
-    load = workload(line.config, description)
-    if load.batch_per_worker is None:
+    experiment = line.experiment(description)
+    if experiment.batch.per_worker is None:
         raise ConfigError(
             "data",
             "has no batch_size to vary",
@@ -128,47 +128,47 @@ def main(argv: Sequence[str]) -> int:
         )
     tries = BatchTries(
         workspace.create(),
-        line.config,
-        description,
+        experiment,
         updates,
-        memory_mb(load, whole_number(line.options, "--memory-mb", None)),
+        memory_mb(experiment, whole_number(line.options, "--memory-mb", None)),
     )
     with sigterm_interrupts():
-        return run(tries, Bracket(most, multiple), load, sys.stdout)
+        return run(tries, Bracket(most, multiple), sys.stdout)
 
 
-def memory_mb(load: Workload, asked_mb: int | None) -> int | None:
+def memory_mb(experiment: Experiment, asked_mb: int | None) -> int | None:
     """Memory that each process of a try may take, MB: `asked_mb`, or its share of what is free now; None on a GPU."""
     from scalebook.training.jobs.devices import this_machine
 
-    if load.accelerator in ("gpu", "cuda") or (load.accelerator == "auto" and this_machine().gpus):
+    if experiment.accelerator in ("gpu", "cuda") or (experiment.accelerator == "auto" and this_machine().gpus):
         if asked_mb is not None:
             raise ConfigError("--memory-mb", "has no effect on a GPU: its own memory is the limit", "Remove it.")
         return None
     if asked_mb is not None or (free := available_bytes()) is None:
         return asked_mb
-    return int(free * (1 - SPARED) / MB / load.processes)
+    return int(free * (1 - SPARED) / MB / experiment.strategy.processes)
 
 
-def run(tries: BatchTries, bracket: Bracket, load: Workload, out: TextIO) -> int:
+def run(tries: BatchTries, bracket: Bracket, out: TextIO) -> int:
     """Try until the answer is known, print every try and the answer; whatever runs is ended when it is interrupted."""
     limit = "the GPU's memory" if tries.memory_mb is None else f"{tries.memory_mb:,} MB for each process"
-    _say(out, f"scalebook: largest batch, {load.strategy} x {load.workers}, within {limit}")
+    strategy = tries.experiment.strategy
+    _say(out, f"scalebook: largest batch, {strategy.name} x {strategy.workers}, within {limit}")
     done: list[TryResult] = []
     status = "stopped"
     with hold_supervisor(tries.workspace), submission(tries.workspace) as tags:
-        tries.open_parent_run(load, tags)
+        tries.open_parent_run(tags)
         try:
             status = _search(tries, bracket, done, out)
         except KeyboardInterrupt:
             _say(out, f"\nInterrupted after {len(done)} tries.")
             return INTERRUPTED
         finally:
-            tries.close_parent_run(status, done, bracket.fits if status == "finished" else None, load.workers)
+            tries.close_parent_run(status, done, bracket.fits if status == "finished" else None, strategy.workers)
     if status == "failed":
         _say(out, f"No answer: {done[-1].cause}. Log: `scalebook jobs log {done[-1].id[:8]}`.")
         return 1
-    _say(out, answer(done, bracket, load.workers, tries.memory_mb))
+    _say(out, answer(done, bracket, strategy.workers, tries.memory_mb))
     return 0 if bracket.fits else 1
 
 

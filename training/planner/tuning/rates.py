@@ -4,7 +4,7 @@ import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 
 from scalebook.training.base.durations import duration
 from scalebook.training.base.errors import ConfigError
@@ -14,9 +14,7 @@ from scalebook.training.base.trust import HELP as TRUST
 from scalebook.training.base.trust import OPTION
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.command_line import CONFIG_OPTIONS
-from scalebook.training.experiments.completion import seeds_from
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.workload import workload
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.job_folder import JobFolder, Result
 from scalebook.training.jobs.process import sigterm_interrupts
@@ -110,8 +108,8 @@ def main(argv: Sequence[str]) -> int:
     fixed = {end for end, option in (("lowest", "--from"), ("highest", "--to")) if option in line.options}
     with sigterm_interrupts():
         for left in reversed(range(MOST_TESTS)):
-            config = range_config(line.config, ends["lowest"], ends["highest"], updates)
-            code, edge = run(workspace.create(), config, description, sys.stdout)
+            experiment = range_test(line.experiment(description), ends["lowest"], ends["highest"], updates)
+            code, edge = run(workspace.create(), experiment, sys.stdout)
             if not edge or edge in fixed or not left:
                 break
             ends[edge] *= FURTHER if edge == "highest" else 1 / FURTHER
@@ -119,20 +117,20 @@ def main(argv: Sequence[str]) -> int:
     return code
 
 
-def range_config(config: Mapping[str, Any], lowest: float, highest: float, updates: int) -> dict[str, Any]:
-    """The config of the test's job."""
+def range_test(experiment: Experiment, lowest: float, highest: float, updates: int) -> Experiment:
+    """The experiment of the test's job."""
     init_args = {"lowest": lowest, "highest": highest, "updates": updates}
-    return shorten_training(config, updates, {"class_path": CALLBACK, "init_args": init_args})
+    return shorten_training(experiment, updates, {"class_path": CALLBACK, "init_args": init_args})
 
 
-def run(workspace: Workspace, config: Mapping[str, Any], description: Description, out: TextIO) -> tuple[int, str]:
+def run(workspace: Workspace, experiment: Experiment, out: TextIO) -> tuple[int, str]:
     """Run the test, print what it found. Ends the job when it is interrupted. The exit code, and the end of the range
     that the best rate is at, "" if at none."""
-    load = workload(config, description)
     with hold_supervisor(workspace):
-        (job,) = job_requests.submit(workspace, config, seeds=seeds_from(config, 1), description=description)
+        (job,) = job_requests.submit(workspace, experiment, seeds=experiment.seeds(1))
         open_store(workspace).set_tag(job.id, names.TAG_TEST, TEST)
-        _say(out, f"scalebook: learning-rate range test {job.id[:8]}, {load.strategy} x {load.workers}")
+        strategy = experiment.strategy
+        _say(out, f"scalebook: learning-rate range test {job.id[:8]}, {strategy.name} x {strategy.workers}")
         try:
             result = follow(workspace, job, _Progress(out))
         except KeyboardInterrupt:

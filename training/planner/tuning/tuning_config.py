@@ -12,6 +12,7 @@ from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.classes import mapping, read_class
 from scalebook.training.experiments.command_line import CommandLine, parse
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.validate import require
 
 TRAINER: Final[dict[str, Any]] = {
@@ -50,22 +51,22 @@ def requested(
     line = parse(argv, description, options)
     if line.options.keys() & set(HELP) or not argv:
         return None
-    require(line.config, description, queued=queued)
+    require(line.experiment(description), queued=queued)
     return line
 
 
-def shorten_training(config: Mapping[str, Any], updates: int, callback: Mapping[str, Any]) -> dict[str, Any]:
-    """`config` for `updates` updates, with `callback` added, and without what only whole runs need.
+def shorten_training(experiment: Experiment, updates: int, callback: Mapping[str, Any]) -> Experiment:
+    """The experiment for `updates` updates, with `callback` added, and without what only whole runs need.
 
     No validation, no checkpoint, no schedule or scaling of the rate, epochs as many as it takes.
     """
-    done = {key: copy.deepcopy(value) for key, value in config.items() if key not in MEANT_FOR_WHOLE_RUNS}
+    done = {key: copy.deepcopy(value) for key, value in experiment.written.items() if key not in MEANT_FOR_WHOLE_RUNS}
     trainer = {key: value for key, value in mapping(done.get("trainer")).items() if key not in BUDGETS}
     own_callbacks = trainer.get("callbacks") or []
     listed = own_callbacks if isinstance(own_callbacks, list) else [own_callbacks]
     callbacks = [dict(callback), *(one for one in listed if not (read_class(one).name or "").endswith("Checkpoint"))]
     done["trainer"] = {**trainer, **TRAINER, "max_steps": updates, "callbacks": callbacks}
-    return done
+    return experiment.with_config(done)
 
 
 def number(options: Mapping[str, str | None], name: str, default: float | None, least: float) -> float | None:

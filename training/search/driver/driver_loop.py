@@ -21,7 +21,6 @@ from scalebook.training.base.files import locks
 from scalebook.training.base.files.lossy_output import forgive
 from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM, NoRoom
 from scalebook.training.experiments.catalogue import describe
-from scalebook.training.experiments.completion import seeds_from
 from scalebook.training.jobs.job_folder import ENDED, JobFolder
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.jobs.supervisor_handle import SupervisorKeeper
@@ -54,7 +53,7 @@ class Driver:
         self.folder, self.leaving = folder, leaving
         self.description = describe(folder.workspace)
         self.record = SearchRecord(folder)
-        self.jobs = TrialJobs(folder, self.description)
+        self.jobs = TrialJobs(folder)
         self.telling = SearchReporter(folder, self.record)
         self.running: dict[int, Trial] = {}
         self.records: list[TrialRecord] = []
@@ -99,12 +98,12 @@ class Driver:
     def _read_spec(self) -> None:
         self._stamp = self.folder.stamp()
         self.spec = self.folder.spec(self.description)
-        self.seeds = seeds_from(self.spec.config, self.spec.seeds)
+        self.seeds = self.spec.experiment.seeds(self.spec.seeds)
         request = self.folder.request()
         self.study = Study.open(request.storage, request.study, self.spec)
         if self.study.mended:
             print(f"scalebook: {self.study.mended}", flush=True)
-        self.asking = TrialSource(self.folder, self.study, self.spec, self.description)
+        self.asking = TrialSource(self.folder, self.study, self.spec)
 
     def _adopt(self) -> None:
         """Trials that an earlier driver left on their way, with the jobs that it had made for them."""
@@ -135,7 +134,7 @@ class Driver:
             self.running,
             self.spec,
             self.asking.wall.words(),
-            side_by_side(self.spec, self.description, self.folder.workspace),
+            side_by_side(self.spec, self.folder.workspace),
         )
 
     def _keep_watched(self) -> None:
@@ -238,7 +237,7 @@ class Driver:
     def _submit(self) -> None:
         """Keep as many runs waiting as can run side by side, so that no device waits for the driver."""
         waiting = sum(job.state() == "waiting" for trial in self.running.values() for job in trial.runs.values())
-        lacking = side_by_side(self.spec, self.description, self.folder.workspace) - waiting
+        lacking = side_by_side(self.spec, self.folder.workspace) - waiting
         for trial in list(self.running.values()):
             if lacking > 0 and (seed := self._wanted(trial)) is not None:
                 self._run(trial, seed)

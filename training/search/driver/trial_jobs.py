@@ -10,11 +10,10 @@ from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.files.safe_reading import opened
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.classes import read_class
-from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.definition import SearchSpec
 from scalebook.training.experiments.search.keys import ALL
 from scalebook.training.experiments.search.point import resolve, summary
-from scalebook.training.experiments.workload import Workload, workload
 from scalebook.training.jobs.devices import NodeDevices
 from scalebook.training.jobs.executor import configured_executor
 from scalebook.training.jobs.gpu_problems import computes_on_gpus
@@ -55,8 +54,8 @@ class Trial:
 class TrialJobs:
     """Submits the runs of a search's trials and finds them again."""
 
-    def __init__(self, folder: SearchFolder, description: Description) -> None:
-        self.folder, self.description = folder, description
+    def __init__(self, folder: SearchFolder) -> None:
+        self.folder = folder
 
     def existing(self) -> dict[int, dict[int, JobFolder]]:
         """The newest job for each seed of each trial of this search: {trial: {seed: job}}. Looks at every job once."""
@@ -70,17 +69,17 @@ class TrialJobs:
     def submit(self, spec: SearchSpec, trial: Trial, seed: int) -> JobFolder:
         """A waiting job for one seed of the trial, which also goes into `trial.runs`."""
         request = self.folder.request()
-        config = resolve(spec, trial.point, self.description)
-        config["trainer"] = quiet(config.get("trainer", {}))
+        experiment = resolve(spec, trial.point)
+        quiet_trainer = quiet(experiment.written.get("trainer", {}))
+        experiment = experiment.with_config({**experiment.written, "trainer": quiet_trainer})
         trial_of = TrialOf(
             self.folder.id, trial.number, summary(spec, trial.point), exclusive=bool(spec.exclusive),
             holds_all=spec.exclusive == ALL, memory_mb=spec.memory_mb, experiment=request.trials_experiment,
         )  # fmt: skip
         (job,) = submit(
             self.folder.workspace,
-            config,
+            experiment,
             seeds=[seed],
-            description=self.description,
             notebook=request.notebook,
             cell=request.name,
             trial=trial_of,
@@ -99,23 +98,24 @@ def quiet(trainer: Mapping[str, Any]) -> dict[str, Any]:
     return {**{key: value for key, value in QUIET.items() if key not in left_out}, **trainer}
 
 
-def side_by_side(spec: SearchSpec, description: Description, workspace: Workspace) -> int:
+def side_by_side(spec: SearchSpec, workspace: Workspace) -> int:
     """Runs that fit side by side; one where times are compared."""
     if spec.exclusive:
         return 1
-    load = workload(spec.config, description)
     machines = configured_executor(workspace).machines()
-    on_gpus = computes_on_gpus(load, machines)
-    return max(1, sum(_room(load, machine, on_gpus) for machine in machines) // load.nodes)
+    on_gpus = computes_on_gpus(spec.experiment, machines)
+    return max(
+        1, sum(_room(spec.experiment, machine, on_gpus) for machine in machines) // spec.experiment.strategy.nodes
+    )
 
 
-def _room(load: Workload, machine: NodeDevices, on_gpus: bool) -> int:
+def _room(experiment: Experiment, machine: NodeDevices, on_gpus: bool) -> int:
     """For how many such runs there are cores, and GPUs, or shares of one."""
-    by_cores = len(machine.cores) // max(1, load.processes * load.threads)
+    by_cores = len(machine.cores) // max(1, experiment.strategy.processes * experiment.threads)
     if not on_gpus or not machine.gpus:
         return 0 if on_gpus else by_cores
-    by_gpus = len(machine.gpus) // max(1, min(load.devices, machine.together))
-    return min(by_cores, by_gpus * int(1 / load.gpu_share + ROUNDING))
+    by_gpus = len(machine.gpus) // max(1, min(experiment.strategy.devices, machine.together))
+    return min(by_cores, by_gpus * int(1 / experiment.gpu_share + ROUNDING))
 
 
 class CurveTail:

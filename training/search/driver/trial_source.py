@@ -10,10 +10,8 @@ from typing import Any, Final
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.failures import FailureClass
-from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.search.definition import SearchSpec
 from scalebook.training.experiments.search.point import canonical, resolve
-from scalebook.training.experiments.workload import workload
 from scalebook.training.search.driver.trial_outcome import BY_HAND
 from scalebook.training.search.search_folder import SearchFolder
 from scalebook.training.search.search_requests import waiting_points
@@ -28,8 +26,8 @@ class MemoryWall:
     """Batch sizes that ran out of memory. As large a one is not tried again with all else that takes memory the
     same."""
 
-    def __init__(self, spec: SearchSpec, description: Description) -> None:
-        self.spec, self.description = spec, description
+    def __init__(self, spec: SearchSpec) -> None:
+        self.spec = spec
         self.hits: dict[tuple[tuple[str, str], ...], OutOfMemoryTrial] = {}
         """The smallest batch that did not fit, by the point's other dimensions."""
 
@@ -56,7 +54,7 @@ class MemoryWall:
 
     def _batch(self, point: Mapping[str, Any]) -> int | None:
         try:
-            return workload(resolve(self.spec, point, self.description), self.description).batch_per_worker
+            return resolve(self.spec, point).batch.per_worker
         except ConfigError:
             return None
 
@@ -90,9 +88,9 @@ class TrialSource:
     `began` is when the driver began, by time.monotonic(), s.
     """
 
-    def __init__(self, folder: SearchFolder, study: Study, spec: SearchSpec, description: Description) -> None:
+    def __init__(self, folder: SearchFolder, study: Study, spec: SearchSpec) -> None:
         self.folder, self.study, self.spec = folder, study, spec
-        self.wall, self.repeats = MemoryWall(spec, description), TriedPoints(spec)
+        self.wall, self.repeats = MemoryWall(spec), TriedPoints(spec)
         self.records: Sequence[TrialRecord] = ()
         self.began = time.monotonic()
         self.told_study = False

@@ -4,6 +4,7 @@ import pytest
 
 from scalebook.training.base.files import yaml
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.cost import Cost, cost
 from scalebook.training.experiments.search.definition import read_search
 from tests.training.experiments.searches import CONFIG
@@ -32,8 +33,10 @@ WORKERS = "{strategy: {values: [single, ddp]}, workers: {values: [2, 4]}}"
 def test_runs_and_minutes(
     space: str, told: dict[str, Any], cores: int, seconds: float | None, expected: Cost, description: Description
 ) -> None:
-    spec = read_search({"objective": "val/loss", "space": yaml.load(space), **told}, CONFIG, description)
-    assert cost(spec, description, cores, seconds) == expected
+    spec = read_search(
+        {"objective": "val/loss", "space": yaml.load(space), **told}, Experiment.read(CONFIG, description), description
+    )
+    assert cost(spec, cores, seconds) == expected
 
 
 @pytest.mark.parametrize(
@@ -50,4 +53,6 @@ def test_a_virtual_run_has_one_process(space: str, at_a_time: int, description: 
     strategy = {"class_path": "scalebook.training.lightning.AsyncPS", "init_args": given}
     config = {**CONFIG, "trainer": {"strategy": strategy, "max_epochs": 3}}
     search = {"objective": "val/loss", "space": yaml.load(space), "trials": 8}
-    assert cost(read_search(search, config, description), description, 2, 3.0).side_by_side == at_a_time
+    assert (
+        cost(read_search(search, Experiment.read(config, description), description), 2, 3.0).side_by_side == at_a_time
+    )

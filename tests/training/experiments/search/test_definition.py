@@ -9,6 +9,7 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.base.files.yaml_flow import flow
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.definition import (
     Objective,
     RateRule,
@@ -29,9 +30,9 @@ GOOD = {"config": CONFIG, "objective": "val/loss", "space": {"model.hidden": {"i
 
 def test_everything_that_a_search_may_say(description: Description) -> None:
     body = yaml.load(WHOLE)
-    spec = read_search({**body, "experiment": "mlp"}, CONFIG, description)
+    spec = read_search({**body, "experiment": "mlp"}, Experiment.read(CONFIG, description), description)
     assert spec == SearchSpec(
-        config=CONFIG,
+        experiment=Experiment(CONFIG, description),
         space=(
             Dimension("batch_size", "powers_of_two", 16, 1024),
             Dimension("learning_rate", "log_uniform", 0.001, 1.0),
@@ -64,8 +65,10 @@ def test_everything_that_a_search_may_say(description: Description) -> None:
 
 
 def test_what_is_left_out(description: Description) -> None:
-    spec = read_search({"space": {"model.hidden": {"int": [8, 64]}}}, CONFIG, description)
-    assert spec == SearchSpec(CONFIG, (Dimension("model.hidden", "int", 8, 64),), (Objective("val/accuracy", False),))
+    spec = read_search({"space": {"model.hidden": {"int": [8, 64]}}}, Experiment.read(CONFIG, description), description)
+    assert spec == SearchSpec(
+        Experiment(CONFIG, description), (Dimension("model.hidden", "int", 8, 64),), (Objective("val/accuracy", False),)
+    )
 
 
 @pytest.mark.parametrize(
@@ -119,14 +122,14 @@ def test_no_body_is_too_strange_to_be_checked(description: Description) -> None:
     def check(body: dict[str, Any], space: Any, base: dict[str, Any] | None) -> None:
         told = body if space is None else {**body, "space": space}
         before = copy.deepcopy((told, base))
-        problems = search_problems(told, base, description, cores=2)
+        problems = search_problems(told, Experiment.read(base, description), description, cores=2)
         assert all(one.message and one.key for one in problems)
         assert (told, base) == before
         if any(one.severity == "error" for one in problems):
             with pytest.raises(ConfigError):
-                read_search(told, base, description)
+                read_search(told, Experiment.read(base, description), description)
         else:
-            assert isinstance(read_search(told, base, description), SearchSpec)
+            assert isinstance(read_search(told, Experiment.read(base, description), description), SearchSpec)
 
     check()
 
@@ -179,7 +182,9 @@ def test_a_mistake_names_its_key_and_what_to_write(change: dict[str, Any], said:
 
 def test_a_mistake_in_the_experiment_is_said_once(description: Description) -> None:
     base = {**CONFIG, "trainer": {"devices": 0, "max_epoch": 1}}
-    (problem,) = search_problems({**GOOD, "config": None, "experiment": "mlp"}, base, description)
+    (problem,) = search_problems(
+        {**GOOD, "config": None, "experiment": "mlp"}, Experiment.read(base, description), description
+    )
     assert problem.key == "experiment"
     assert problem.message.startswith("has a mistake: trainer.devices: 0 is")
 
@@ -200,7 +205,7 @@ BUDGET = {
 @pytest.mark.parametrize("key", BUDGET)
 def test_a_study_goes_on_under_another_budget(key: str, description: Description) -> None:
     def found(body: dict[str, Any]) -> str:
-        return identity(read_search(body, None, description), description)
+        return identity(read_search(body, None, description))
 
     assert found({**GOOD, key: BUDGET[key]}) == found(GOOD)
 
@@ -230,7 +235,7 @@ def test_a_study_goes_on_under_another_budget(key: str, description: Description
 def test_the_same_search_in_other_words(same: dict[str, Any], description: Description) -> None:
     body = {**GOOD, **same}
     spec, other = read_search(GOOD, None, description), read_search(body, None, description)
-    assert identity(other, description) == identity(spec, description)
+    assert identity(other) == identity(spec)
 
 
 @pytest.mark.parametrize(
@@ -251,14 +256,14 @@ def test_the_same_search_in_other_words(same: dict[str, Any], description: Descr
 )
 def test_another_search_is_another_study(other: dict[str, Any], description: Description) -> None:
     spec = read_search(GOOD, None, description)
-    found = identity(read_search({**GOOD, **other}, None, description), description)
-    assert found != identity(spec, description)
+    found = identity(read_search({**GOOD, **other}, None, description))
+    assert found != identity(spec)
     assert len(found) == 12
 
 
 def test_a_rule_for_the_learning_rate_and_the_order_of_categories_matter(description: Description) -> None:
     def found(space: dict[str, Any]) -> str:
-        return identity(read_search({**GOOD, "space": space}, None, description), description)
+        return identity(read_search({**GOOD, "space": space}, None, description))
 
     rate = {"log_uniform": [0.1, 1.0]}
     assert found({"learning_rate": rate}) != found({"learning_rate": {**rate, "rule": "linear"}})
@@ -269,4 +274,4 @@ def test_a_rule_for_the_learning_rate_and_the_order_of_categories_matter(descrip
 
 def test_the_identity_of_a_search_is_the_same_for_ever(description: Description) -> None:
     """Stored with every study: another one would begin it anew."""
-    assert identity(read_search(yaml.load(WHOLE), CONFIG, description), description) == "410bfe28e539"
+    assert identity(read_search(yaml.load(WHOLE), Experiment.read(CONFIG, description), description)) == "410bfe28e539"

@@ -4,6 +4,7 @@ import pytest
 
 from scalebook.training.base.files import yaml
 from scalebook.training.experiments.description import ClassInfo, Description, Field
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.definition import search_problems
 from tests.training.experiments.searches import CONFIG, problems
 
@@ -105,14 +106,14 @@ def test_models_and_data_without_what_a_handle_needs(description: Description) -
     odd = ClassInfo("my.Odd", "Odd")
     known = replace(description, models=[own, none], data=[odd])
     rate = {"space": {"learning_rate": {"log_uniform": [0.1, 1]}}, "objective": "val/loss"}
-    assert search_problems(rate, {"model": "Own", "data": "Odd"}, known) == []
-    (problem,) = search_problems(rate, {"model": "Nothing", "data": "Odd"}, known)
+    assert search_problems(rate, Experiment.read({"model": "Own", "data": "Odd"}, known), known) == []
+    (problem,) = search_problems(rate, Experiment.read({"model": "Nothing", "data": "Odd"}, known), known)
     assert str(problem).startswith("space.learning_rate: cannot be set: Nothing has an optimizer of its own and no")
     momentum = {"space": {"optimizer.lr": {"uniform": [0, 1]}}, "objective": "val/loss"}
-    (problem,) = search_problems(momentum, {"model": "Own", "data": "Odd"}, known)
+    (problem,) = search_problems(momentum, Experiment.read({"model": "Own", "data": "Odd"}, known), known)
     assert problem.message == "has no effect: Own has its own configure_optimizers"
     batch = {"space": {"batch_size": {"grid": [1, 2]}}, "objective": "val/loss"}
-    (problem,) = search_problems(batch, {"model": "Own", "data": "Odd"}, known)
+    (problem,) = search_problems(batch, Experiment.read({"model": "Own", "data": "Odd"}, known), known)
     assert str(problem) == "space.batch_size: cannot be set: Odd has no argument batch_size. Choose another field."
 
 

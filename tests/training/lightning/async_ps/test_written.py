@@ -13,6 +13,7 @@ from scalebook.training.engine.rules.local_steps import LocalSGD
 from scalebook.training.engine.rules.run_limits import Limits, WorkerRange
 from scalebook.training.engine.rules.update_rules import Bounded
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.validate import validate
 from scalebook.training.lightning import DDP, AsyncPS
 
@@ -105,7 +106,7 @@ def test_what_is_wrong_is_said_as_of_a_config(wrong: Mapping[str, Any], descript
         "model": "MLPClassifier", "data": "Digits",
         "trainer": {"strategy": {"class_path": "AsyncPS", "init_args": dict(wrong)}, "num_nodes": 2},
     }  # fmt: skip
-    of_config = [str(one) for one in validate(config, description) if one.severity == "error"]
+    of_config = [str(one) for one in validate(Experiment.read(config, description)) if one.severity == "error"]
     with pytest.raises(ValueError, match=r"^trainer\.strategy\.init_args\.") as error:
         made(**dict(wrong))
     assert str(error.value) in of_config

@@ -4,13 +4,14 @@ from typing import Any
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.runner import run_job
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs.job_folder import JobFolder, TrialOf
 from scalebook.training.jobs.job_requests import submit
 from tests.training.runs import config
 
 
 def trial(workspace: Workspace, description: Description, given: dict[str, Any]) -> JobFolder:
-    (job,) = submit(workspace, given, seeds=[1], description=description, inline=True, trial=TrialOf("", 0))
+    (job,) = submit(workspace, Experiment.read(given, description), seeds=[1], inline=True, trial=TrialOf("", 0))
     assert run_job(job.path) == 0, job.tail()
     return job
 

@@ -10,7 +10,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.main import main
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, Softsync, Sync
 from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.workload import workload
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs.job_requests import all_jobs
 from scalebook.training.lightning import AsyncPS
 from scalebook.training.tracking import names
@@ -64,9 +64,9 @@ def test_what_is_said_before_the_start_is_what_is_done(rule: Rule, written: Any,
     strategy = AsyncPS(rule=rule, workers=4)
     rule.check(4)
     told = {"class_path": "AsyncPS", "init_args": {"workers": 4, "rule": written}}
-    load = workload(config(told), description)
-    assert strategy.gradients_averaged() == load.gradients
-    assert load.batch_averaged == 8 * load.gradients
+    load = Experiment.read(config(told), description)
+    assert strategy.gradients_averaged() == load.strategy.gradients
+    assert load.batch.averaged == 8 * load.strategy.gradients
 
 
 def test_the_noise_scale_is_measured_where_the_config_says_so(

@@ -195,7 +195,7 @@ def test_a_search_locks_the_claims_on_its_parts(page: Page) -> None:
     claim = "```yaml claim=c\nsearch: rates\nruns: {workers: 2}\nagainst: {workers: 1}\ntarget: 0.5\nat_most: 1\n```\n"
     nb = parse(PAGE + SEARCH + claim)
     (search,) = nb.searches()
-    what = identity(read_search(search.body, nb.base(search), page.description), page.description)
+    what = identity(read_search(search.body, nb.base(search, page.description), page.description))
     tags = claim_locks.tags(nb, "rates", page.description)
     assert tags[names.TAG_CLAIMS] == "c"
     assert claim_locks.tags(nb, "base", page.description) == {names.TAG_CLAIMS: ""}
@@ -209,8 +209,8 @@ def test_runs_record_the_claims_on_their_cell(page: Page) -> None:
     nb = parse(PAGE + CLAIM)
     (cell,) = [cell for cell in nb.experiments() if cell.name == "slow"]
     job_requests.submit(
-        page.workspace, cell.config, seeds=[1], description=page.description, notebook="page.md", cell="slow",
-        start=False, recorded=claim_locks.tags(nb, "slow", page.description),
+        page.workspace, cell.experiment(page.description), seeds=[1], notebook="page.md", cell="slow", start=False,
+        recorded=claim_locks.tags(nb, "slow", page.description),
     )  # fmt: skip
     found = page.lock(parse(PAGE + CLAIM.replace("1.9", "3")))
     assert found.changes == ("at_most was 1.9",)

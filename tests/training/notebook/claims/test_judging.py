@@ -116,14 +116,14 @@ def told(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> Store:
         shutil.copy(made / STORE, workspace.database)
         description, nb = describe(workspace), parse(EXPERIMENTS + SEARCH)
         (cell,) = nb.searches()
-        spec = read_search(cell.body, nb.base(cell), description)
+        spec = read_search(cell.body, nb.base(cell, description), description)
         trials = []
         for number, (workers, rate) in enumerate(FACTORS):
             runs = json.loads((made / RUNS).read_text())[number]
             point = {"workers": workers, "learning_rate": rate}
             by_seed = dict(enumerate(runs, start=1))
             trials.append(TrialRecord(number, "finished", point, values=(0.4,), runs=by_seed))
-        searches.folder(workspace, spec, trials, asked=identity(spec, description), notebook="first-steps.md")
+        searches.folder(workspace, spec, trials, asked=identity(spec), notebook="first-steps.md")
         return Store(workspace, description)
 
 

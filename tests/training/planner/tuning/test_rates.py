@@ -50,7 +50,7 @@ def test_a_range_is_widened_where_the_user_has_set_no_end(
 
     line = CommandLine({}, options)
     monkeypatch.setattr(rates, "prepared", lambda *_: (Workspace(tmp_path), None, line))
-    monkeypatch.setattr(rates, "range_config", lambda _, lowest, highest, updates: (lowest, highest))
+    monkeypatch.setattr(rates, "range_test", lambda _, lowest, highest, updates: (lowest, highest))
     monkeypatch.setattr(rates, "run", run)
     assert rates.main([]) == 0
     assert tested == [pytest.approx(one) for one in expected]

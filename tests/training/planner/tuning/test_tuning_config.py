@@ -5,8 +5,10 @@ import pytest
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.validate import require
 from scalebook.training.planner.tuning.tuning_config import number, requested, shorten_training, whole_number
+from tests.training.experiments.searches import NO_CLASSES
 
 CALLBACK = {"class_path": "scalebook.training.planner.tuning.rate_range.RateRange", "init_args": {"updates": 50}}
 
@@ -21,8 +23,8 @@ def test_a_test_trains_few_updates_and_nothing_else(description: Description) ->
         "trainer": {"max_epochs": 3, "max_time": "00:00:10", "min_steps": 500, "gradient_clip_val": 1.0},
     }
     before = repr(given)
-    done = shorten_training(given, 50, CALLBACK)
-    require(done, description)
+    done = shorten_training(Experiment.read(given, NO_CLASSES), 50, CALLBACK).written
+    require(Experiment.read(done, description))
     assert repr(given) == before
     assert not done.keys() & {"lr_scheduler", "lr_scaling", "noise_scale"}
     assert not done["trainer"].keys() & {"max_time", "min_steps"}
@@ -33,7 +35,9 @@ def test_a_test_trains_few_updates_and_nothing_else(description: Description) ->
 
 def test_the_users_callbacks_stay() -> None:
     theirs = {"class_path": "lightning.pytorch.callbacks.StochasticWeightAveraging", "init_args": {"swa_lrs": 0.1}}
-    assert shorten_training({"trainer": {"callbacks": theirs}}, 5, CALLBACK)["trainer"]["callbacks"] == [
+    assert shorten_training(Experiment.read({"trainer": {"callbacks": theirs}}, NO_CLASSES), 5, CALLBACK).written[
+        "trainer"
+    ]["callbacks"] == [
         CALLBACK,
         theirs,
     ]
@@ -41,7 +45,9 @@ def test_the_users_callbacks_stay() -> None:
 
 def test_a_callback_that_writes_checkpoints_is_left_out() -> None:
     theirs = {"class_path": "lightning.pytorch.callbacks.ModelCheckpoint", "init_args": {"monitor": "val/loss"}}
-    assert shorten_training({"trainer": {"callbacks": [theirs]}}, 5, CALLBACK)["trainer"]["callbacks"] == [CALLBACK]
+    assert shorten_training(Experiment.read({"trainer": {"callbacks": [theirs]}}, NO_CLASSES), 5, CALLBACK).written[
+        "trainer"
+    ]["callbacks"] == [CALLBACK]
 
 
 def test_options_and_config_of_a_command_line(description: Description) -> None:

@@ -83,7 +83,7 @@ def test_too_many_failures_end_it_with_the_reason(searches: Range) -> None:
     assert result is not None
     assert result.status == "failed"
     assert "trials failed (failures: 3); the last: ValueError: a batch of one" in result.cause
-    in_turn = side_by_side(folder.spec(searches.description), searches.description, searches.bench.workspace)
+    in_turn = side_by_side(folder.spec(searches.description), searches.bench.workspace)
     # two failures are not too many; meanwhile as many as there is room for run, wait, and are made anew
     assert len(records) <= 2 + 3 * in_turn
     assert open_store(searches.bench.workspace).get_run(folder.id).info.status == "FAILED"

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from scalebook.training.experiments.completion import seeds_from
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.search.definition import SearchSpec, read_search
 from scalebook.training.jobs.executor import LocalHandle
@@ -206,4 +205,4 @@ def test_a_curve_is_read_by_whole_lines(jobs: Jobs) -> None:
 
 
 def test_seeds_go_up_from_the_config_s_own(description: Description) -> None:
-    assert seeds_from(spec(description, seeds=3).config, 3) == [1, 2, 3]
+    assert spec(description, seeds=3).experiment.seeds(3) == [1, 2, 3]

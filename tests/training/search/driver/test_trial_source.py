@@ -38,7 +38,7 @@ def out_of_memory(number: int, at: dict[str, Any]) -> TrialRecord:
 
 
 def test_a_batch_as_large_for_each_worker_is_not_tried_again(description: Description) -> None:
-    wall = MemoryWall(spec(description), description)
+    wall = MemoryWall(spec(description))
     assert wall.beyond(point(1024)) == ""
     assert wall.words() == ""
     wall.learn([out_of_memory(7, point(256))])
@@ -52,7 +52,7 @@ def test_a_batch_as_large_for_each_worker_is_not_tried_again(description: Descri
 
 
 def test_another_model_or_strategy_has_a_wall_of_its_own(description: Description) -> None:
-    wall = MemoryWall(spec(description), description)
+    wall = MemoryWall(spec(description))
     wall.learn([out_of_memory(7, point(256))])
     assert wall.beyond(point(512, hidden=32)) == ""
     assert wall.beyond(point(512, strategy="single")) == ""
@@ -63,7 +63,7 @@ def test_another_model_or_strategy_has_a_wall_of_its_own(description: Descriptio
 
 
 def test_only_runs_that_ran_out_of_memory_teach_it(description: Description) -> None:
-    wall = MemoryWall(spec(description), description)
+    wall = MemoryWall(spec(description))
     diverged = TrialRecord(1, "infeasible", point(64), failure="diverged", runs={1: "a run"})
     not_run = TrialRecord(2, "infeasible", point(64), failure="out of memory")
     wall.learn([diverged, not_run])
