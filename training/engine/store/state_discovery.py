@@ -1,8 +1,10 @@
 """Finds what an optimizer keeps between steps, by trial steps on copies, and refuses optimizers that are not
 supported."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from types import MethodType
 from typing import Any, Final, NamedTuple
@@ -206,6 +208,28 @@ def _discover(
     return FoundState(last, forms, replace(noted, keys=keys), reaches)
 
 
+class _Turns:
+    """Whose turn it is to use torch's generator."""
+
+    lock = threading.Lock()
+
+    @classmethod
+    def renew(cls) -> None:
+        """In a forked process: another thread of the parent may hold the lock, and is not there to release it."""
+        cls.lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_Turns.renew)
+
+
+@contextmanager
+def own_random_numbers() -> Iterator[None]:
+    """Restores torch's CPU random numbers afterwards. One thread at a time: of two threads that read torch's generator,
+    one can hold its mutex and wait for the interpreter, which the other one holds while it waits for the mutex."""
+    with _Turns.lock, torch.random.fork_rng(devices=[]):
+        yield
+
+
 def _try(
     optimizer: Optimizer, others: Sequence[Tensor], tried: Optimizer, copies: Sequence[Parameter], reaches: bool
 ) -> tuple[list[StateEntry], dict[tuple[int, str], Any]]:
@@ -213,7 +237,7 @@ def _try(
     without a step that was put on the object. `_Reached` if a step uses the optimizer's parameters themselves, unless
     `reaches` says so: then the optimizer itself steps, on the copies."""
     watch = _Watch([] if reaches else parameters_of(optimizer), others)
-    with torch.random.fork_rng(devices=[]), no_hooks(tried, optimizer):
+    with own_random_numbers(), no_hooks(tried, optimizer):
         try:
             with nullcontext() if is_torchs(optimizer) else watch:
                 _trial_step(tried, reaches, closure=True)
@@ -272,7 +296,7 @@ def refuse_coupling(optimizer: Optimizer, shards: Sequence[Sequence[int]]) -> No
     for cuts in ([range(len(originals))], shards):
         copies = counterparts(optimizer, [p.clone() for p in originals], range(len(originals)), is_trial=True)
         made = [train(rebuild(optimizer, [copies[i] for i in cut], list(cut))) for cut in cuts]
-        with torch.random.fork_rng(devices=[]), no_hooks(*made):
+        with own_random_numbers(), no_hooks(*made):
             for gradients in noise:
                 for parameter, gradient in zip(copies, gradients, strict=True):
                     parameter.grad = trial_gradient(parameter, gradient.clone())

@@ -1,6 +1,9 @@
 """What trial steps show of an optimizer, and what they do not."""
 
+import os
+import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -11,7 +14,7 @@ from torch.optim import SGD, Adam, Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from scalebook.training.engine.store.rebuilt_optimizer import UnfitError, counterparts, parameters_of, rebuild
-from scalebook.training.engine.store.state_discovery import discover
+from scalebook.training.engine.store.state_discovery import discover, own_random_numbers
 
 Step = Callable[[Optimizer, Parameter, int], None]
 
@@ -204,3 +207,24 @@ def test_trial_steps_do_not_show_what_reads_memory_past_torch() -> None:
         parameter.mul_(float(abs(weights).max()))
 
     assert not discover(Own(model.parameters(), reads)).reaches
+
+
+def test_threads_take_turns_with_the_generator_and_a_fork_does_not_wait_for_one() -> None:
+    """Without turns two of 8 threads can wait for each other for good: for the generator and for the interpreter."""
+
+    def draw(_: int) -> float:
+        with own_random_numbers():
+            return float(torch.rand(()))
+
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    with ThreadPoolExecutor(8) as threads:
+        assert len(set(threads.map(draw, range(400), timeout=60))) == 1
+    assert torch.equal(torch.get_rng_state(), before)
+    with own_random_numbers():
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            draw(0)
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
