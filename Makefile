@@ -162,6 +162,8 @@ $(VENV)/.run: pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.run
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	mkdir -p $(VENV)/editor/scalebook
+	ln -sfn $(addprefix $(CURDIR)/,app pages training $(wildcard scalebook/*.py)) $(VENV)/editor/scalebook # see tool.pyright
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.run
