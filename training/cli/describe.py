@@ -20,6 +20,7 @@ import scalebook.training.zoo.data
 import scalebook.training.zoo.models
 import scalebook.training.zoo.optimizers
 from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.extras import missing_packages
 from scalebook.training.base.modules import UNTRUSTED, import_modules
 from scalebook.training.base.trust import OPTION, importable, resolve_trust, trusted
 from scalebook.training.base.workspace import SETTINGS, Workspace
@@ -160,6 +161,9 @@ def _classes(
             if not inspect.isclass(kind) or not issubclass(kind, base) or kind is base or kind in classes:
                 continue
             path = f"{module.__name__}.{name}"
+            if needed := missing_packages(kind):
+                refused.append(NotOffered(path, *needed, by_mistake=False, lacks_extra=True))
+                continue
             if why := _unfit(name, kind, module):
                 refused.append(NotOffered(path, *why, by_mistake=False))
                 continue
