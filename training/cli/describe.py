@@ -161,11 +161,11 @@ def _classes(
             if not inspect.isclass(kind) or not issubclass(kind, base) or kind is base or kind in classes:
                 continue
             path = f"{module.__name__}.{name}"
-            if needed := missing_packages(kind):
-                refused.append(NotOffered(path, *needed, by_mistake=False, lacks_extra=True))
-                continue
             if why := _unfit(name, kind, module):
                 refused.append(NotOffered(path, *why, by_mistake=False))
+                continue
+            if needed := missing_packages(kind):
+                refused.append(NotOffered(path, *needed, by_mistake=False, lacks_extra=True))
                 continue
             try:
                 facts = _model_facts(kind)

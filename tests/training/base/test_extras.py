@@ -66,7 +66,7 @@ def test_a_check_refuses_what_is_missing_and_everything_else_stays(without: Any,
     assert [info.name for info in description.data] == ["Dataset", "Digits", "Docstrings", "PhotoPatches"]
     assert [info.name for info in description.models] == ["ConvClassifier", "MLPClassifier", "PixelCNN", "Ranker"]
     assert [one.class_path.rpartition(".")[2] for one in description.refused if one.lacks_extra] == [
-        "Translator", "Messages", "ParallelText",
+        "Translator", "Messages",
     ]  # fmt: skip
     problems = validate({"model": "Translator", "data": "Messages"}, description)
     remedy = 'Run pip install "scalebook[examples]".'
