@@ -157,11 +157,13 @@ bench: $(VENV)/.dev ## every figure in the documentation, in turn
 $(VENV)/.run: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Scalebook needs Python 3.11 or newer; set PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[examples]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.run
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	mkdir -p $(VENV)/editor/scalebook
+	ln -sfn $(addprefix $(CURDIR)/,app pages training $(wildcard scalebook/*.py)) $(VENV)/editor/scalebook # see tool.pyright
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.run

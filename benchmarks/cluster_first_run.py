@@ -28,7 +28,7 @@ model: ConvClassifier
 data: Digits
 optimizer: {class_path: Adam, init_args: {lr: 0.002}}
 """
-NOTEBOOK: Final = Path(__file__).parents[1] / "scalebook" / "notebooks" / "first-steps.md"
+NOTEBOOK: Final = Path(__file__).parents[1] / "notebooks" / "first-steps.md"
 PORT: Final = 29500
 
 

@@ -67,7 +67,7 @@ def installed(folder: Path) -> Path:
     call(python, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, ROOT, cwd=folder, timeout_s=INSTALL_S)
     (wheel,) = folder.glob("scalebook-*.whl")
     constraints = ROOT / "constraints.txt"
-    call(python, "-m", "pip", "install", "-q", "-c", constraints, wheel, cwd=folder, timeout_s=INSTALL_S)
+    call(python, "-m", "pip", "install", "-q", "-c", constraints, f"{wheel}[examples]", cwd=folder, timeout_s=INSTALL_S)
     print(f"{wheel.name} with what it needs: {time.monotonic() - started:.0f} s", flush=True)
     return python
 

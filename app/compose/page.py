@@ -92,6 +92,8 @@ def show(wanted: str | None, cell: str) -> None:
     for refused in description.refused:
         if refused.by_mistake:
             st.warning(f"One of your classes cannot be used. {refused}")
+        elif refused.lacks_extra:
+            st.caption(str(refused))
 
     left, right = st.columns([11, 8], gap="large")
     with left:

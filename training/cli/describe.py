@@ -20,6 +20,7 @@ import scalebook.training.zoo.data
 import scalebook.training.zoo.models
 import scalebook.training.zoo.optimizers
 from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.extras import missing_packages
 from scalebook.training.base.modules import UNTRUSTED, import_modules
 from scalebook.training.base.trust import OPTION, importable, resolve_trust, trusted
 from scalebook.training.base.workspace import SETTINGS, Workspace
@@ -150,6 +151,9 @@ def _classes(
             path = f"{module.__name__}.{name}"
             if why := _unfit(name, kind, module):
                 refused.append(NotOffered(path, *why, by_mistake=False))
+                continue
+            if needed := missing_packages(kind):
+                refused.append(NotOffered(path, *needed, by_mistake=False, lacks_extra=True))
                 continue
             try:
                 facts = _model_facts(kind)

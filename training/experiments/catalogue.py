@@ -16,6 +16,7 @@ from typing import Final
 import psutil
 
 import scalebook
+from scalebook.training.base import extras
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import locks, records
 from scalebook.training.base.modules import source_files
@@ -173,9 +174,9 @@ def _of(workspace: Workspace, description: Description) -> Description:
 
 
 def content_hash(workspace: Workspace) -> str:
-    """A hash of all that the description depends on: versions, settings, the sources' sizes and times, and the
+    """A hash of all that the description depends on: versions, extras, settings, the sources' sizes and times, and the
     environment variables that the user's modules name, which may be defaults of arguments."""
-    digest = hashlib.sha256(f"{scalebook.__version__} {sys.version}".encode())
+    digest = hashlib.sha256(f"{scalebook.__version__} {sys.version} {extras.missing_modules()}".encode())
     settings = workspace.root / SETTINGS
     digest.update(settings.read_bytes() if settings.is_file() else b"")
     digest.update(b"trusted" if workspace.settings.modules and trusted(workspace) else b"")

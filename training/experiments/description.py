@@ -105,7 +105,7 @@ class ClassInfo:
 
 @dataclass(frozen=True)
 class NotOffered:
-    """A class of the user's modules that no config can name."""
+    """A class of the user's modules, or of ours, that no config can name."""
 
     class_path: str
     why: str
@@ -113,6 +113,8 @@ class NotOffered:
     remedy: str
     by_mistake: bool = True
     """Whether its absence is probably a mistake: not for a base class, which is there to be derived from."""
+    lacks_extra: bool = False
+    """Whether it can be used once an extra of Scalebook is installed."""
 
     def __str__(self) -> str:
         return f"{self.class_path} {self.why}. {self.remedy}"

@@ -83,6 +83,8 @@ class Dataset(ImageDataModule):
             worker keeps its own samples, so all wait for the slowest at the end.
     """
 
+    needs = ("datasets",)
+
     def __init__(
         self,
         path: str | None = None,

@@ -10,6 +10,7 @@ import torch
 from jsonargparse.typing import NonNegativeInt, OpenUnitInterval, PositiveFloat, PositiveInt
 from typing_extensions import override
 
+from scalebook.training.base.extras import EXAMPLES, install
 from scalebook.training.zoo.data.module import DataError, ImageDataModule, ImageSpec, LabelledImages, Part
 
 
@@ -30,6 +31,7 @@ class Digits(ImageDataModule):
             worker keeps its own samples, so all wait for the slowest at the end.
     """
 
+    needs = ("sklearn",)
     spec = ImageSpec(channels=1, height=8, width=8, levels=17, classes=10)
 
     def __init__(
@@ -59,5 +61,5 @@ def digits_file() -> Path:
     """The file that scikit-learn ships, found without importing scikit-learn, which takes 0.7 s in every worker."""
     spec = importlib.util.find_spec("sklearn")
     if spec is None or not spec.submodule_search_locations:
-        raise DataError("The digits come with scikit-learn, which is not installed. Install scikit-learn.")
+        raise DataError(f"The digits come with scikit-learn, which is not installed. Run {install(EXAMPLES)}.")
     return Path(spec.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"

@@ -1,4 +1,4 @@
-"""The messages of JupyterLab in English and French: real translations, in a package that is installed with this one."""
+"""The messages of JupyterLab in English and French: real translations, in a package of the extra `examples`."""
 
 import gettext
 import importlib.util
@@ -9,6 +9,7 @@ from typing import Final
 from jsonargparse.typing import NonNegativeInt, OpenUnitInterval, PositiveInt
 from typing_extensions import override
 
+from scalebook.training.base.extras import EXAMPLES, install
 from scalebook.training.zoo.data.module import DataError
 from scalebook.training.zoo.data.parallel_text import Pair, ParallelText
 
@@ -34,6 +35,8 @@ class Messages(ParallelText):
         longest: Skip messages with more subwords in either language.
     """
 
+    needs = ("sentencepiece", MODULE)
+
     def __init__(
         self,
         batch_size: PositiveInt = 32,
@@ -56,7 +59,7 @@ def catalogues() -> list[Path]:
     folders = [] if spec is None else list(spec.submodule_search_locations or ())
     files = sorted(path for folder in folders for path in Path(folder).rglob("*.mo"))
     if not files:
-        raise DataError(f"The package {PACKAGE} is not installed, or has no messages. Run pip install {PACKAGE}.")
+        raise DataError(f"The package {PACKAGE} is not installed, or has no messages. Run {install(EXAMPLES)}.")
     return files
 
 

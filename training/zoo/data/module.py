@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sized
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 from typing_extensions import override
 
+from scalebook.training.base.extras import require
 from scalebook.training.zoo.data.whole import pins
 from scalebook.training.zoo.shuffle import EpochShuffle
 from scalebook.training.zoo.skew import skewed
@@ -132,6 +133,8 @@ class ImageDataModule(LightningDataModule, ABC):
     """
 
     spec: ImageSpec
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Modules that only an extra installs: see `base/extras.py`."""
 
     def __init__(
         self,
@@ -143,6 +146,7 @@ class ImageDataModule(LightningDataModule, ABC):
         skew: float | None,
     ) -> None:
         super().__init__()
+        require("data", type(self))
         self.batch_size = batch_size
         self.limit = limit
         self.val_fraction = val_fraction

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -28,6 +28,8 @@ class Pair(NamedTuple):
 
 class ParallelText(ValidatedAtOnce[TranslationBatch], ABC):
     """Sentences and their translations. Those that differ only in case and signs are in one part of the split."""
+
+    needs: ClassVar[tuple[str, ...]] = ("sentencepiece",)
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ from PIL import Image
 from typing_extensions import override
 
 from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.extras import EXAMPLES, install
 from scalebook.training.zoo.data.module import DataError, ImageDataModule, ImageSpec, LabelledImages, Part
 
 PHOTOGRAPHS: Final = ("china.jpg", "flower.jpg")
@@ -38,6 +39,7 @@ class PhotoPatches(ImageDataModule):
             worker keeps its own samples, so all wait for the slowest at the end.
     """
 
+    needs = ("sklearn",)
     spec = ImageSpec(channels=1, height=SIDE, width=SIDE, levels=16, classes=len(PHOTOGRAPHS))
 
     def __init__(
@@ -94,7 +96,7 @@ def photographs_folder() -> Path:
     """The folder that scikit-learn ships, found without importing scikit-learn, which takes 0.7 s in every worker."""
     spec = importlib.util.find_spec("sklearn")
     if spec is None or not spec.submodule_search_locations:
-        raise DataError("The photographs come with scikit-learn, which is not installed. Install scikit-learn.")
+        raise DataError(f"The photographs come with scikit-learn, which is not installed. Run {install(EXAMPLES)}.")
     return Path(spec.submodule_search_locations[0]) / "datasets" / "images"
 
 

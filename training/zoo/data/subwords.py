@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from torch import Tensor
 
 from scalebook.training.base.errors import ConfigError
@@ -32,6 +31,8 @@ class Subwords:
     """
 
     def __init__(self, model: bytes) -> None:
+        from sentencepiece import SentencePieceProcessor  # of the extra `examples`
+
         self.model = model
         self._processor = SentencePieceProcessor(model_proto=model)
 
@@ -69,6 +70,8 @@ def learned(texts: Sequence[str], size: int) -> Subwords:
 
     ConfigError if there are more letters than that.
     """
+    from sentencepiece import SentencePieceTrainer
+
     out = io.BytesIO()
     options: dict[str, Any] = {
         "model_type": "bpe",

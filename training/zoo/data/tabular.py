@@ -3,7 +3,6 @@
 Imports datasets, within functions (some seconds).
 """
 
-import importlib.util
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,9 +36,6 @@ class TableSource:
     revision: str | None
 
     def __post_init__(self) -> None:
-        if importlib.util.find_spec("datasets") is None:
-            remedy = "Install it: pip install 'scalebook[datasets]'."
-            raise ConfigError("data", "is Dataset, which needs the package datasets", remedy)
         if self.path is None and self.hub is None:
             raise ConfigError("data.init_args.path", "is empty", "Name a file or a folder, or a data set as hub.")
         if self.path is not None and self.hub is not None:

@@ -1,12 +1,13 @@
 """Data sets in memory that draw whole batches, and all of one part as a single batch."""
 
 from collections.abc import Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader, Dataset
 from typing_extensions import override
 
+from scalebook.training.base.extras import require
 from scalebook.training.zoo.shuffle import EpochShuffle
 
 
@@ -46,8 +47,12 @@ class ValidatedAtOnce(LightningDataModule, Generic[Drawn]):
     Every worker validates with all of its part as one batch: a rank or score is of all samples, whatever the strategy.
     """
 
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Modules that only an extra installs: see `base/extras.py`."""
+
     def __init__(self, batch_size: int) -> None:
         super().__init__()
+        require("data", type(self))
         self.batch_size = batch_size
         self._parts: Mapping[str, Samples[Drawn]] = {}
 

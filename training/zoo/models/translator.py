@@ -16,6 +16,7 @@ from torchmetrics.functional.text import chrf_score
 from typing_extensions import override
 
 from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.extras import require
 from scalebook.training.tracking.names import TRAIN_LOSS, VAL_CHRF, VAL_LOSS
 from scalebook.training.zoo.data.parallel_text import ParallelText, TranslationBatch
 from scalebook.training.zoo.data.subwords import END, PADDING, START, Subwords
@@ -76,6 +77,8 @@ class Translator(LightningModule):
 
     metrics = (VAL_CHRF, VAL_LOSS)
 
+    needs = ("sentencepiece",)
+
     def __init__(
         self,
         width: PositiveInt = 96,
@@ -85,6 +88,7 @@ class Translator(LightningModule):
         translated: PositiveInt = 64,
     ) -> None:
         super().__init__()
+        require("model", type(self))
         self.save_hyperparameters()
         if width % (2 * heads):
             raise ConfigError(

@@ -41,7 +41,7 @@ def test_jupyterlab_s_are_there() -> None:
 
 def test_a_missing_package_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(DataError, match=r"Run pip install jupyterlab-language-pack-fr-FR\.$"):
+    with pytest.raises(DataError, match=r'Run pip install "scalebook\[examples\]"\.$'):
         catalogues()
 
 
