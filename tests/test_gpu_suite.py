@@ -163,7 +163,12 @@ WRONG: dict[str, tuple[Any, str, Any, str]] = {
     "virtual: twice the same bits": (ways, "seeded", lambda kind: kind(), "two runs differ in net.0.weight"),
     "ways: sums are exact": ("tests.gpu.ways", "exact_weights", lambda: torch.zeros(0), "two optimizers by hand"),
     "ways: each learns": ("tests.gpu.ways", "loss_of", lambda model: 1.39, "bf16 up: the loss is 1.39"),
-    "compiled, channels last, pinned loader, killed": ("tests.gpu.lives", "descendants", lambda _: [1], "1 processes"),
+    "compiled, channels last, pinned loader, killed": (
+        "tests.gpu.lives",
+        "left_behind",
+        lambda: ["1: x"],
+        "AssertionError",
+    ),
     "a full GPU takes a restart": ("tests.gpu.lives", "exact_weights", lambda: torch.zeros(0), "AssertionError"),
     "many fits in one process": ("tests.gpu.lives", "exact_weights", lambda: torch.zeros(0), "fit 0"),
     "finders: rate and largest batch": ("tests.gpu.lives", "Sized.training_step", Pictures.training_step, "answer is"),
