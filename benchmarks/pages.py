@@ -26,6 +26,7 @@ from playwright.sync_api import BrowserContext, Page, sync_playwright
 from scalebook.training.base.files import yaml
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import catalogue
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.search.search_folder import SearchFolder
 from tests.app import searches
@@ -121,7 +122,7 @@ def fill(workspace: Workspace, runs: int, search_count: int) -> Filled:
     """Record `runs` finished runs over NOTEBOOKS notebooks of CELLS experiments, and `search_count` ended searches."""
     began = time.perf_counter()
     ids = []
-    same = config_hash(config(), catalogue.describe(workspace))
+    same = config_hash(Experiment.read(config(), catalogue.describe(workspace)))
     for i in range(runs):
         notebook = "first-steps.md" if i % NOTEBOOKS == 0 else f"notebook-{i % NOTEBOOKS}.md"
         cell, seed = f"experiment-{i // NOTEBOOKS % CELLS}", 1 + i // (NOTEBOOKS * CELLS)

@@ -168,7 +168,7 @@ def _experiment(run: RunRecord, notebook: str, nb: Notebook, description: Descri
     if run.cell and nb.experiment(run.cell):
         return run.cell
     hashed = run.tags.get(names.TAG_CONFIG_HASH)
-    return next((cell.name for cell in nb.experiments() if config_hash(cell.config, description) == hashed), "")
+    return next((cell.name for cell in nb.experiments() if config_hash(cell.experiment(description)) == hashed), "")
 
 
 def offered_metrics(

@@ -45,7 +45,7 @@ def clock_sources(
     sources = []
     for cell in notebook.experiments():
         if all(cell.config.get(key) == config.get(key) for key in ALIKE):
-            profile = measured(workspace, config_hash(cell.config, description))
+            profile = measured(workspace, config_hash(cell.experiment(description)))
             if profile is not None:
                 sources.append(ClockSource(f"As Plan measured {cell.name}", _of_profile(profile), is_measured=True))
     timed = [run for run in runs if _has_timings(workspace, run)]

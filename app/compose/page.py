@@ -291,7 +291,7 @@ def _renaming(edited: EditedConfig, description: Description) -> str:
     cell = opened.notebook.experiment(before) if opened and before else None
     if cell is None or edited.name == before:
         return ""
-    if config_hash(cell.config, description) == config_hash(edited.config, description):
+    if config_hash(cell.experiment(description)) == config_hash(Experiment(edited.config, description)):
         return f"Renaming {before} keeps its results, and updates comparisons and searches that name it."
     return (
         f"Renaming {before} updates comparisons and searches that name it. Changing its config too detaches "

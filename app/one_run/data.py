@@ -87,7 +87,7 @@ def changes_since(
     """The changes of the experiment's config and modules since the run, in words; None if the run is not stale. `ran`:
     what it ran."""
     code = CodeNow(description.folder)
-    if not changed_since(record, config_hash(cell.config, description), code):
+    if not changed_since(record, config_hash(cell.experiment(description)), code):
         return None
     files = code.changed(record.tags.get(names.TAG_MODULES, ""))
     differing = differences(meanings_by_name({"then": ran, "now": cell.experiment(description)}))

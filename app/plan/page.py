@@ -52,7 +52,7 @@ def show(notebook: str, name: str) -> None:
                 layered=profile is None or bool(profile.layers),
             )
         if profile is None and cell is not None:
-            written, hashed = None, config_hash(cell.config, resources.description())
+            written, hashed = None, config_hash(cell.experiment(resources.description()))
         else:
             assert profile is not None, "the form has made one"
             written, hashed = as_mapping(profile), ""
@@ -97,7 +97,7 @@ def _system(cell: ExperimentCell | None) -> Profile | None:
                                 bind="query-params", label_visibility="collapsed")  # fmt: skip
     if cell is None or kind in (FORM, YAML):
         return widgets.system_text() if kind == YAML else widgets.system_fields()
-    profile = measured(resources.workspace(), config_hash(cell.config, resources.description()))
+    profile = measured(resources.workspace(), config_hash(cell.experiment(resources.description())))
     if profile is None:
         html.empty("Not measured yet", f"Plan first measures {cell.name} on this machine, in less than 30 s.")
     else:

@@ -92,7 +92,7 @@ def group_table(groups: Sequence[RunGroup], facet: str, columns: Sequence[str], 
         "runs": [group.runs for group in groups],
         "states": [group.states for group in groups],
     }
-    config: dict[str, Any] = {
+    heads: dict[str, Any] = {
         "value": column.TextColumn(facet.capitalize(), width="medium", help="Click to see its runs."),
         "runs": column.NumberColumn("Runs", width="small"),
         "states": column.TextColumn("States", width="medium"),
@@ -112,10 +112,10 @@ def group_table(groups: Sequence[RunGroup], facet: str, columns: Sequence[str], 
         for name in columns
     ]
     for name, title, values, format_, words in figures:
-        config[name], cells[name] = number_column(title, values, format=format_, help=words)
+        heads[name], cells[name] = number_column(title, values, format=format_, help=words)
     event: Any = st.dataframe(
         pd.DataFrame(cells), key=key, hide_index=True, height="content", placeholder="–", on_select="rerun",
-        selection_mode="single-cell", alt=f"runs by {facet}", column_config=config,
+        selection_mode="single-cell", alt=f"runs by {facet}", column_config=heads,
     )  # fmt: skip
     cells_ = event.selection.cells
     return groups[cells_[0][0]] if cells_ and cells_[0][0] < len(groups) else None

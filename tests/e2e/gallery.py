@@ -10,6 +10,7 @@ from typing import Any
 from scalebook.training.base.files import yaml
 from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.experiments import catalogue
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.search.types import RateRule
 from scalebook.training.jobs.executor import LocalHandle
@@ -224,7 +225,7 @@ def _fill(workspace: Workspace, trials: int) -> Gallery:
     (root / "crowd.md").write_text(CROWD.format(yaml.dump({"config": config(workers=1000)})), encoding="utf-8")
     notebook = store.read(root / "staleness.md")
     store.save(notebook, edit.replace_note(notebook.notebook, 0, NOTE.split("---\n", 2)[2] + "A second thought.\n"))
-    hashes = {name: config_hash(body, description) for name, body in bodies.items()}
+    hashes = {name: config_hash(Experiment.read(body, description)) for name, body in bodies.items()}
 
     def run(cell: str, seed: int = 1, state: str = "finished", level: float = 2.0) -> str:
         return record(

@@ -77,6 +77,8 @@ def test_it_belongs_to_what_a_run_is(description: Description) -> None:
     without, done = config(), complete({**config(), KEY: "high"}, description)
     assert done[KEY] == "high"
     assert KEY not in complete({**without, KEY: None}, description)
-    assert config_hash(done, description) != config_hash(without, description)
-    assert config_hash({**without, KEY: None}, description) == config_hash(without, description)
+    assert config_hash(Experiment.read(done, description)) != config_hash(Experiment.read(without, description))
+    assert config_hash(Experiment.read({**without, KEY: None}, description)) == config_hash(
+        Experiment.read(without, description)
+    )
     assert list(yaml.load(yaml.dump(done)))[:4] == ["seed_everything", "threads", KEY, "trainer"]

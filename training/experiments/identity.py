@@ -8,6 +8,7 @@ from typing import Any, Final
 from scalebook.training.experiments.classes import GROUP_OF_KEY, ChosenClass, mapping, read_class, shortest_form
 from scalebook.training.experiments.completion import DEFAULT_SEED, DEFAULT_THREADS, with_extras
 from scalebook.training.experiments.description import ClassInfo, Description, Group
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.former_arguments import is_async_ps, pulls_differences
 from scalebook.training.experiments.known_classes import paths_hashed
 from scalebook.training.experiments.paths import with_optimizer
@@ -42,13 +43,14 @@ def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
 DIGITS: Final = 12
 
 
-def config_hash(config: Mapping[str, Any], description: Description) -> str:
-    """12 hex digits of the config as written; the same for any order of keys and any `seed_everything`.
+def config_hash(experiment: Experiment) -> str:
+    """12 hex digits of an experiment's config as written; the same for any order of keys and any `seed_everything`.
 
     `1` and `1.0` are the same number here, as they are to a person. So are the ways to name the class of a field:
     `rule: bounded` and its class with the defaults written out; and `lr_scaling` with its defaults or without.
     """
-    content = with_extras({key: value for key, value in config.items() if key != "seed_everything"})
+    description = experiment.description
+    content = with_extras({key: value for key, value in experiment.written.items() if key != "seed_everything"})
     for key, group in GROUP_OF_KEY.items():
         if key in content:
             content[key] = _shortened(content[key], group, description)
@@ -102,12 +104,13 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def base_content(config: Mapping[str, Any], description: Description) -> dict[str, Any]:
-    """`config` with classes by full path, without arguments that repeat a default, with seed, threads and optimizer.
+def base_content(experiment: Experiment) -> dict[str, Any]:
+    """The config with classes by full path, without arguments that repeat a default, with seed, threads and optimizer.
 
     A default that is added by a later version changes nothing; what it does not know it leaves as it stands.
     """
-    content = with_extras(with_optimizer(config, description))
+    description = experiment.description
+    content = with_extras(with_optimizer(experiment.written, description))
     for key, group in GROUP_OF_KEY.items():
         if content.get(key) is not None:
             content[key] = _said(content[key], read_class(content[key]).info(group, description))

@@ -87,7 +87,7 @@ def submit(
         gpu_share=experiment.gpu_share,
         notebook=notebook,
         cell=cell,
-        config_hash=hashed or config_hash(experiment.written, experiment.description),
+        config_hash=hashed or config_hash(experiment),
         priority=priority,
         strategy=strategy.name,
         resumed_from=resumed_from.id if resumed_from else None,

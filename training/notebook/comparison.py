@@ -124,7 +124,7 @@ def compare_runs(
 def meaning_by_key(experiment: Experiment) -> dict[str, Any]:
     """The settings of an experiment by dotted key: defaults left out, even if written, and classes by name."""
     by_key: dict[str, Any] = {}
-    for key, value in flatten(base_content(experiment.written, experiment.description)).items():
+    for key, value in flatten(base_content(experiment)).items():
         if key.endswith(".class_path"):
             name = str(value).rpartition(".")[2]
             by_key[key.removesuffix(".class_path")] = STRATEGY_NAMES["single"] if name == ONE_PROCESS else name

@@ -50,7 +50,7 @@ def results(
 
     With `notebook`, a renamed cell keeps its results: those of the same config under a name that no cell has.
     """
-    hash_now = config_hash(cell.config, description)
+    hash_now = config_hash(cell.experiment(description))
     runs = reader.runs(notebook=notebook_name, cell=cell.name, limit=MOST_RUNS)
     if notebook is not None and not any(_is_of(run, hash_now) for run in runs):
         runs += _inherited(reader, notebook_name, cell, description, hash_now, notebook)
@@ -90,9 +90,6 @@ def _inherited(
     if not left:
         return []
     owners = {run.cell for run in runs}
-    heirs = (
-        experiment.name
-        for experiment in notebook.experiments()
-        if config_hash(experiment.config, description) == hash_now
-    )
+    cells = (other for other in notebook.experiments() if config_hash(other.experiment(description)) == hash_now)
+    heirs = (other.name for other in cells)
     return left if cell.name == next((name for name in heirs if name not in owners), None) else []

@@ -85,7 +85,7 @@ def require_logged(
 ) -> None:
     """ConfigError for an objective that neither finished runs of the same experiment, the cell `name`, have logged nor
     the model's source names, or whose direction is the opposite of the one that they have recorded."""
-    hashed, code = config_hash(experiment.written, experiment.description), CodeNow(experiment.description.folder)
+    hashed, code = config_hash(experiment), CodeNow(experiment.description.folder)
     where = "attributes.status = 'FINISHED'"
     runs = RunReader(workspace.tracking_uri()).runs(
         notebook=notebook, cell=name, config_hash=hashed, where=where, limit=RECENT_RUNS

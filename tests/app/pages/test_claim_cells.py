@@ -7,6 +7,7 @@ from streamlit.testing.v1 import AppTest
 
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import catalogue
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.notebook import store
 from scalebook.training.tracking import names
@@ -36,7 +37,7 @@ def test_a_claim_shows_its_verdict_and_is_edited_by_its_text(open_page: Open, wo
     path = workspace.root / "first-steps.md"
     path.write_text(TEXT.replace("repeats: 2", "repeats: 3") + CLAIM, encoding="utf-8")
     cell = store.read(path).notebook.experiments()[0]
-    now = config_hash(cell.config, catalogue.describe(workspace))
+    now = config_hash(Experiment.read(cell.config, catalogue.describe(workspace)))
     for seed in (1, 2, 3):
         record(workspace, seed=seed, config_hash=now, level=1.9 + 0.1 * seed)
     app = open_page()
@@ -211,7 +212,7 @@ def test_results_are_written_into_a_note_by_a_button(open_page: Open, workspace:
     path = workspace.root / "first-steps.md"
     note = "\nFound:\n\n<!-- results: low-enough -->\n<!-- end of results -->\n"
     path.write_text(TEXT.replace("repeats: 2", "repeats: 3") + CLAIM + note, encoding="utf-8")
-    now = config_hash(store.read(path).notebook.experiments()[0].config, catalogue.describe(workspace))
+    now = config_hash(Experiment.read(store.read(path).notebook.experiments()[0].config, catalogue.describe(workspace)))
     for seed in (1, 2, 3):
         record(workspace, seed=seed, config_hash=now, level=1.9 + 0.1 * seed)
     app = open_page()

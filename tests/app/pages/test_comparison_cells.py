@@ -11,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 from scalebook.app.shared.words import interval
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import catalogue
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.notebook import store
 from tests.app.pages.conftest import TEXT, Open, html, number, words
@@ -66,7 +67,7 @@ def test_one_that_is_there_is_edited_and_keeps_its_comments(open_page: Open, wor
     path = workspace.root / "first-steps.md"
     path.write_text(TEXT + BOTH, encoding="utf-8")
     cell = store.read(path).notebook.experiments()[0]
-    record(workspace, seed=1, config_hash=config_hash(cell.config, catalogue.describe(workspace)))
+    record(workspace, seed=1, config_hash=config_hash(Experiment.read(cell.config, catalogue.describe(workspace))))
     app = open_page()
     app.button(key="edit-both").click().run()
     chosen = next(one for one in app.multiselect if one.label == "Experiments")
@@ -103,7 +104,9 @@ def test_it_is_moved_like_any_cell(open_page: Open, workspace: Workspace) -> Non
 def test_the_runs_of_the_compare_page_become_a_cell_of_their_notebook(open_page: Open, workspace: Workspace) -> None:
     path = workspace.root / "first-steps.md"
     path.write_text(TEXT + OTHER, encoding="utf-8")
-    renamed = config_hash(store.read(path).notebook.experiments()[1].config, catalogue.describe(workspace))
+    renamed = config_hash(
+        Experiment.read(store.read(path).notebook.experiments()[1].config, catalogue.describe(workspace))
+    )
     ids = [record(workspace, seed=seed).id for seed in (1, 2)]
     ids.append(record(workspace, cell="as-it-was-called", config_hash=renamed).id)
     ids.append(record(workspace, cell="away", what=config(3)).id)
@@ -167,7 +170,9 @@ def test_run_by_run_keeps_metric_target_and_axis_and_cards_have_a_mean(open_page
     path = workspace.root / "first-steps.md"
     told = BOTH.replace("val/loss", "train/loss\ntarget: 2.5\nscale: log").replace(", gone]", "]")
     path.write_text(TEXT + told, encoding="utf-8")
-    hashed = config_hash(store.read(path).notebook.experiments()[0].config, catalogue.describe(workspace))
+    hashed = config_hash(
+        Experiment.read(store.read(path).notebook.experiments()[0].config, catalogue.describe(workspace))
+    )
     ids = [record(workspace, seed=seed, level=1.0 + seed, config_hash=hashed).id for seed in (1, 2)]
     app = open_page()
     link = next(one.proto for one in app.get("page_link") if one.proto.label == "Run by run")

@@ -7,6 +7,7 @@ from scalebook.app.plan.data import from_fields
 from scalebook.training.base.trust import trust
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.notebook import store
 from scalebook.training.planner.question_folder import PlanRequest, QuestionFolder
@@ -304,7 +305,7 @@ def test_virtual_workers_take_the_times_that_plan_measured_or_a_run_recorded(
     cell = store.read(workspace.root / "first-steps.md").notebook.experiments()[0]
     profile = from_fields({"gradient": "20 ms", "spread": "0.5", "batch": "32", "parameters": "1 MB",
                            "copying": "1 GB/s", "bandwidth": "", "latency": ""})  # fmt: skip
-    hashed = config_hash(cell.config, describe(workspace))
+    hashed = config_hash(Experiment.read(cell.config, describe(workspace)))
     QuestionFolder(workspace, PlanRequest(None, hashed, [], [], [], [])).keep_profile(profile)
     timed, untimed = record(workspace, seed=1), record(workspace, seed=2)
     (workspace.jobs / timed.id / names.TIMINGS_JSON).write_text("{}", encoding="utf-8")

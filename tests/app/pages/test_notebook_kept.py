@@ -4,6 +4,7 @@ import pytest
 
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import catalogue
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.notebook import edit, store
 from scalebook.training.notebook.cells import Notebook
@@ -120,7 +121,7 @@ def test_a_renamed_experiment_keeps_its_results_and_undo_does_too(open_page: Ope
     )
     path.write_text(TEXT + more, encoding="utf-8")
     cell = store.read(path).notebook.experiments()[0]
-    now = config_hash(cell.config, catalogue.describe(workspace))
+    now = config_hash(Experiment.read(cell.config, catalogue.describe(workspace)))
     first, second = (record(workspace, seed=seed, config_hash=now) for seed in (1, 2))
     app = open_page("compose", notebook="first-steps", cell="pixelcnn-async-2")
     next(one for one in app.text_input if one.label == "Name").set_value("two-workers").run()
@@ -143,7 +144,7 @@ def test_results_go_to_one_heir_only_and_never_from_a_cell_that_is_there(open_pa
     stored = store.read(path)
     description = catalogue.describe(workspace)
     cell = stored.notebook.experiments()[0]
-    record(workspace, seed=1, config_hash=config_hash(cell.config, description))
+    record(workspace, seed=1, config_hash=config_hash(Experiment.read(cell.config, description)))
     twin = edit.put_experiment(stored.notebook, "twin", cell.config)
     reader = RunReader(workspace.tracking_uri())
 

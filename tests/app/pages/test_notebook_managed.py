@@ -11,6 +11,7 @@ from scalebook.app.shared.drafts import SavedDraft
 from scalebook.training.base.files import record_folder
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import catalogue
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.jobs import job_requests
 from scalebook.training.notebook import store
@@ -35,7 +36,9 @@ def test_a_renamed_notebook_keeps_all_that_refers_to_it(
     monkeypatch.setattr(job_requests, "ensure", lambda _: None)
     path = workspace.root / "first-steps.md"
     cell = store.read(path).notebook.experiments()[0]
-    job = record(workspace, seed=1, config_hash=config_hash(cell.config, catalogue.describe(workspace)))
+    job = record(
+        workspace, seed=1, config_hash=config_hash(Experiment.read(cell.config, catalogue.describe(workspace)))
+    )
     spec = searches.spec()
     search = searches.folder(workspace, spec, searches.records(spec, trials=3))
     drafts.save(workspace, SavedDraft("first-steps", "pixelcnn-async-2", "", 1, {"model": "Half"}))

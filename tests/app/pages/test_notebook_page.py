@@ -5,6 +5,7 @@ from scalebook.app.navigation import NOTEBOOK, RUNS
 from scalebook.app.notebook import page as notebook_page
 from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.experiments.catalogue import describe
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.jobs import job_requests
 from scalebook.training.notebook import store
@@ -48,7 +49,7 @@ def test_results_stand_by_seed_and_a_failure_names_cause_and_remedy(open_page: O
 def test_seeds_that_share_their_random_numbers_are_marked(open_page: Open, workspace: Workspace) -> None:
     cell = store.read(workspace.root / "first-steps.md").notebook.experiments()[0]
     for seed in (1, 2):
-        job = record(workspace, seed=seed, config_hash=config_hash(cell.config, describe(workspace)))
+        job = record(workspace, seed=seed, config_hash=config_hash(Experiment.read(cell.config, describe(workspace))))
         assert not open_page().warning
         open_store(workspace).set_tag(job.id, names.TAG_RANDOM_TRAINED, "ab12")
     assert "Seeds 1, 2 share their random numbers" in open_page().warning[0].value
@@ -259,7 +260,7 @@ def test_all_are_run_or_what_is_stale_and_all_are_stopped(
     path = workspace.root / "first-steps.md"
     path.write_text(second(TEXT), encoding="utf-8")
     cell, description = store.read(path).notebook.experiments()[0], describe(workspace)
-    done = record(workspace, seed=1, config_hash=config_hash(cell.config, description))
+    done = record(workspace, seed=1, config_hash=config_hash(Experiment.read(cell.config, description)))
     record(workspace, seed=2)  # of an earlier config
     app = open_page()
     assert [app.button(key=key).disabled for key in ("run-all", "run-stale", "stop-all")] == [False, False, True]

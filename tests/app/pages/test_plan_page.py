@@ -5,6 +5,7 @@ from scalebook.app.shared import notebooks
 from scalebook.app.shared.words import figure
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import catalogue
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.planner.answer_words import expectation
 from scalebook.training.planner.question_folder import QuestionFolder
@@ -91,7 +92,7 @@ def test_an_experiment_leads_here(open_page: Open) -> None:
 def test_the_time_to_a_target_stands_below(open_page: Open, workspace: Workspace) -> None:
     cell = notebooks.load(notebooks.choices(workspace)[0])[0]
     assert cell is not None
-    hashed = config_hash(cell.notebook.experiments()[0].config, catalogue.describe(workspace))
+    hashed = config_hash(Experiment.read(cell.notebook.experiments()[0].config, catalogue.describe(workspace)))
     keep(workspace, measured=hashed)
     target = replace(
         request(), profile=None, config_hash=hashed, rules=[], shards=[], metric="val/bits_per_dim", target=0.9

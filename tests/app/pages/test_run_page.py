@@ -14,6 +14,7 @@ from scalebook.app import resources
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import catalogue
 from scalebook.training.experiments.catalogue import describe
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.jobs import job_requests, usage
 from scalebook.training.jobs.begin_request import RayHandle, part_names
@@ -221,7 +222,7 @@ def test_a_stale_run_says_what_has_changed_since(open_page: Open, workspace: Wor
     assert "The experiment has changed since: trainer.devices was 3 and is now 2; " in shown
     assert "optimizer.lr was 0.01 and is now 0.001." in shown
     cell = store.read(workspace.root / "first-steps.md").notebook.experiments()[0]
-    fresh = record(workspace, seed=1, config_hash=config_hash(cell.config, describe(workspace)))
+    fresh = record(workspace, seed=1, config_hash=config_hash(Experiment.read(cell.config, describe(workspace))))
     assert "has changed since" not in html(open_page("runs", run=fresh.id))
     (workspace.root / "first-steps.md").unlink()
     assert "has changed since" not in html(open_page("runs", run=job.id))

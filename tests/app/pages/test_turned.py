@@ -9,6 +9,7 @@ from streamlit.testing.v1 import AppTest
 from scalebook.app import resources
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import catalogue
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.notebook import store
 from scalebook.training.tracking import names
@@ -30,7 +31,7 @@ def path(workspace: Workspace) -> Path:
     found.write_text(f"{TEXT}\n{OTHER}".replace("repeats: 2", "repeats: 3"), encoding="utf-8")
     description = catalogue.describe(workspace)
     for cell in store.read(found).notebook.experiments():
-        hashed = config_hash(cell.config, description)
+        hashed = config_hash(Experiment.read(cell.config, description))
         for seed in (1, 2, 3):
             level = LEVELS[cell.name] + 0.01 * seed
             record(workspace, cell=cell.name, seed=seed, config_hash=hashed, level=level, metric=METRIC)

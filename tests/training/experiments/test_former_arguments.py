@@ -61,9 +61,9 @@ def test_what_would_be_something_else_stays_and_is_an_error(
 def test_hashes_are_those_of_the_older_spelling(
     arguments: dict[str, Any], before: str, description: Description
 ) -> None:
-    assert config_hash(strategy(**arguments), description) == before
+    assert config_hash(Experiment.read(strategy(**arguments), description)) == before
 
 
 def test_pulls_by_int8_are_not_what_they_were(description: Description) -> None:
     """They were whole parameters, and are differences."""
-    assert config_hash(strategy(pull_codec="int8"), description) != "671db2f69bcf"
+    assert config_hash(Experiment.read(strategy(pull_codec="int8"), description)) != "671db2f69bcf"

@@ -3,12 +3,13 @@ from typing import Any
 import pytest
 
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 
 
 def test_order_and_seed_do_not_matter_and_values_do(description: Description) -> None:
     def found(config: Any) -> str:
-        return config_hash(config, description)
+        return config_hash(Experiment.read(config, description))
 
     one = {"model": {"a": 1, "b": [1, 2.0]}, "seed_everything": 1}
     same = {"seed_everything": 7, "model": {"b": [1, 2], "a": 1}}
@@ -20,7 +21,9 @@ def test_order_and_seed_do_not_matter_and_values_do(description: Description) ->
 
 def test_the_hash_of_a_config_is_the_same_for_ever(description: Description) -> None:
     """Stored with every run: another hash would make all results stale."""
-    assert config_hash({"model": "PixelCNN", "trainer": {"max_epochs": 3}}, description) == "e32c879df143"
+    assert (
+        config_hash(Experiment.read({"model": "PixelCNN", "trainer": {"max_epochs": 3}}, description)) == "e32c879df143"
+    )
 
 
 def with_rule(rule: Any) -> dict[str, Any]:
@@ -38,13 +41,13 @@ def with_rule(rule: Any) -> dict[str, Any]:
     ],
 )
 def test_a_bare_name_is_its_class_with_the_defaults(spelled_out: Any, description: Description) -> None:
-    bare = config_hash(with_rule("bounded"), description)
-    assert config_hash(with_rule(spelled_out), description) == bare
+    bare = config_hash(Experiment.read(with_rule("bounded"), description))
+    assert config_hash(Experiment.read(with_rule(spelled_out), description)) == bare
 
 
 def test_another_setting_is_another_experiment(description: Description) -> None:
     found = {
-        config_hash(with_rule(rule), description)
+        config_hash(Experiment.read(with_rule(rule), description))
         for rule in (
             "bounded",
             "async",
@@ -55,4 +58,4 @@ def test_another_setting_is_another_experiment(description: Description) -> None
     }
     assert len(found) == 5
     three = {"class_path": "scalebook.training.engine.rules.update_rules.Bounded", "init_args": {"bound": 3}}
-    assert config_hash(with_rule(three), description) in found
+    assert config_hash(Experiment.read(with_rule(three), description)) in found

@@ -83,8 +83,8 @@ def test_a_path_is_resolved_by_its_last_name(folder: str, description: Descripti
     }
     assert paths_today(done) == as_today
     assert class_problems(written) == []
-    assert config_hash(written, description) == config_hash(today, description)
-    assert base_content(written, description) == base_content(today, description)
+    assert config_hash(Experiment.read(written, description)) == config_hash(Experiment.read(today, description))
+    assert base_content(Experiment.read(written, description)) == base_content(Experiment.read(today, description))
 
 
 def test_a_job_is_read_with_the_paths_of_today(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_hashes_do_not_depend_on_where_a_class_is() -> None:
 
 def test_hashes_of_version_0_1_stay(description: Description) -> None:
     trainer = {key: item for key, item in below("lightning")["trainer"].items() if key != "callbacks"}
-    assert config_hash({"trainer": trainer}, description) == "1893459cb045"
+    assert config_hash(Experiment.read({"trainer": trainer}, description)) == "1893459cb045"
 
 
 def test_the_trials_of_a_search_of_version_0_1(description: Description) -> None:

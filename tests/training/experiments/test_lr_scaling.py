@@ -128,13 +128,19 @@ def test_a_complete_config_says_all_of_it_or_nothing(description: Description) -
 
 def test_what_means_the_same_has_one_hash(description: Description) -> None:
     without = {key: value for key, value in config(None).items() if key != "lr_scaling"}
-    assert config_hash(config(None), description) == config_hash(without, description)
-    assert config_hash({**without, "noise_scale": False}, description) == config_hash(without, description)
-    assert config_hash({**without, "noise_scale": True}, description) != config_hash(without, description)
+    assert config_hash(Experiment.read(config(None), description)) == config_hash(Experiment.read(without, description))
+    assert config_hash(Experiment.read({**without, "noise_scale": False}, description)) == config_hash(
+        Experiment.read(without, description)
+    )
+    assert config_hash(Experiment.read({**without, "noise_scale": True}, description)) != config_hash(
+        Experiment.read(without, description)
+    )
     one: dict[str, Any] = {}
     other = {"rule": "linear", "per": 256, "warmup_epochs": 0}
-    assert config_hash(config(one), description) == config_hash(config(other), description)
-    assert config_hash(config(one), description) != config_hash(without, description)
+    assert config_hash(Experiment.read(config(one), description)) == config_hash(
+        Experiment.read(config(other), description)
+    )
+    assert config_hash(Experiment.read(config(one), description)) != config_hash(Experiment.read(without, description))
 
 
 @pytest.mark.parametrize("value", [1, "yes"])

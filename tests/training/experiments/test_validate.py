@@ -262,6 +262,10 @@ def test_a_share_is_of_one_gpu(more: dict[str, Any], expected: list[str], descri
 
 
 def test_a_share_that_is_all_says_nothing(description: Description) -> None:
-    assert config_hash({**GOOD, "gpu_share": 1}, description) == config_hash(GOOD, description)
-    assert config_hash({**GOOD, "gpu_share": 0.5}, description) != config_hash(GOOD, description)
+    assert config_hash(Experiment.read({**GOOD, "gpu_share": 1}, description)) == config_hash(
+        Experiment.read(GOOD, description)
+    )
+    assert config_hash(Experiment.read({**GOOD, "gpu_share": 0.5}, description)) != config_hash(
+        Experiment.read(GOOD, description)
+    )
     assert complete({**GOOD, "gpu_share": 0.5}, description)["gpu_share"] == 0.5

@@ -48,7 +48,11 @@ def _runs(client: "MlflowClient", description: Description) -> None:
     def add(cell: str, seed: int, values: list[float], **more: object) -> None:
         found = NB.experiment(cell)
         assert found is not None
-        told: dict[str, object] = {"cell": cell, "config_hash": config_hash(found.config, description), "seed": seed}
+        told: dict[str, object] = {
+            "cell": cell,
+            "config_hash": config_hash(Experiment.read(found.config, description)),
+            "seed": seed,
+        }
         record(client, metric="val/accuracy", values=values, **{**told, **more})  # type: ignore[arg-type]  # a test's words
 
     ddp = {names.TAG_STRATEGY: "ddp", names.TAG_RULE: ""}

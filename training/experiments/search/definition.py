@@ -296,7 +296,7 @@ def identity(spec: SearchSpec) -> str:
     """
     body = body_of(spec)
     content = {
-        "config": base_content(spec.experiment.written, spec.experiment.description),
+        "config": base_content(spec.experiment),
         "space": body["space"],
         "objective": [(objective.name, objective.lower) for objective in spec.objectives],
         **{key: body.get(key) for key in ("target", "scaling", "seconds_per_trial", "memory_mb")},

@@ -263,8 +263,8 @@ def _written(side: Side) -> Any:
 
 def _known(nb: Notebook, name: str, description: Description) -> KnownCell | None:
     """An experiment or search of the notebook; None where there is none that can be read."""
-    if (experiment := nb.experiment(name)) is not None:
-        return KnownCell(config_hash(experiment.config, description), experiment.repeats)
+    if (cell := nb.experiment(name)) is not None:
+        return KnownCell(config_hash(cell.experiment(description)), cell.repeats)
     if (search := nb.search(name)) is None:
         return None
     try:

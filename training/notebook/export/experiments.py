@@ -110,7 +110,7 @@ def _facts(cell: ExperimentCell, description: Description) -> Facts:
         ("global batch", "" if batch.together is None else f"{batch.together:,}"),
         ("learning rate", "" if rate is None else f"{rate:g}"),
         ("seeds", f"{cell.repeats:,}"),
-        ("config", config_hash(cell.config, description)),
+        ("config", config_hash(cell.experiment(description))),
     ]
     return Facts([(name, value) for name, value in pairs if value])
 

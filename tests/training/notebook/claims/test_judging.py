@@ -15,6 +15,7 @@ from typing_extensions import override
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.search.definition import identity, read_search
 from scalebook.training.notebook import store
@@ -116,7 +117,7 @@ def told(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> Store:
         shutil.copy(made / STORE, workspace.database)
         description, nb = describe(workspace), parse(EXPERIMENTS + SEARCH)
         (cell,) = nb.searches()
-        spec = read_search(cell.body, nb.base(cell, description), description)
+        spec = read_search(cell.body, Experiment.read(nb.base(cell, description), description), description)
         trials = []
         for number, (workers, rate) in enumerate(FACTORS):
             runs = json.loads((made / RUNS).read_text())[number]
@@ -134,7 +135,7 @@ def _recorded(prepared: Prepared, folder: Path) -> None:
 
     def run(cell: str, seed: int, at: float | None, **tags: str) -> str:
         found = nb.experiment(cell)
-        what = config_hash(found.config, description) if found else ""
+        what = config_hash(Experiment.read(found.config, description)) if found else ""
         extra = {names.UPDATES_PER_SECOND: 100.0 * (2 if cell == "slow" else 1)}
         return record(
             client, notebook="first-steps.md", cell=cell, seed=seed, values=reaching(at), config_hash=what, tags=tags,

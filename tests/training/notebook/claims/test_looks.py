@@ -10,6 +10,7 @@ from mlflow.exceptions import MlflowException
 from scipy.special import ndtri  # type: ignore[import-untyped]  # ships no types
 
 from benchmarks.coverage import Adding, add_seeds, skewed
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.notebook.claims import claim_locks
 from scalebook.training.notebook.claims.claim_table import lock_words
@@ -141,7 +142,8 @@ class Growing:
             for seed in range(first, seeds + 1):
                 record(
                     page.client, notebook="page.md", cell=cell, seed=seed, values=reaching(times * (4 + seed % 3)),
-                    config_hash=config_hash(experiment.config, page.description), tags=recorded, start=seed * 1000,
+                    config_hash=config_hash(experiment.experiment(page.description)),
+                    tags=recorded, start=seed * 1000,
                 )  # fmt: skip
 
     def judge(self, seeds: int) -> Judgement:

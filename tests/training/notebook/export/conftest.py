@@ -8,6 +8,7 @@ import pytest
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.notebook import store
 from scalebook.training.notebook.export.document import Document
@@ -90,7 +91,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> Ex
         description = describe(workspace)
         cell = stored.notebook.experiment("pixelcnn-async-2")
         assert cell is not None
-        now = config_hash(cell.config, description)
+        now = config_hash(Experiment.read(cell.config, description))
         runs = [record(workspace, seed=seed, config_hash=now, level=1.9 + 0.1 * seed) for seed in (1, 2)]
         runs.append(record(workspace, cell="earlier", state="failed", what=config(1)))
         client = open_store(workspace)
