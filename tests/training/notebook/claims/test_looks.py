@@ -10,7 +10,6 @@ from mlflow.exceptions import MlflowException
 from scipy.special import ndtri  # type: ignore[import-untyped]  # ships no types
 
 from benchmarks.coverage import Adding, add_seeds, skewed
-from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.notebook.claims import claim_locks
 from scalebook.training.notebook.claims.claim_table import lock_words
