@@ -46,14 +46,14 @@ def server(rule: str = "Async", damping: str | Config = "NoDamping", workers: in
     rest = {key: value for key, value in arguments.items() if not key.isupper()}
     damped = {"class_path": damping} if isinstance(damping, str) else damping
     alone = workers == 1 and arguments.get("host") != "virtual"  # of two the order of arrival differs
-    traced = {"trace": alone and not arguments.get("norms")}  # as version 0.1 spelt it, so that it reads them too
-    init = {"rule": {"class_path": rule, "init_args": mine}, "damping": damped, "workers": workers, **traced, **rest}
+    record = {"record": "updates" if alone else "nothing"}
+    init = {"rule": {"class_path": rule, "init_args": mine}, "damping": damped, "workers": workers, **record, **rest}
     return {"class_path": "AsyncPS", "init_args": init}
 
 
 def machines(**arguments: Any) -> Config:
     """`sync` by two workers on two nodes; the second one pushes over the channel."""
-    return server("Sync", trace=False, **arguments)
+    return server("Sync", record="nothing", **arguments)
 
 
 def played(rule: str = "Async", workers: int = 4, **arguments: Any) -> Config:
@@ -113,8 +113,8 @@ CONFIGS: Final[dict[str, Config]] = {
     ),
     "async, Nesterov, 1 server": config(MLP, NESTEROV, server(host="process")),
     "async, inverse": config(MLP, MOMENTUM, server(damping="Inverse", **STALE)),
-    "async, drop above 1, norms": config(CONV, ADAM, server(damping=DROPPED, norms=True, **STALE)),
-    "async, compensated, norms": config(MLP, SGD, server(damping=COMPENSATED, norms=True, **STALE)),
+    "async, drop above 1, norms": config(CONV, ADAM, server(damping=DROPPED, record="drift", **STALE)),
+    "async, compensated, norms": config(MLP, SGD, server(damping=COMPENSATED, record="drift", **STALE)),
     "async, compensated adaptively, 2 servers": config(
         CONV, ADAMW, server(damping=ADAPTIVE, shards=2, host="process", **STALE)
     ),
@@ -134,7 +134,7 @@ CONFIGS: Final[dict[str, Config]] = {
         PIXEL, LARS, server("Sync", workers=2), lr_scaling=LINEAR
     ),
     "sync x 2, LAMB, bf16, schedule, seed 5": config(
-        MLP, LAMB, server("Sync", workers=2, norms=True), precision="bf16-mixed", lr_scheduler=STEPS, seed=5
+        MLP, LAMB, server("Sync", workers=2, record="drift"), precision="bf16-mixed", lr_scheduler=STEPS, seed=5
     ),
     "sync x 2, local SGD every 2": config(MLP, SGD, server("Sync", workers=2, local=LOCAL)),
     "sync x 2, DiLoCo, own Adam, 2 servers": config(
