@@ -189,8 +189,8 @@ MUTANTS = (
         "small runs keep a GPU from a big one for ever", (f"{JOBS}/test_schedule.py",),
     ),
     Mutant(
-        "jobs", "training/experiments/workload.py",
-        "devices=min(devices, processes) if name in ENGINE_STRATEGIES else processes,", "devices=processes,",
+        "jobs", "training/experiments/strategies.py",
+        "return min(self.devices_written, self.processes)", "return self.processes",
         "leases count workers", (f"{JOBS}/test_gpu_problems.py",),
     ),
     Mutant(

@@ -182,7 +182,7 @@ def test_a_run_asks_them_and_its_trace_names_them(
     monkeypatch.setenv("SCALEBOOK_WORKSPACE", str(workspace.root))
     file = workspace.root / "x.yaml"
     rule = {"class_path": "Picky", "init_args": {"tolerance": 3}}
-    file.write_text(yaml.dump(server(rule=rule, damping="Root", trace=True)), encoding="utf-8")
+    file.write_text(yaml.dump(server(rule=rule, damping="Root", record="updates")), encoding="utf-8")
     done = forked("fit", "-c", str(file))
     assert done.returncode == 0, done.stderr
     (job,) = all_jobs(workspace)

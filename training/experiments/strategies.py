@@ -432,8 +432,7 @@ class PeersSettings(EngineSettings):
             peering.check(Async(), self.workers)
 
     def _is_never_equal(self) -> bool:
-        known = self._exchange_class is not None and self.topology is not None
-        graph = TOPOLOGIES.get(self.topology.word) if known and self.topology else None
+        graph = TOPOLOGIES.get(self.topology.word) if self._exchange_class and self.topology else None
         return graph is OnePeerExponential and bool(self.workers & (self.workers - 1))
 
 

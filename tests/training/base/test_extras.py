@@ -18,6 +18,7 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.describe import describe
 from scalebook.training.experiments.catalogue import content_hash
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.validate import validate
 from scalebook.training.zoo.data import Dataset, Digits, Docstrings, Messages
 from scalebook.training.zoo.models import Translator
@@ -68,7 +69,7 @@ def test_a_check_refuses_what_is_missing_and_everything_else_stays(without: Any,
     assert [one.class_path.rpartition(".")[2] for one in description.refused if one.lacks_extra] == [
         "Translator", "Messages",
     ]  # fmt: skip
-    problems = validate({"model": "Translator", "data": "Messages"}, description)
+    problems = validate(Experiment({"model": "Translator", "data": "Messages"}, description))
     remedy = 'Run pip install "scalebook[examples]".'
     assert [(one.key, one.message, one.remedy) for one in problems if one.severity == "error"] == [
         ("model", "names 'Translator', which needs sentencepiece, which is not installed", remedy),
