@@ -9,7 +9,6 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.search.definition import identity, read_search
 from scalebook.training.jobs import job_requests
@@ -196,9 +195,7 @@ def test_a_search_locks_the_claims_on_its_parts(page: Page) -> None:
     claim = "```yaml claim=c\nsearch: rates\nruns: {workers: 2}\nagainst: {workers: 1}\ntarget: 0.5\nat_most: 1\n```\n"
     nb = parse(PAGE + SEARCH + claim)
     (search,) = nb.searches()
-    what = identity(
-        read_search(search.body, Experiment.read(nb.base(search, page.description), page.description), page.description)
-    )
+    what = identity(read_search(search.body, nb.base(search, page.description), page.description))
     tags = claim_locks.tags(nb, "rates", page.description)
     assert tags[names.TAG_CLAIMS] == "c"
     assert claim_locks.tags(nb, "base", page.description) == {names.TAG_CLAIMS: ""}
