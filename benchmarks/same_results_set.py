@@ -87,7 +87,7 @@ CLOCK: Final[Config] = {
 LOCAL: Final[Config] = {"class_path": "LocalSGD", "init_args": {"every": 2}}
 DILOCO: Final[Config] = {"class_path": "DiLoCo", "init_args": {"every": 2}}
 TOP: Final[Config] = {"class_path": "TopK", "init_args": {"share": 0.05}}
-FRAMES: Final[Config] = {"push_codec": TOP, "pull_codec": "int8", "pull_delta": True}
+FRAMES: Final[Config] = {"push_codec": TOP, "pull_codec": "int8"}
 
 CONFIGS: Final[dict[str, Config]] = {
     "one process, SGD": config(MLP, SGD),

@@ -117,7 +117,7 @@ def told(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> Store:
         shutil.copy(made / STORE, workspace.database)
         description, nb = describe(workspace), parse(EXPERIMENTS + SEARCH)
         (cell,) = nb.searches()
-        spec = read_search(cell.body, Experiment.read(nb.base(cell, description), description), description)
+        spec = read_search(cell.body, nb.base(cell, description), description)
         trials = []
         for number, (workers, rate) in enumerate(FACTORS):
             runs = json.loads((made / RUNS).read_text())[number]
