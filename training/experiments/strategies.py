@@ -6,10 +6,10 @@ What the engine's objects refuse becomes a problem of the strategy, so that it i
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final
 
 from scalebook.training.base.errors import Problem
-from scalebook.training.engine.rules.clock_settings import ClockSettings, read_clock
+from scalebook.training.engine.rules.clock_settings import read_clock
 from scalebook.training.engine.rules.codecs import CODECS, Codec
 from scalebook.training.engine.rules.contradictions import (
     ARGUMENTS,
@@ -21,7 +21,7 @@ from scalebook.training.engine.rules.contradictions import (
 from scalebook.training.engine.rules.exchanges import EXCHANGES, PeerExchange
 from scalebook.training.engine.rules.facts import DampingFacts, LocalFacts, RuleFacts
 from scalebook.training.engine.rules.peering import ONE_MACHINE, Peering
-from scalebook.training.engine.rules.run_limits import USUAL, Limits, misfit, read_limits, read_range
+from scalebook.training.engine.rules.run_limits import misfit, read_limits, read_range
 from scalebook.training.engine.rules.topologies import TOPOLOGIES, Complete, OnePeerExponential
 from scalebook.training.engine.rules.update_rules import Async
 from scalebook.training.experiments.classes import ChosenClass, choose_class, in_words, mapping, positive, read_class
@@ -30,7 +30,6 @@ from scalebook.training.experiments.fields import check_args, check_value, quote
 from scalebook.training.experiments.pipeline_order import Schedule
 from scalebook.training.experiments.split_degrees import PRECISIONS, refuse_degrees
 
-T = TypeVar("T")
 STRATEGY_NAMES: Final = {
     "single": "one process",
     "ddp": "DDP",
@@ -228,16 +227,6 @@ class EngineSettings(Strategy):
     def devices(self) -> int:
         return min(self.devices_written, self.processes)
 
-    @cached_property
-    def clock(self) -> ClockSettings | None:
-        """The clock of virtual workers; None where there is none, or a problem says what is wrong with it."""
-        return _made(lambda: read_clock(self.args["clock"], self.workers)) if self.args.get("clock") else None
-
-    @cached_property
-    def limits(self) -> Limits:
-        """Restarts and deadlines; the usual ones where a problem says what is wrong with those that are written."""
-        return _made(lambda: read_limits(self.args["limits"])) or USUAL if self.args.get("limits") else USUAL
-
     def _trainer_problems(self) -> Iterator[Problem]:
         if self.trainer.get("sync_batchnorm") and self.workers > 1:
             yield Problem(
@@ -256,7 +245,7 @@ class AsyncPSSettings(EngineSettings):
 
     @cached_property
     def rule(self) -> ChosenClass | None:
-        """The rule; None where the config names none that is known. Likewise the next two."""
+        """The rule; None where the config names none that is known."""
         return choice("rule", self.args, self.info)
 
     @cached_property
@@ -510,13 +499,6 @@ def read_strategy(trainer: Mapping[str, Any], description: Description, written:
     args = {**{one.name: one.default for one in info.fields}, **args} if info else args
     own = mapping(read_class(written).args)
     return _KINDS.get(name, OtherStrategy)(name, info, own, args, trainer)
-
-
-def _made(make: Callable[[], T]) -> T | None:
-    try:
-        return make()
-    except ValueError:  # `problems` reports it
-        return None
 
 
 def _without_effect(name: str, why: str, remedy: str) -> Problem:
