@@ -24,9 +24,9 @@ class ConfiguredClass:
     """A class of the user's config, such as the model.
 
     Attributes:
-        name: As written; None where the config names none.
+        name: Its full path, or as written where it is unknown; None where the config names none.
         info: The class; None where it is unknown.
-        args: Its arguments as written.
+        args: Its arguments, with the defaults that a run has.
     """
 
     name: str | None
@@ -34,7 +34,7 @@ class ConfiguredClass:
     args: Mapping[str, Any]
 
     def setting(self, name: str) -> Any:
-        """The argument `name` as written, else its default; None where the class has no such argument."""
+        """The argument `name`, else its default; None where the class has no such argument."""
         if name in self.args:
             return self.args[name]
         return next((one.default for one in self.info.fields if one.name == name), None) if self.info else None
