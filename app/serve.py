@@ -32,7 +32,7 @@ from scalebook.training.base.workspace import OWNER_ONLY, Workspace
 from scalebook.training.experiments import catalogue
 from scalebook.training.jobs import supervisor_handle
 from scalebook.training.jobs.executor import configured_executor
-from scalebook.training.jobs.process import alive
+from scalebook.training.base.process import alive
 from scalebook.training.tracking.schema import require_known
 
 log = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from scalebook.training.cluster import ray_daemons
 from scalebook.training.cluster.cluster_spool import ClusterSpool
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.jobs import job_requests, supervisor_handle
-from scalebook.training.jobs.process import alive, descendants, send
+from scalebook.training.base.process import alive, descendants, send
 from scalebook.training.search import search_folder as searches
 from scalebook.training.search import search_requests
 

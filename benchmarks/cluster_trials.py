@@ -33,7 +33,7 @@ from scalebook.training.cluster.cluster_spool import ClusterSpool
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.job_folder import JobFolder
-from scalebook.training.jobs.process import alive
+from scalebook.training.base.process import alive
 from scalebook.training.jobs.supervisor_handle import hold_supervisor
 from scalebook.training.search import search_folder as searches
 from scalebook.training.search import search_requests

@@ -33,7 +33,7 @@ from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.definition import read_search
 from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.job_folder import ENDED, MLFLOW_STATUS, JobFolder
-from scalebook.training.jobs.process import ProcessId, alive, send
+from scalebook.training.base.process import ProcessId, alive, send
 from scalebook.training.jobs.supervisor_handle import status
 from scalebook.training.notebook import store
 from scalebook.training.notebook.edit import put_experiment

@@ -22,7 +22,7 @@ from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart, Result
-from scalebook.training.jobs.process import ProcessId, alive, send
+from scalebook.training.base.process import ProcessId, alive, send
 from scalebook.training.jobs.supervisor_handle import status
 from scalebook.training.jobs.waiting_jobs import waiting_reasons
 from scalebook.training.tracking import names

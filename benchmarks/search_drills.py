@@ -26,7 +26,7 @@ from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import Description
 from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.job_folder import ENDED
-from scalebook.training.jobs.process import ProcessId, alive, descendants, send, session
+from scalebook.training.base.process import ProcessId, alive, descendants, send, session
 from scalebook.training.search import search_folder as searches
 from scalebook.training.search import search_requests
 from scalebook.training.search.search_folder import SearchFolder

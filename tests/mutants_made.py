@@ -163,13 +163,13 @@ MUTANTS = (
         "a job that is asked to stop gets no grace", (f"{JOBS}/test_clock.py",),
     ),
     Mutant(
-        "jobs", "training/jobs/process.py",
+        "jobs", "training/base/process.py",
         "return facts is not None and facts.state not in \"ZX\" and _same",
         "return facts is not None and _same",
         "a zombie counts as a running job", (f"{JOBS}/test_process.py",),
     ),
     Mutant(
-        "jobs", "training/jobs/process.py",
+        "jobs", "training/base/process.py",
         "return facts.start == process.start and process.boot == boot_id()", "return process.boot == boot_id()",
         "a later process with the same pid is taken for the job", (f"{JOBS}/test_process.py",),
     ),
@@ -209,12 +209,12 @@ MUTANTS = (
         "a fence in a quotation is run", (f"{NOTEBOOK}/test_parse.py",),
     ),
     Mutant(
-        "notebook", "training/tracking/estimate.py",
+        "notebook", "training/tracking/estimates.py",
         "return T_975[degrees - 1]", "return T_975[min(degrees, 19)]",
         "intervals are of one seed more", ("tests/training/base/test_estimate.py",),
     ),
     Mutant(
-        "notebook", "training/tracking/estimate.py",
+        "notebook", "training/tracking/estimates.py",
         "if amounts and count == len(amounts) else None", "if count else None",
         "a target that one run missed has a mean all the same", ("tests/training/base/test_estimate.py",),
     ),

@@ -12,7 +12,7 @@ import pytest
 
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import supervisor_handle
-from scalebook.training.jobs.process import send
+from scalebook.training.base.process import send
 from tests.poison import poison, ran
 from tests.prepared import Prepared
 

@@ -17,7 +17,7 @@ from scalebook.training.experiments.identity import config_hash
 from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import ClaimCell, ComparisonCell, Notebook, Side
 from scalebook.training.notebook.claim_body import KEYS, OF, SHARED, read_claim
-from scalebook.training.notebook.claim_problems import claim_problems
+from scalebook.training.notebook.claim_checks import claim_problems
 from scalebook.training.notebook.offered_metrics import offered as offered_for
 from scalebook.training.notebook.store import Stored
 from scalebook.training.tracking import directions, names

@@ -17,7 +17,7 @@ from scalebook.training.base.files import yaml
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.notebook.cells import ComparisonCell
 from scalebook.training.notebook.comparison import compare_runs, meanings_by_name
-from scalebook.training.notebook.labels import labels
+from scalebook.training.notebook.run_labels import labels
 from scalebook.training.tracking import names
 from scalebook.training.tracking.directions import GOALS, Goal
 from scalebook.training.tracking.run_reader import RunRecord

@@ -29,7 +29,7 @@ from scalebook.training.notebook.result_row import AXES, ExperimentRow, axes_wit
 from scalebook.training.tracking import directions, names
 from scalebook.training.tracking.curves import mean_curve
 from scalebook.training.tracking.directions import Goal
-from scalebook.training.tracking.estimate import Estimate, Reached
+from scalebook.training.tracking.estimates import Estimate, Reached
 from scalebook.training.tracking.names import axis_words, time_words
 from scalebook.training.tracking.own_metrics import SIGN, WORDS
 

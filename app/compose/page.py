@@ -31,7 +31,7 @@ from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.validate import validate
 from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.devices import NodeDevices, this_machine
-from scalebook.training.jobs.gpu_problems import about_gpus, gpu_problems, machines_of
+from scalebook.training.jobs.gpu_checks import about_gpus, gpu_problems, machines_of
 from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import Notebook
 from scalebook.training.notebook.claims import claim_locks

@@ -24,7 +24,7 @@ from scalebook.training.experiments.strategies import AsyncPSSettings
 from scalebook.training.experiments.validate import validate
 from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.devices import this_machine
-from scalebook.training.jobs.gpu_problems import gpu_problems, machines_of
+from scalebook.training.jobs.gpu_checks import gpu_problems, machines_of
 from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import BrokenCell, Cell, ClaimCell, ComparisonCell, ExperimentCell, SearchCell
 from scalebook.training.notebook.claims import claim_locks

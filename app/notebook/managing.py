@@ -21,7 +21,7 @@ from scalebook.training.base.trust import trusted
 from scalebook.training.base.workspace import SETTINGS
 from scalebook.training.experiments.found_modules import FoundModule, found, name_module, write_template
 from scalebook.training.notebook import history, lifecycle, store
-from scalebook.training.notebook.changes import changes
+from scalebook.training.notebook.notebook_changes import changes
 from scalebook.training.notebook.history import PastState
 from scalebook.training.notebook.lifecycle import DeletedNotebook, retitled
 from scalebook.training.notebook.store import Stored

@@ -21,7 +21,7 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.notebook import lifecycle
 from scalebook.training.notebook.cells import Note
 from scalebook.training.notebook.examples import copy_examples
-from scalebook.training.notebook.export.gather import gather
+from scalebook.training.notebook.export.gathering import gather
 from scalebook.training.notebook.export.html_file import as_html
 from scalebook.training.notebook.store import Stored
 

@@ -19,7 +19,7 @@ from scalebook.training.base.durations import duration
 from scalebook.training.base.errors import Problem
 from scalebook.training.notebook.result_row import lost_workers, shared_numbers
 from scalebook.training.tracking import names
-from scalebook.training.tracking.estimate import estimate
+from scalebook.training.tracking.estimates import estimate
 from scalebook.training.tracking.own_metrics import is_own
 
 HeadIntent = Literal[

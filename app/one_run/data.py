@@ -22,7 +22,7 @@ from scalebook.training.experiments.identity import config_hash
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.notebook.cells import ExperimentCell, Note
 from scalebook.training.notebook.comparison import differences, meanings_by_name
-from scalebook.training.notebook.results import changed_since
+from scalebook.training.notebook.read_results import changed_since
 from scalebook.training.search.search_folder import SearchFolder
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_reader import RunReader, RunRecord

@@ -21,7 +21,8 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.base.files.safe_reading import read_end
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.jobs import job_requests, usage
+from scalebook.training.jobs import job_requests
+from scalebook.training.jobs.usage import read_usage
 from scalebook.training.jobs.job_nodes import part_folders
 from scalebook.training.tracking import names
 
@@ -207,7 +208,7 @@ def _workers(run_id: str) -> None:
 def _usage(run_id: str) -> None:
     job = _load(run_id).job
     with st.container(key="live-usage"):
-        workers.usage_over_time(usage.read(job) if job else [])
+        workers.usage_over_time(read_usage(job) if job else [])
 
 
 def _stale(run_id: str, was_described: bool) -> None:

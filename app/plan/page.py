@@ -18,7 +18,7 @@ from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.validate import require
 from scalebook.training.notebook.cells import ExperimentCell
 from scalebook.training.notebook.offered_metrics import offered
-from scalebook.training.planner.answer import Answer
+from scalebook.training.planner.answers import Answer
 from scalebook.training.planner.answer_words import accuracy, compare_strategies, sentences
 from scalebook.training.planner.question_folder import PlanRequest, QuestionFolder, measured
 from scalebook.training.planner.split_words import first_words, split_title

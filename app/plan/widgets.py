@@ -13,7 +13,7 @@ from scalebook.app.shared.widgets import number_box
 from scalebook.app.shared.words import figure
 from scalebook.training.base.durations import roughly
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.planner.answer import Answer, SplitAnswer
+from scalebook.training.planner.answers import Answer, SplitAnswer
 from scalebook.training.planner.answer_words import busy_words, million_price
 from scalebook.training.planner.question import WORKERS, numbers
 from scalebook.training.planner.split_words import last_words, split_title

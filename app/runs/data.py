@@ -18,14 +18,14 @@ from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.strategies import strategy_words
 from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.devices import Allocation, this_machine
-from scalebook.training.jobs.gpu_problems import about_gpus
+from scalebook.training.jobs.gpu_checks import about_gpus
 from scalebook.training.jobs.gpus import gpu_readings, gpus_here
 from scalebook.training.jobs.job_folder import ENDED, STOPPED, JobFolder, Progress, Result
 from scalebook.training.jobs.job_nodes import lent_to
 from scalebook.training.jobs.job_requests import folder_of, open_jobs
 from scalebook.training.jobs.schedule import in_order
 from scalebook.training.notebook.cells import ExperimentCell
-from scalebook.training.notebook.results import results
+from scalebook.training.notebook.read_results import results
 from scalebook.training.notebook.store import Stored
 from scalebook.training.search import search_requests
 from scalebook.training.search.search_folder import SearchFolder

@@ -16,7 +16,7 @@ from scalebook.training.experiments.classes import mapping
 from scalebook.training.experiments.data_paths import data_path_problems
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.definition import read_search, search_problems
-from scalebook.training.jobs.gpu_problems import machines_of
+from scalebook.training.jobs.gpu_checks import machines_of
 from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import SearchCell
 from scalebook.training.notebook.store import Stored

@@ -26,7 +26,7 @@ from scalebook.training.experiments.search.presets import preset_body
 from scalebook.training.experiments.search.space import Dimension, Kind
 from scalebook.training.experiments.search.types import AMOUNTS, SearchSpec
 from scalebook.training.jobs.devices import NodeDevices
-from scalebook.training.jobs.gpu_problems import computes_on_gpus
+from scalebook.training.jobs.gpu_checks import computes_on_gpus
 from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import Note, Notebook, SearchCell
 from scalebook.training.notebook.offered_metrics import offered

@@ -27,7 +27,7 @@ from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.cost import cost
 from scalebook.training.experiments.search.definition import SearchSpec, read_search, search_problems
 from scalebook.training.jobs.devices import NodeDevices, this_machine
-from scalebook.training.jobs.gpu_problems import machines_of
+from scalebook.training.jobs.gpu_checks import machines_of
 from scalebook.training.notebook.cells import Notebook
 from scalebook.training.notebook.claims import claim_locks
 from scalebook.training.notebook.store import Stored

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from scalebook.training.base.files import locks, records
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.jobs.process import ProcessId
+from scalebook.training.base.process import ProcessId
 
 FILE = "ui.json"
 LOCK = "ui.lock"

@@ -33,7 +33,7 @@ from scalebook.training.experiments.search.definition import body_of
 from scalebook.training.jobs import job_requests, waiting_jobs
 from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart, Progress, Result
-from scalebook.training.jobs.process import ProcessId
+from scalebook.training.base.process import ProcessId
 from scalebook.training.jobs.supervisor_handle import Status, SupervisorLock, status
 from scalebook.training.search import search_requests
 from scalebook.training.search.driver.trial_jobs import CurveTail

@@ -15,9 +15,9 @@ from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.search.types import RateRule
 from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobFolder, Progress
-from scalebook.training.jobs.process import ProcessId
+from scalebook.training.base.process import ProcessId
 from scalebook.training.notebook import edit, store
-from scalebook.training.notebook.export.gather import gather
+from scalebook.training.notebook.export.gathering import gather
 from scalebook.training.notebook.export.html_file import as_html
 from scalebook.training.search.search_folder import SearchFolder
 from scalebook.training.tracking import names

@@ -18,7 +18,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import supervisor_handle
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest
 from scalebook.training.jobs.launcher import RUNNER
-from scalebook.training.jobs.process import ProcessId, alive, send, session
+from scalebook.training.base.process import ProcessId, alive, send, session
 from scalebook.training.supervisor.search_drivers import DRIVER
 from tests.prepared import Prepared
 

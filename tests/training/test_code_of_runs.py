@@ -14,7 +14,7 @@ from scalebook.training.notebook.claims.claim_table import text
 from scalebook.training.notebook.claims.evidence import EvidenceReader
 from scalebook.training.notebook.claims.judging import judge_all
 from scalebook.training.notebook.comparison import compare
-from scalebook.training.notebook.results import SeedResult, results
+from scalebook.training.notebook.read_results import SeedResult, results
 from scalebook.training.notebook.store import Stored
 from scalebook.training.search import search_requests
 from scalebook.training.search.search_folder import SearchFolder, all_searches

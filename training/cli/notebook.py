@@ -17,8 +17,8 @@ from scalebook.training.cli.notebook_run import NotebookSelection, run, write_ta
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.classes import suggestion
 from scalebook.training.experiments.description import Description
-from scalebook.training.jobs.gpu_problems import machines_of
-from scalebook.training.jobs.process import sigterm_interrupts
+from scalebook.training.jobs.gpu_checks import machines_of
+from scalebook.training.base.process import sigterm_interrupts
 from scalebook.training.notebook import store
 from scalebook.training.notebook.cells import ExperimentCell, Notebook
 from scalebook.training.notebook.claims import written_tables
@@ -26,8 +26,8 @@ from scalebook.training.notebook.claims.claim_table import lock_words, outlook, 
 from scalebook.training.notebook.claims.evidence import EvidenceReader
 from scalebook.training.notebook.claims.judging import judge_all
 from scalebook.training.notebook.examples import copy_examples
-from scalebook.training.notebook.export.archive import archive
-from scalebook.training.notebook.export.gather import gather
+from scalebook.training.notebook.export.archive_file import archive
+from scalebook.training.notebook.export.gathering import gather
 from scalebook.training.notebook.export.html_file import as_html
 from scalebook.training.notebook.export.markdown_file import as_markdown
 from scalebook.training.notebook.export.verification import verify

@@ -24,7 +24,7 @@ from scalebook.training.notebook.claims.judging import judge_all
 from scalebook.training.notebook.comparison import compare
 from scalebook.training.notebook.comparison_table import table
 from scalebook.training.notebook.result_row import lost_workers, shared_numbers
-from scalebook.training.notebook.results import results
+from scalebook.training.notebook.read_results import results
 from scalebook.training.search.search_folder import broken_searches
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_reader import RunReader

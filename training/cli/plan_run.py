@@ -11,8 +11,8 @@ from scalebook.training.base.files.terminal import overwrite_line
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.command_line import CommandLine
 from scalebook.training.experiments.description import Description
-from scalebook.training.jobs.process import sigterm_interrupts
-from scalebook.training.planner.answer import Reliability
+from scalebook.training.base.process import sigterm_interrupts
+from scalebook.training.planner.answers import Reliability
 from scalebook.training.planner.answer_words import printed
 from scalebook.training.planner.answering import Setting, answer
 from scalebook.training.planner.chart import target_figure, throughput_figure

@@ -24,7 +24,7 @@ from scalebook.training.base.failures import Diverged, FailureClass, chain, clas
 from scalebook.training.base.files import records, yaml
 from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM, is_full
 from scalebook.training.base.files.records import BrokenRecord
-from scalebook.training.base.memory_limit import memory_limit
+from scalebook.training.base.memory import memory_limit
 from scalebook.training.base.trust import trusted
 from scalebook.training.base.user_modules import import_modules
 from scalebook.training.base.workspace import Workspace

@@ -23,7 +23,7 @@ from scalebook.training.experiments.search.cost import trials_wanted
 from scalebook.training.experiments.search.definition import SearchSpec, search_problems
 from scalebook.training.experiments.search.point import summary
 from scalebook.training.jobs.job_environment import has_environment
-from scalebook.training.jobs.process import sigterm_interrupts
+from scalebook.training.base.process import sigterm_interrupts
 from scalebook.training.jobs.supervisor_handle import SupervisorKeeper, silence
 from scalebook.training.notebook import store
 from scalebook.training.notebook.cells import ExperimentCell
@@ -32,7 +32,7 @@ from scalebook.training.notebook.comparison_table import WIDTH
 from scalebook.training.planner.tuning import largest_batch, rates
 from scalebook.training.search import search_requests
 from scalebook.training.search.search_folder import ENDED, SearchFolder, SearchProgress, all_searches, broken_searches
-from scalebook.training.search.study.study_reader import read as read_trials
+from scalebook.training.search.study.study_reader import read_study
 from scalebook.training.search.study.trials import STATES, TrialRecord, at_rest, best, pareto
 
 TESTS: Final = {"rates": rates, "largest-batch": largest_batch}
@@ -310,7 +310,7 @@ def results(folder: SearchFolder, spec: SearchSpec) -> str:
     """The number of trials in each state, and a table of the best."""
     folder.require_trust(reading=True)
     request = folder.request()
-    records = read_trials(request.storage, request.study, spec)
+    records = read_study(request.storage, request.study, spec)
     if folder.state() in ENDED:
         records = at_rest(records)
     counts = [(state, sum(1 for record in records if record.state == state)) for state in STATES]

@@ -31,7 +31,7 @@ from scalebook.training.jobs.executor import JobUsage, LocalExecutor, LocalHandl
 from scalebook.training.jobs.job_folder import JobFolder, JobStart, StopRequest
 from scalebook.training.jobs.launcher import LauncherLost, LocalLauncher, ProcessEnded
 from scalebook.training.jobs.leases import Lease
-from scalebook.training.jobs.process import Children, ProcessId, adopt_orphans
+from scalebook.training.base.process import Children, ProcessId, adopt_orphans
 
 TURN_S: Final = 0.02
 BEGINS_S: Final = 0.004

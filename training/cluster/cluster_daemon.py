@@ -40,7 +40,7 @@ from scalebook.training.cluster.rendezvous import Gathering, Rendezvous
 from scalebook.training.jobs.begin_request import PARTS
 from scalebook.training.jobs.devices import NodeDevices
 from scalebook.training.jobs.job_folder import JobFolder
-from scalebook.training.jobs.process import ProcessId
+from scalebook.training.base.process import ProcessId
 
 LOOK_S: Final = 1.0
 """Interval between checks which nodes there are, s."""

@@ -18,7 +18,7 @@ from scalebook.training.base.files import records
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.begin_request import RayHandle, folder_of, run_of
 from scalebook.training.jobs.devices import Allocation, NodeDevices
-from scalebook.training.jobs.process import ProcessId
+from scalebook.training.base.process import ProcessId
 
 REMOTE: Final = "remote.json"
 Ask = Literal["terminate", "kill", "clear", "withdraw"]

@@ -12,7 +12,7 @@ from scalebook.training.cluster.ray_core import require_ray
 from scalebook.training.jobs.begin_request import RayHandle, folder_of, read_joined_parts
 from scalebook.training.jobs.devices import NodeDevices
 from scalebook.training.jobs.executor import Executor, JobUsage, Level, PartEnd
-from scalebook.training.jobs.process import ProcessId, alive
+from scalebook.training.base.process import ProcessId, alive
 
 LEAVES_S: Final = 5.0
 """How long other parts may take to end by themselves after the job, s."""

@@ -26,7 +26,7 @@ from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.job_nodes import parts_of
 from scalebook.training.jobs.launcher import Event, Launcher, ProcessEnded
 from scalebook.training.jobs.leases import Lease
-from scalebook.training.jobs.process import Children, alive, start_detached
+from scalebook.training.base.process import Children, alive, start_detached
 
 DAEMON: Final = "scalebook.training.cluster.cluster_daemon"
 KEEP_S: Final = 1.0

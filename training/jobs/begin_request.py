@@ -22,7 +22,7 @@ from typing import Any, Final, Literal
 
 from scalebook.training.base.files import records
 from scalebook.training.jobs.devices import Allocation
-from scalebook.training.jobs.process import ProcessId, alive
+from scalebook.training.base.process import ProcessId, alive
 
 ASKED: Final = "begun.json"
 ANSWER: Final = "permit"

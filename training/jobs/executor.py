@@ -19,7 +19,7 @@ from scalebook.training.base.trust import OPTION, trusted
 from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.jobs.begin_request import RayHandle
 from scalebook.training.jobs.devices import NodeDevices, this_machine
-from scalebook.training.jobs.process import ProcessId, alive, descendants, send, session, writes_to
+from scalebook.training.base.process import ProcessId, alive, descendants, send, session, writes_to
 
 H = TypeVar("H")
 Level = Literal["terminate", "kill"]

@@ -50,7 +50,7 @@ from scalebook.training.jobs.job_environment import (
     replace_environment,
 )
 from scalebook.training.jobs.job_folder import JobFolder, JobStart, keep_claimed
-from scalebook.training.jobs.process import ProcessId, die_with_parent
+from scalebook.training.base.process import ProcessId, die_with_parent
 from scalebook.training.tracking import names
 from scalebook.training.tracking.spool import SPOOL
 

@@ -31,7 +31,7 @@ from scalebook.training.experiments.known_classes import paths_today
 from scalebook.training.jobs.begin_request import JOINED, JoinedParts
 from scalebook.training.jobs.devices import Allocation
 from scalebook.training.jobs.executor import EXECUTORS, Executor, Handle, LocalHandle, executor_of
-from scalebook.training.jobs.process import ProcessId
+from scalebook.training.base.process import ProcessId
 from scalebook.training.tracking.moved_workspace import store_with
 
 State = Literal["waiting", "running", "stopping", "finished", "failed", "stopped"]

@@ -27,7 +27,7 @@ from scalebook.training.experiments.validate import require
 from scalebook.training.jobs.begin_request import OF, PARTS
 from scalebook.training.jobs.devices import this_machine
 from scalebook.training.jobs.executor import configured_executor
-from scalebook.training.jobs.gpu_problems import computes_on_gpus, gpu_problems
+from scalebook.training.jobs.gpu_checks import computes_on_gpus, gpu_problems
 from scalebook.training.jobs.job_environment import keep_environment
 from scalebook.training.jobs.job_folder import ENDED, STOPPED, JobFolder, JobRequest, JobStart, Result, TrialOf
 from scalebook.training.jobs.recorded_clock import read_recorded

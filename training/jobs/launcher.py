@@ -22,7 +22,7 @@ from scalebook.training.jobs.fork_server import PACKET, Order, Report
 from scalebook.training.jobs.job_environment import DEFAULTS
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.leases import Lease
-from scalebook.training.jobs.process import Children, ProcessId, alive, send, start
+from scalebook.training.base.process import Children, ProcessId, alive, send, start
 
 
 @dataclass(frozen=True)

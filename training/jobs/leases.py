@@ -83,7 +83,7 @@ def _alone(request: JobRequest) -> bool:
 
 def running_leases(jobs: Iterable[JobFolder]) -> list[Lease]:
     """The leases of those jobs that run."""
-    return [Lease.of(job, started, left(job)) for job in jobs
+    return [Lease.of(job, started, time_left(job)) for job in jobs
             if job.state() in ("running", "stopping") and (started := job.started()) is not None]  # fmt: skip
 
 
@@ -259,7 +259,7 @@ def _free(everything: Sequence[Item], taken: Sequence[Item]) -> list[Item]:
     return [item for item in everything if item not in held]
 
 
-def left(job: JobFolder) -> float | None:
+def time_left(job: JobFolder) -> float | None:
     """The job's remaining time by its last report, s; None without one."""
     progress = job.progress()
     return None if progress is None else progress.left_s

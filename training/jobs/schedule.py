@@ -26,7 +26,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from scalebook.training.jobs.devices import Allocation, NodeDevices
-from scalebook.training.jobs.gpu_problems import holds, placed, why_not
+from scalebook.training.jobs.gpu_checks import holds, placed, why_not
 from scalebook.training.jobs.job_folder import JobRequest
 from scalebook.training.jobs.leases import Lease, Lendable, place_of
 from scalebook.training.jobs.wait_reasons import WAITS_FOR, no_data_words, too_few_words

@@ -96,7 +96,7 @@ def file_of(job: JobFolder) -> Path:
     return job.path / "usage.jsonl"
 
 
-def read(job: JobFolder) -> Sequence[Usage]:
+def read_usage(job: JobFolder) -> Sequence[Usage]:
     """All samples so far; unreadable lines are skipped."""
     return [sample for sample in _samples(job, _bytes(job)) if sample is not None]
 

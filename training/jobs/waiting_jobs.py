@@ -10,7 +10,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.executor import configured_executor
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest, QueuePlace, State
 from scalebook.training.jobs.job_requests import all_jobs, open_jobs
-from scalebook.training.jobs.leases import DurationEstimates, Lease, left
+from scalebook.training.jobs.leases import DurationEstimates, Lease, time_left
 from scalebook.training.jobs.schedule import STARTS, in_order, plan
 from scalebook.training.jobs.supervisor_handle import silence, status
 
@@ -52,7 +52,7 @@ def _of_queued(
     machines = executor.machines()
     if not machines:
         return all_wait(supervisor.problem or executor.without())
-    running = [Lease.of(job, started, left(job)) for job, state in states if state in ("running", "stopping")
+    running = [Lease.of(job, started, time_left(job)) for job, state in states if state in ("running", "stopping")
                and (started := job.started()) is not None]  # fmt: skip
     planned = plan(waiting, running, machines, _expected(waiting, all_jobs(workspace))).reasons
     starts = supervisor.problem or (STARTS if supervisor.warm == "ready" else LOADING)

@@ -10,7 +10,7 @@ from typing import Final
 
 from scalebook.training.notebook.result_row import ExperimentRow
 from scalebook.training.tracking import names
-from scalebook.training.tracking.estimate import Estimate
+from scalebook.training.tracking.estimates import Estimate
 
 NOTABLE_SHARE: Final = 0.05  # of the workers' time
 NOTABLE_STALENESS: Final = 0.25  # updates

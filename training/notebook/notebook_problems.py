@@ -11,7 +11,7 @@ from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.search.definition import search_problems
 from scalebook.training.experiments.validate import validate
 from scalebook.training.jobs.devices import NodeDevices
-from scalebook.training.jobs.gpu_problems import gpu_problems
+from scalebook.training.jobs.gpu_checks import gpu_problems
 from scalebook.training.notebook.bodies import composed, line_of
 from scalebook.training.notebook.cells import (
     BrokenCell,
@@ -22,7 +22,7 @@ from scalebook.training.notebook.cells import (
     Notebook,
     SearchCell,
 )
-from scalebook.training.notebook.claim_problems import LONGEST_NAME, claim_problems, unknown_metric
+from scalebook.training.notebook.claim_checks import LONGEST_NAME, claim_problems, unknown_metric
 from scalebook.training.notebook.fences import fences, misspelt
 from scalebook.training.notebook.front import front_problem
 

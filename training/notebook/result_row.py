@@ -7,7 +7,7 @@ from typing import Final, Literal, get_args
 
 from scalebook.training.notebook.cells import Axis
 from scalebook.training.tracking import names
-from scalebook.training.tracking.estimate import Estimate, Reached, estimate, reached
+from scalebook.training.tracking.estimates import Estimate, Reached, estimate, reached
 from scalebook.training.tracking.own_metrics import is_own
 from scalebook.training.tracking.run_reader import MetricCurve, RunRecord
 

@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 from typing_extensions import override
 
 from scalebook.training.engine.rules.clock_settings import Link
-from scalebook.training.planner.answer import Point
+from scalebook.training.planner.answers import Point
 from scalebook.training.pricing.links import Network
 from scalebook.training.pricing.profile import Profile
 from scalebook.training.pricing.reductions import BUCKET_MB, FIRST_MB, all_reduce_s, largest, over

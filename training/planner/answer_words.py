@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from scalebook.training.engine.rules.exchanges import EXCHANGES
-from scalebook.training.planner.answer import Answer, Cause, Change, Curve, Point, Range, Reliability, Resource
+from scalebook.training.planner.answers import Answer, Cause, Change, Curve, Point, Range, Reliability, Resource
 from scalebook.training.planner.question import COLLECTIVES
 from scalebook.training.pricing.links import OWN, WORDS
 from scalebook.training.pricing.profile import Profile

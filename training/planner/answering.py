@@ -12,7 +12,7 @@ from scalebook.training.engine.rules.local_steps import Communication, Downpour,
 from scalebook.training.engine.rules.settings import HostName, Settings
 from scalebook.training.engine.rules.update_rules import Async, Rule, Sync
 from scalebook.training.planner.all_reduce import AllReduce, WithoutServer
-from scalebook.training.planner.answer import Answer, Cause, Change, Curve, Knee, Point, Range, Reliability, Resource
+from scalebook.training.planner.answers import Answer, Cause, Change, Curve, Knee, Point, Range, Reliability, Resource
 from scalebook.training.planner.closed_forms import most_gradients
 from scalebook.training.planner.play import play
 from scalebook.training.planner.question import MOST_SHARDS, Question, label

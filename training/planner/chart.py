@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.planner.answer import Curve
+from scalebook.training.planner.answers import Curve
 from scalebook.training.planner.answer_words import heading
 from scalebook.training.planner.time_to_target import TargetAnswer
 from scalebook.training.tracking import drawing

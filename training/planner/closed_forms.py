@@ -8,7 +8,7 @@ from typing import Final
 from scalebook.training.engine.rules.clock_settings import ClockSettings, Distribution, Seconds
 from scalebook.training.engine.rules.local_steps import Communication
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, Sync
-from scalebook.training.planner.answer import Point
+from scalebook.training.planner.answers import Point
 from scalebook.training.pricing.profile import mean
 from scalebook.training.pricing.reductions import largest
 

@@ -15,7 +15,7 @@ from scalebook.training.engine.rules.peering import Peering
 from scalebook.training.engine.rules.topologies import TOPOLOGIES, Complete, graph_of
 from scalebook.training.engine.rules.update_rules import Async
 from scalebook.training.planner.all_reduce import WithoutServer
-from scalebook.training.planner.answer import Point
+from scalebook.training.planner.answers import Point
 from scalebook.training.pricing.links import Network
 from scalebook.training.pricing.profile import Profile, delayed, mean
 from scalebook.training.pricing.reductions import largest

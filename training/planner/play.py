@@ -23,7 +23,7 @@ from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.rules.update_rules import Async, Rule, Sync
 from scalebook.training.engine.sim import Line, SimulatedClock, SimulatedWorkers, Watch
 from scalebook.training.engine.worker_clock import Steps, Until
-from scalebook.training.planner.answer import Point
+from scalebook.training.planner.answers import Point
 from scalebook.training.planner.closed_forms import (
     ENOUGH,
     FEW,

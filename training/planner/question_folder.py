@@ -18,8 +18,8 @@ from typing import Any, Final
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import records, yaml
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.jobs.process import ProcessId, send, start_detached, writes_to
-from scalebook.training.planner.answer import Answer
+from scalebook.training.base.process import ProcessId, send, start_detached, writes_to
+from scalebook.training.planner.answers import Answer
 from scalebook.training.planner.question import MOST_WORKERS, Question, rules
 from scalebook.training.planner.time_to_target import TargetAnswer
 from scalebook.training.pricing.profile import Profile, as_mapping, read_profile

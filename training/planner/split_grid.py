@@ -6,7 +6,7 @@ from typing import Final
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.planner.all_reduce import AllReduce
-from scalebook.training.planner.answer import SplitAnswer, SplitPoint, StruckSplit
+from scalebook.training.planner.answers import SplitAnswer, SplitPoint, StruckSplit
 from scalebook.training.planner.answering import Setting
 from scalebook.training.planner.question import Question
 from scalebook.training.planner.split_words import LARGE, three

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
-from scalebook.training.planner.answer import SplitAnswer, SplitPoint, StruckSplit
+from scalebook.training.planner.answers import SplitAnswer, SplitPoint, StruckSplit
 from scalebook.training.pricing.links import OWN, WORDS
 from scalebook.training.pricing.quantities import format_quantity, workers_words
 

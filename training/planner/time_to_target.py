@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from scalebook.training.base.durations import roughly
-from scalebook.training.planner.answer import Reliability
+from scalebook.training.planner.answers import Reliability
 
 
 @dataclass(frozen=True)

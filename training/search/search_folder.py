@@ -19,7 +19,7 @@ from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.trust import FOUND, SEARCH, may_run, within
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.job_environment import forget_environment
-from scalebook.training.jobs.process import ProcessId, alive
+from scalebook.training.base.process import ProcessId, alive
 from scalebook.training.search.study.storage import journal_path
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from scalebook.training.experiments.search.definition import SearchSpec, body_of
 from scalebook.training.experiments.search.point import resolve, summary
 from scalebook.training.experiments.search.search_problems import MOST_POINTS, extremes
 from scalebook.training.jobs.devices import NodeDevices
-from scalebook.training.jobs.gpu_problems import gpu_problems, machines_of
+from scalebook.training.jobs.gpu_checks import gpu_problems, machines_of
 from scalebook.training.jobs.job_environment import has_environment, keep_environment
 from scalebook.training.jobs.job_requests import COMMAND_LINE
 from scalebook.training.jobs.job_requests import find as find_run

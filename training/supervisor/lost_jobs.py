@@ -19,7 +19,7 @@ from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM, disk_prob
 from scalebook.training.base.safe_path import importing
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.job_folder import MLFLOW_STATUS, UNWATCHED, JobFolder, Result, StopRequest
-from scalebook.training.jobs.process import Children, ProcessId, send, start
+from scalebook.training.base.process import Children, ProcessId, send, start
 from scalebook.training.supervisor.job_watch import JobWatch
 from scalebook.training.tracking import names, run_start
 from scalebook.training.tracking.schema import require_known

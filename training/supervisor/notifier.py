@@ -24,7 +24,7 @@ from scalebook.training.base.workspace import NotifySettings, Workspace
 from scalebook.training.jobs import ended_jobs
 from scalebook.training.jobs.ended_jobs import Ending
 from scalebook.training.jobs.job_folder import JobFolder
-from scalebook.training.jobs.process import Children, ProcessId, send, start
+from scalebook.training.base.process import Children, ProcessId, send, start
 from scalebook.training.search.search_folder import SearchFolder
 
 DEADLINE_S = 120.0

@@ -46,8 +46,8 @@ from scalebook.training.jobs.executor import (
 from scalebook.training.jobs.job_environment import forget_environment
 from scalebook.training.jobs.job_folder import JobFolder, Result
 from scalebook.training.jobs.launcher import PRELOAD, RUNNER, Launcher, LauncherLost, LocalLauncher, ProcessEnded
-from scalebook.training.jobs.leases import DurationEstimates, Lease, left
-from scalebook.training.jobs.process import Children, ProcessId, adopt_orphans
+from scalebook.training.jobs.leases import DurationEstimates, Lease, time_left
+from scalebook.training.base.process import Children, ProcessId, adopt_orphans
 from scalebook.training.jobs.schedule import Start, in_order, plan
 from scalebook.training.jobs.supervisor_handle import Status, SupervisorLock, read_status
 from scalebook.training.supervisor.job_watch import JobLimits, JobWatch
@@ -396,7 +396,7 @@ class SupervisorLoop:
             return
         if self._full or time.monotonic() < self._held_until:
             return
-        running = [Lease.of(watch.job, watch.started, left(watch.job)) for watch in self.watches.values()]
+        running = [Lease.of(watch.job, watch.started, time_left(watch.job)) for watch in self.watches.values()]
         leases = [*running, *self.starter.leases()]
         planned = plan(waiting, leases, self.executor.machines(), self.lasting.of(waiting))
         if self.starter.prepare(fresh=bool(planned.starts)):

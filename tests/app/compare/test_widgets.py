@@ -3,7 +3,7 @@ from scalebook.training.notebook.cells import Axis
 from scalebook.training.notebook.comparison import Comparison
 from scalebook.training.notebook.result_row import AXES, ExperimentRow
 from scalebook.training.tracking.directions import direction
-from scalebook.training.tracking.estimate import Estimate, Reached
+from scalebook.training.tracking.estimates import Estimate, Reached
 
 
 def compared(*best: Estimate | None, metric: str = "val/loss") -> Comparison:

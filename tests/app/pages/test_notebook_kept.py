@@ -8,7 +8,7 @@ from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.notebook import edit, store
 from scalebook.training.notebook.cells import Notebook
-from scalebook.training.notebook.results import results
+from scalebook.training.notebook.read_results import results
 from scalebook.training.tracking.run_reader import RunReader
 from tests.app.pages.conftest import TEXT, Open, html
 from tests.app.pages.test_notebook_page import press

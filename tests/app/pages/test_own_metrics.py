@@ -9,7 +9,7 @@ from scalebook.app import resources
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.search.types import Objective
 from scalebook.training.notebook import store
-from scalebook.training.notebook.export.gather import gather
+from scalebook.training.notebook.export.gathering import gather
 from scalebook.training.notebook.export.html_file import as_html
 from scalebook.training.tracking import names
 from scalebook.training.tracking.own_metrics import SIGN, WORDS

@@ -22,7 +22,7 @@ from scalebook.training.jobs.devices import Allocation
 from scalebook.training.jobs.gpus import GpuReading
 from scalebook.training.jobs.job_folder import JobStart, LostWorker, Result
 from scalebook.training.jobs.job_nodes import part_folders
-from scalebook.training.jobs.process import ProcessId
+from scalebook.training.base.process import ProcessId
 from scalebook.training.jobs.usage import GpuWorker, Usage
 from scalebook.training.notebook import store
 from scalebook.training.tracking import names

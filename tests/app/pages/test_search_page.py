@@ -20,7 +20,7 @@ from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.logged_metrics import LoggedMetrics
 from scalebook.training.experiments.model_parameters import kept_at
 from scalebook.training.experiments.search.types import Objective
-from scalebook.training.jobs.process import ProcessId
+from scalebook.training.base.process import ProcessId
 from scalebook.training.notebook import store
 from scalebook.training.search import search_requests
 from scalebook.training.search.search_folder import DriverProcess, SearchFolder, SearchResult

@@ -6,7 +6,7 @@ from scalebook.app.plan.data import FIELDS, from_fields
 from scalebook.training.base.files import records
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.engine.rules.clock_settings import Distribution
-from scalebook.training.planner.answer import Answer
+from scalebook.training.planner.answers import Answer
 from scalebook.training.planner.question_folder import PlanRequest, QuestionFolder
 from scalebook.training.planner.time_to_target import TargetAnswer, TargetPoint
 from scalebook.training.pricing.profile import Profile, as_mapping

@@ -21,7 +21,7 @@ from scalebook.training.jobs.devices import Allocation, NodeDevices, this_machin
 from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.gpus import Gpu
 from scalebook.training.jobs.job_folder import JobFolder, JobStart, Progress, Result
-from scalebook.training.jobs.process import ProcessId
+from scalebook.training.base.process import ProcessId
 from scalebook.training.notebook.cells import ExperimentCell
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_reader import RunReader, RunRecord

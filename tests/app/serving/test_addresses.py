@@ -4,7 +4,7 @@ from pathlib import Path
 
 from scalebook.app.serving.addresses import Addresses, only_one
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.jobs.process import ProcessId
+from scalebook.training.base.process import ProcessId
 
 HOLD = """
 import sys, pathlib

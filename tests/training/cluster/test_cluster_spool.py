@@ -23,7 +23,7 @@ from scalebook.training.jobs.devices import Allocation, NodeDevices
 from scalebook.training.jobs.executor import configured_executor
 from scalebook.training.jobs.job_folder import JobStart
 from scalebook.training.jobs.job_nodes import part_folders
-from scalebook.training.jobs.process import ProcessId
+from scalebook.training.base.process import ProcessId
 from tests.training.benches import Bench, bench
 
 __all__ = ["bench"]

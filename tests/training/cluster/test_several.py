@@ -19,7 +19,7 @@ from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.job_nodes import part_folders
 from scalebook.training.jobs.launcher import RUNNER
-from scalebook.training.jobs.process import descendants, send
+from scalebook.training.base.process import descendants, send
 from scalebook.training.jobs.waiting_jobs import waiting_reasons
 from scalebook.training.tracking import names
 from tests.training.benches import Bench, until_state, wait_for

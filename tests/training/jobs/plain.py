@@ -20,7 +20,7 @@ from scalebook.training.jobs.fork_server import load
 from scalebook.training.jobs.job_folder import JobFolder, JobStart
 from scalebook.training.jobs.launcher import Event, Launcher, ProcessEnded
 from scalebook.training.jobs.leases import Lease
-from scalebook.training.jobs.process import Children, ProcessId, alive, session
+from scalebook.training.base.process import Children, ProcessId, alive, session
 
 ROOT = Path(__file__).resolve().parents[3]
 

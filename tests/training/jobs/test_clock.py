@@ -16,7 +16,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import waiting_jobs
 from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart, Progress
-from scalebook.training.jobs.process import ProcessId, alive, descendants, session
+from scalebook.training.base.process import ProcessId, alive, descendants, session
 from scalebook.training.jobs.supervisor_handle import SupervisorLock
 from scalebook.training.supervisor.job_watch import JobLimits, JobWatch
 from scalebook.training.supervisor.supervisor_loop import SupervisorLoop

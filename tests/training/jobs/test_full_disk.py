@@ -22,7 +22,7 @@ from scalebook.training.cli import runner
 from scalebook.training.jobs import waiting_jobs
 from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart, Result
-from scalebook.training.jobs.process import ProcessId
+from scalebook.training.base.process import ProcessId
 from scalebook.training.jobs.supervisor_handle import SupervisorLock, status
 from scalebook.training.notebook import edit, store
 from scalebook.training.search.driver.trial_outcome import judge

@@ -25,7 +25,7 @@ from scalebook.training.jobs.job_environment import (
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.launcher import LocalLauncher, ProcessEnded
 from scalebook.training.jobs.leases import Lease
-from scalebook.training.jobs.process import Children, ProcessId
+from scalebook.training.base.process import Children, ProcessId
 from scalebook.training.jobs.supervisor_handle import status
 from tests.training.benches import STAND_IN, Bench, until_state, wait_for
 

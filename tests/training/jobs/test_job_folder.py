@@ -19,7 +19,7 @@ from scalebook.training.jobs.job_folder import (
     StopRequest,
     TrialOf,
 )
-from scalebook.training.jobs.process import ProcessId
+from scalebook.training.base.process import ProcessId
 
 
 def folder(tmp_path: Path) -> JobFolder:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobStart, Result
-from scalebook.training.jobs.process import ProcessId, alive, send, session
+from scalebook.training.base.process import ProcessId, alive, send, session
 from tests.training.benches import Bench, until_state, wait_for
 
 

@@ -12,7 +12,7 @@ from scalebook.training.jobs import waiting_jobs
 from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart, Progress, Result
 from scalebook.training.jobs.leases import DurationEstimates
-from scalebook.training.jobs.process import ProcessId
+from scalebook.training.base.process import ProcessId
 from scalebook.training.jobs.supervisor_handle import SupervisorLock
 from scalebook.training.supervisor.job_watch import JobLimits
 from scalebook.training.supervisor.supervisor_loop import SupervisorLoop

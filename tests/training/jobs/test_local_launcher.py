@@ -8,7 +8,7 @@ from scalebook.training.jobs.devices import this_machine
 from scalebook.training.jobs.fork_server import Order, Report
 from scalebook.training.jobs.launcher import ForkServerProcess, LocalLauncher, ProcessEnded
 from scalebook.training.jobs.leases import Lease
-from scalebook.training.jobs.process import Children, alive
+from scalebook.training.base.process import Children, alive
 from tests.training.benches import STAND_IN, Bench, until_state, wait_for
 
 

@@ -12,7 +12,7 @@ import pytest
 from scalebook.training.cli import notebook_run
 from scalebook.training.cli.main import main
 from scalebook.training.cli.run_lines import RunLines
-from scalebook.training.jobs.process import ProcessId, alive, send, stopped
+from scalebook.training.base.process import ProcessId, alive, send, stopped
 from scalebook.training.jobs.supervisor_handle import LOCK, SILENT_S, SupervisorKeeper, SupervisorLock, silence
 from scalebook.training.jobs.waiting_jobs import NO_SUPERVISOR, waiting_reasons
 from tests.training.benches import Bench, wait_for

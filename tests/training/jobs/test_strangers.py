@@ -17,7 +17,7 @@ from scalebook.training.cli.main import main
 from scalebook.training.jobs import job_requests, usage
 from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobFolder, JobStart
-from scalebook.training.jobs.process import ProcessId, alive, writes_to
+from scalebook.training.base.process import ProcessId, alive, writes_to
 from tests.training.benches import Bench, clear, until_state, wait_for
 
 
@@ -129,7 +129,7 @@ def test_whatever_lies_in_a_job_s_folder_nobody_waits_for_it_nor_reads_all_of_it
     assert main(["jobs", "list"]) == 0
     assert all(job.id[:8] in capsys.readouterr().out for job in list(jobs.values())[:1])
     for job in jobs.values():
-        job.state(), job.tail(), job.stop_request(), usage.read(job)
+        job.state(), job.tail(), job.stop_request(), usage.read_usage(job)
         if job is not jobs["log.txt"]:
             assert main(["jobs", "log", job.id]) == 0
     if what != "100 GB":

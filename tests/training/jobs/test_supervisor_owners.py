@@ -4,7 +4,7 @@ import sys
 from dataclasses import asdict
 
 from scalebook.training.jobs import supervisor_handle
-from scalebook.training.jobs.process import ProcessId
+from scalebook.training.base.process import ProcessId
 from tests.training.benches import Bench
 
 

@@ -12,7 +12,7 @@ import pytest
 from scalebook.training.jobs import usage
 from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobFolder, JobStart
-from scalebook.training.jobs.process import ProcessId
+from scalebook.training.base.process import ProcessId
 from scalebook.training.jobs.usage import GpuWorker, UsageMeter, gpu_workers
 from scalebook.training.lightning.processes.run_workers import run_workers
 from tests.fake_nvml import FakeGpu, FakeProcess, Put
@@ -63,23 +63,23 @@ def processes_of(started: JobStart) -> list[psutil.Process]:
 
 def test_samples_are_lines_of_a_file_and_half_a_line_is_none(tmp_path: Path, busy: JobStart) -> None:
     job = JobFolder(tmp_path)
-    assert usage.read(job) == []
+    assert usage.read_usage(job) == []
     meter, begin = UsageMeter(job, busy), time.monotonic()
     meter.sample(begin)
     meter.sample(begin + 0.1)
-    assert usage.read(job) == []  # of the first stretch only the beginning is known
+    assert usage.read_usage(job) == []  # of the first stretch only the beginning is known
     time.sleep(0.5)
     meter.sample(begin + 1.0)
     meter.sample(begin + 1.5)
-    (sample,) = usage.read(job)
+    (sample,) = usage.read_usage(job)
     assert 0.1 <= sample.cores < 100  # on a busy machine less than the two that it would take
     assert MB < sample.memory_mb < 1.5 * MB
     assert 1.0 <= sample.seconds < 60
     meter.sample(begin + 3.0)
-    assert len(usage.read(job)) == 2
+    assert len(usage.read_usage(job)) == 2
     with usage.file_of(job).open("a") as file:
         file.write('{"seconds": 1')
-    assert len(usage.read(job)) == 2
+    assert len(usage.read_usage(job)) == 2
 
 
 def test_a_job_that_has_ended_takes_nothing(busy: JobStart) -> None:
@@ -137,9 +137,9 @@ def test_samples_of_a_job_have_its_workers(nvml: Put, tmp_path: Path) -> None:
     begin = time.monotonic()
     meter.sample(begin)
     meter.sample(begin + 1.0)
-    (sample,) = usage.read(job)
+    (sample,) = usage.read_usage(job)
     assert sample.workers == [GpuWorker("GPU-a", "", 0.25, 77.0)]
     line = json.loads(usage.file_of(job).read_text())
     del line["workers"]  # as earlier versions wrote it
     usage.file_of(job).write_text(json.dumps(line))
-    assert usage.read(job)[0].workers == []
+    assert usage.read_usage(job)[0].workers == []

@@ -11,9 +11,9 @@ from scalebook.training.experiments.strategies import strategy_words
 from scalebook.training.notebook.comparison import compare, compare_runs, differences, meaning_by_key, meanings_by_name
 from scalebook.training.notebook.comparison_table import WIDTH, table
 from scalebook.training.notebook.parse import parse
-from scalebook.training.notebook.results import results
+from scalebook.training.notebook.read_results import results
 from scalebook.training.tracking import names
-from scalebook.training.tracking.estimate import Estimate
+from scalebook.training.tracking.estimates import Estimate
 from scalebook.training.tracking.run_reader import RunReader
 from tests.training.tracking.recorded import record
 

@@ -7,7 +7,7 @@ import pytest
 from scalebook.training.engine.rules.update_rules import Async
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.planner.answer import Answer, Cause, Change, Curve, Knee, Point, Range, Reliability
+from scalebook.training.planner.answers import Answer, Cause, Change, Curve, Knee, Point, Range, Reliability
 from scalebook.training.planner.answer_words import (
     HEADER,
     accuracy,

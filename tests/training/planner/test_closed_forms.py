@@ -9,7 +9,7 @@ import pytest
 from scalebook.training.engine.rules.clock_settings import Distribution, Link
 from scalebook.training.engine.rules.local_steps import Downpour, LocalSGD, NoLocalSteps
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, Softsync, Sync
-from scalebook.training.planner.answer import Point
+from scalebook.training.planner.answers import Point
 from scalebook.training.planner.closed_forms import ENOUGH, most_gradients, one_worker, saturates, waits_in_queues
 from scalebook.training.planner.play import play
 from scalebook.training.pricing.links import NETWORKS, Network

@@ -17,16 +17,16 @@ from scalebook.training.experiments.search.point import summary
 from scalebook.training.experiments.search.space import Dimension
 from scalebook.training.experiments.search.types import SearchSpec
 from scalebook.training.notebook.cells import ClaimCell, Notebook, Side
-from scalebook.training.notebook.claim_problems import canonical
+from scalebook.training.notebook.claim_checks import canonical
 from scalebook.training.notebook.claims.claim_locks import RecordedClaims, known_of, names_of, recorded_claims
 from scalebook.training.notebook.claims.intervals import Amount, crossing
 from scalebook.training.notebook.claims.looks import ClaimLook, JudgedCell
 from scalebook.training.notebook.offered_metrics import unnamed
 from scalebook.training.notebook.result_row import best, lost_workers, shared_numbers
-from scalebook.training.notebook.results import results
+from scalebook.training.notebook.read_results import results
 from scalebook.training.search import search_requests
 from scalebook.training.search.search_folder import ENDED, SearchFolder
-from scalebook.training.search.study.study_reader import read
+from scalebook.training.search.study.study_reader import read_study
 from scalebook.training.search.study.trials import TrialRecord, at_rest
 from scalebook.training.tracking import directions, names
 from scalebook.training.tracking.directions import Direction
@@ -458,7 +458,7 @@ def _without(side: Mapping[str, Any], lacking: str) -> Evidence:
 def _trials(folder: SearchFolder, spec: SearchSpec) -> Sequence[TrialRecord]:
     folder.require_trust(reading=True)
     request = folder.request()
-    records = read(request.storage, request.study, spec)
+    records = read_study(request.storage, request.study, spec)
     return at_rest(records) if folder.state() in ENDED else records
 
 

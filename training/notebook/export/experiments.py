@@ -25,11 +25,11 @@ from scalebook.training.notebook.export.document import (
     cut_lines,
 )
 from scalebook.training.notebook.fences import fences
-from scalebook.training.notebook.results import SeedResult, results
+from scalebook.training.notebook.read_results import SeedResult, results
 from scalebook.training.tracking import names
 from scalebook.training.tracking.curves import mean_curve
 from scalebook.training.tracking.drawing import DrawnCurve, as_svg, curve_figure
-from scalebook.training.tracking.estimate import Estimate
+from scalebook.training.tracking.estimates import Estimate
 from scalebook.training.tracking.own_metrics import SIGN, WORDS, is_own, sign
 from scalebook.training.tracking.run_reader import MetricCurve, RunReader, RunRecord
 

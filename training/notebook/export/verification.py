@@ -38,7 +38,7 @@ from scalebook.training.notebook.cells import Notebook
 from scalebook.training.notebook.claims.claim_locks import RecordedClaims, known_cells
 from scalebook.training.notebook.claims.evidence import EvidenceReader, RecordedSearch
 from scalebook.training.notebook.claims.looks import ClaimLook
-from scalebook.training.notebook.export.archive import (
+from scalebook.training.notebook.export.archive_file import (
     CONFIGS,
     DESCRIPTION,
     FORM,
@@ -63,7 +63,7 @@ from scalebook.training.notebook.export.archive import (
     run_file,
     verdicts,
 )
-from scalebook.training.notebook.export.gather import clean
+from scalebook.training.notebook.export.gathering import clean
 from scalebook.training.notebook.parse import parse
 from scalebook.training.search.study.trials import TrialRecord
 from scalebook.training.tracking import names

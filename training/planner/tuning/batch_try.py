@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import records
-from scalebook.training.base.memory_limit import MB, data_bytes, free_bytes
+from scalebook.training.base.memory import MB, data_bytes, free_bytes
 from scalebook.training.callbacks.batches import batch_size
 from scalebook.training.callbacks.divergence import DivergenceGuard
 from scalebook.training.callbacks.job_files import Pictures

@@ -8,12 +8,12 @@ from typing import Final, TextIO
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.failures import FailureClass
 from scalebook.training.base.files.parser import CommandParser
-from scalebook.training.base.memory_limit import MB, available_bytes
+from scalebook.training.base.memory import MB, available_bytes
 from scalebook.training.base.trust import HELP as TRUST
 from scalebook.training.base.trust import OPTION
 from scalebook.training.experiments.command_line import CONFIG_OPTIONS
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.jobs.process import sigterm_interrupts
+from scalebook.training.base.process import sigterm_interrupts
 from scalebook.training.jobs.supervisor_handle import hold_supervisor
 from scalebook.training.planner.tuning.batch_tries import BatchTries, Bracket, TryResult
 from scalebook.training.planner.tuning.followed_job import INTERRUPTED

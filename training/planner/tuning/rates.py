@@ -17,7 +17,7 @@ from scalebook.training.experiments.command_line import CONFIG_OPTIONS
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.job_folder import JobFolder, Result
-from scalebook.training.jobs.process import sigterm_interrupts
+from scalebook.training.base.process import sigterm_interrupts
 from scalebook.training.jobs.supervisor_handle import hold_supervisor
 from scalebook.training.planner.tuning.followed_job import INTERRUPTED, follow
 from scalebook.training.planner.tuning.rate_curve import RateCurve

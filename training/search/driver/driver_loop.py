@@ -22,7 +22,7 @@ from scalebook.training.base.files.lossy_output import forgive
 from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM, NoRoom
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.jobs.job_folder import ENDED, JobFolder
-from scalebook.training.jobs.process import ProcessId
+from scalebook.training.base.process import ProcessId
 from scalebook.training.jobs.supervisor_handle import SupervisorKeeper
 from scalebook.training.search.driver.driver_progress import SearchReporter
 from scalebook.training.search.driver.search_record import INTERRUPTED, SearchRecord

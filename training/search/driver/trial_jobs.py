@@ -16,7 +16,7 @@ from scalebook.training.experiments.search.keys import ALL
 from scalebook.training.experiments.search.point import resolve, summary
 from scalebook.training.jobs.devices import NodeDevices
 from scalebook.training.jobs.executor import configured_executor
-from scalebook.training.jobs.gpu_problems import computes_on_gpus
+from scalebook.training.jobs.gpu_checks import computes_on_gpus
 from scalebook.training.jobs.job_folder import ENDED, JobFolder, TrialOf
 from scalebook.training.jobs.job_requests import all_jobs, submit
 from scalebook.training.jobs.leases import ROUNDING

@@ -24,7 +24,7 @@ from scalebook.training.search.study.storage import (
     store_errors,
     sync_storage,
 )
-from scalebook.training.search.study.study_reader import read
+from scalebook.training.search.study.study_reader import read_study
 from scalebook.training.search.study.trials import Records, TrialRecord
 
 if TYPE_CHECKING:

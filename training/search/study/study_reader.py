@@ -37,7 +37,7 @@ READINGS = 16
 """Studies that are kept open for reading; the one opened first is closed first."""
 
 
-def read(storage: str, name: str, spec: SearchSpec) -> list[TrialRecord]:
+def read_study(storage: str, name: str, spec: SearchSpec) -> list[TrialRecord]:
     """All trials of a study, for pages: a journal is read from where the last call stopped. [] where there is none.
 
     From several threads; never writes to a journal. ConfigError where the store cannot be read.

@@ -12,7 +12,7 @@ from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.notebook import store
 from scalebook.training.notebook.export.document import Document
-from scalebook.training.notebook.export.gather import gather
+from scalebook.training.notebook.export.gathering import gather
 from scalebook.training.notebook.store import Stored
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_reader import RunReader

@@ -9,7 +9,7 @@ import pytest
 from typing_extensions import override
 
 from scalebook.training.notebook.export.document import Block, DataTable, Document, Remark, UserMarkdown
-from scalebook.training.notebook.export.gather import gather
+from scalebook.training.notebook.export.gathering import gather
 from scalebook.training.notebook.export.html_file import as_html
 from scalebook.training.tracking.run_reader import RunReader
 from tests.training.notebook.export.conftest import Exported, written

@@ -13,7 +13,7 @@ from scalebook.training.base.trust import trust
 from scalebook.training.experiments.description import Description
 from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.job_environment import has_environment
-from scalebook.training.jobs.process import alive, send
+from scalebook.training.base.process import alive, send
 from scalebook.training.search import search_requests
 from scalebook.training.search.driver.driver_loop import MEND, MILDER, budget_end
 from scalebook.training.search.driver.trial_jobs import side_by_side

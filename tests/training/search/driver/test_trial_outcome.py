@@ -19,7 +19,7 @@ from scalebook.training.jobs.job_folder import (
     Result,
     TrialOf,
 )
-from scalebook.training.jobs.process import ProcessId
+from scalebook.training.base.process import ProcessId
 from scalebook.training.search.driver import trial_outcome
 from scalebook.training.search.driver.trial_jobs import CurveTail, Trial
 from tests.training.searching import BASE, SPACE

@@ -8,14 +8,14 @@ import pytest
 
 from scalebook.training.search.study import study_reader
 from scalebook.training.search.study.study import Study
-from scalebook.training.search.study.study_reader import read
+from scalebook.training.search.study.study_reader import read_study
 from tests.training.search.studies import BATCH, RATE, journal, run, search
 
 SPEC = search(BATCH, RATE, sampler="random")
 
 
 def test_where_there_is_nothing_there_are_no_trials(tmp_path: Path) -> None:
-    assert read(journal(tmp_path), "x", SPEC) == []
+    assert read_study(journal(tmp_path), "x", SPEC) == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -32,13 +32,13 @@ def test_only_what_is_new_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     study = Study.open(journal(tmp_path), "x", SPEC)
     run(study, 5)
-    first = read(journal(tmp_path), "x", SPEC)
+    first = read_study(journal(tmp_path), "x", SPEC)
     monkeypatch.setattr(Journal, "read_logs", counted)
-    assert read(journal(tmp_path), "x", SPEC) == first
+    assert read_study(journal(tmp_path), "x", SPEC) == first
     assert lines == []
     asked = study.ask()
     lines.clear()
-    second = read(journal(tmp_path), "x", SPEC)
+    second = read_study(journal(tmp_path), "x", SPEC)
     assert 0 < len(lines) <= 5
     assert [one.number for one in second] == [0, 1, 2, 3, 4, asked.number]
     assert all(a is b for a, b in zip(first, second, strict=False))
@@ -46,12 +46,12 @@ def test_only_what_is_new_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_study_made_anew_in_the_same_place_is_read_anew(tmp_path: Path) -> None:
     run(Study.open(journal(tmp_path / "a"), "x", SPEC), 3)
-    assert len(read(journal(tmp_path / "a"), "x", SPEC)) == 3
+    assert len(read_study(journal(tmp_path / "a"), "x", SPEC)) == 3
     run(Study.open(journal(tmp_path / "b"), "x", SPEC), 1)
     (tmp_path / "b" / "journal.log").replace(tmp_path / "a" / "journal.log")
-    assert len(read(journal(tmp_path / "a"), "x", SPEC)) == 1
+    assert len(read_study(journal(tmp_path / "a"), "x", SPEC)) == 1
     shutil.rmtree(tmp_path / "a")
-    assert read(journal(tmp_path / "a"), "x", SPEC) == []
+    assert read_study(journal(tmp_path / "a"), "x", SPEC) == []
 
 
 def test_a_torn_last_line_is_not_yet_there(tmp_path: Path) -> None:
@@ -60,9 +60,9 @@ def test_a_torn_last_line_is_not_yet_there(tmp_path: Path) -> None:
     path = tmp_path / "journal.log"
     content = path.read_bytes()
     path.write_bytes(content[:-10])
-    assert [one.state for one in read(journal(tmp_path), "x", SPEC)] == ["finished", "running"]
+    assert [one.state for one in read_study(journal(tmp_path), "x", SPEC)] == ["finished", "running"]
     path.write_bytes(content)
-    assert [one.state for one in read(journal(tmp_path), "x", SPEC)] == ["finished", "finished"]
+    assert [one.state for one in read_study(journal(tmp_path), "x", SPEC)] == ["finished", "finished"]
 
 
 def test_several_threads_read_while_the_driver_writes(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_several_threads_read_while_the_driver_writes(tmp_path: Path) -> None:
     def look() -> None:
         seen = 0
         while not over.is_set():
-            records = read(journal(tmp_path), "x", SPEC)
+            records = read_study(journal(tmp_path), "x", SPEC)
             if len(records) < seen or [one.number for one in records] != [*range(len(records))]:
                 wrong.append(f"{len(records)} after {seen}")
             seen = len(records)
@@ -88,13 +88,13 @@ def test_several_threads_read_while_the_driver_writes(tmp_path: Path) -> None:
         for thread in threads:
             thread.join(timeout=30)
     assert wrong == []
-    assert len(read(journal(tmp_path), "x", SPEC)) == 40
+    assert len(read_study(journal(tmp_path), "x", SPEC)) == 40
 
 
 def test_few_studies_are_kept_open(tmp_path: Path) -> None:
     study_reader.forget()
     run(Study.open(journal(tmp_path), "x", SPEC), 1)
     for number in range(study_reader.READINGS + 3):
-        read(journal(tmp_path), f"study {number}", SPEC)
+        read_study(journal(tmp_path), f"study {number}", SPEC)
     assert len(study_reader._readings) == study_reader.READINGS
-    assert len(read(journal(tmp_path), "x", SPEC)) == 1
+    assert len(read_study(journal(tmp_path), "x", SPEC)) == 1

@@ -56,12 +56,12 @@ from scalebook.training.search.map.landscape import axes
 from scalebook.training.search.map.map_pictures import MOST_MARKS, map_figure
 from scalebook.training.search.search_folder import ENDED, SearchFolder
 from scalebook.training.search.study.own_values import Tags, logging_own, own_values
-from scalebook.training.search.study.study_reader import read
+from scalebook.training.search.study.study_reader import read_study
 from scalebook.training.search.study.trials import STATES, TrialRecord, at_rest, best
 from scalebook.training.tracking import names
 from scalebook.training.tracking.curves import mean_curve
 from scalebook.training.tracking.drawing import DrawnCurve, as_svg, curve_figure
-from scalebook.training.tracking.estimate import Estimate
+from scalebook.training.tracking.estimates import Estimate
 from scalebook.training.tracking.own_metrics import SIGN, WORDS
 from scalebook.training.tracking.run_reader import RunReader, RunRecord
 
@@ -94,7 +94,7 @@ def search_blocks(
 def _trials(folder: SearchFolder, spec: SearchSpec) -> list[TrialRecord]:
     folder.require_trust(reading=True)
     request = folder.request()
-    records = read(request.storage, request.study, spec)
+    records = read_study(request.storage, request.study, spec)
     return at_rest(records) if folder.state() in ENDED else records
 
 

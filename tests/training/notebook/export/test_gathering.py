@@ -12,7 +12,7 @@ from scalebook.training.notebook.export.document import (
     SourceText,
     cut_lines,
 )
-from scalebook.training.notebook.export.gather import claim_blocks, environment_blocks, gather, published
+from scalebook.training.notebook.export.gathering import claim_blocks, environment_blocks, gather, published
 from scalebook.training.notebook.export.html_file import as_html
 from scalebook.training.notebook.export.markdown_file import as_markdown
 from scalebook.training.notebook.parse import parse

@@ -27,8 +27,8 @@ from scalebook.training.notebook.claims import claim_table
 from scalebook.training.notebook.claims.claim_locks import known_cells
 from scalebook.training.notebook.claims.evidence import EvidenceReader, RecordedSearch
 from scalebook.training.notebook.claims.judging import judge_all
-from scalebook.training.notebook.export.gather import clean
-from scalebook.training.notebook.results import results
+from scalebook.training.notebook.export.gathering import clean
+from scalebook.training.notebook.read_results import results
 from scalebook.training.notebook.store import Stored
 from scalebook.training.search.study.trials import State
 from scalebook.training.tracking import names

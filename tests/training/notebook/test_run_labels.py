@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from scalebook.training.notebook.labels import labels
+from scalebook.training.notebook.run_labels import labels
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_reader import RunRecord
 

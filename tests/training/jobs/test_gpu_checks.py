@@ -17,7 +17,7 @@ from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs import gpu_allocation, job_requests
 from scalebook.training.jobs.devices import Allocation, NodeDevices, this_machine
-from scalebook.training.jobs.gpu_problems import gpu_problems
+from scalebook.training.jobs.gpu_checks import gpu_problems
 from scalebook.training.jobs.gpus import Gpu
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.leases import lent_at_once, running_leases

@@ -20,7 +20,7 @@ from scalebook.training.cli.notebook import main
 from scalebook.training.notebook import store
 from scalebook.training.notebook.claims.evidence import EvidenceReader
 from scalebook.training.notebook.export import verification
-from scalebook.training.notebook.export.archive import LOCKS, MANIFEST, NOTEBOOK, archive
+from scalebook.training.notebook.export.archive_file import LOCKS, MANIFEST, NOTEBOOK, archive
 from scalebook.training.notebook.export.verification import verify
 from scalebook.training.notebook.parse import parse
 from scalebook.training.tracking.run_reader import RunReader

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from scalebook.training.base.failures import FailureClass, classify
-from scalebook.training.base.memory_limit import MB, data_bytes, free_bytes, memory_limit
+from scalebook.training.base.memory import MB, data_bytes, free_bytes, memory_limit
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment

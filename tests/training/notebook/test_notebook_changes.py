@@ -3,7 +3,7 @@
 import pytest
 
 from scalebook.training.notebook import edit
-from scalebook.training.notebook.changes import changes
+from scalebook.training.notebook.notebook_changes import changes
 from scalebook.training.notebook.parse import parse
 from tests.training.notebook.test_merge import PAGE, swap
 
