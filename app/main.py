@@ -6,7 +6,7 @@ from scalebook.app import state
 from scalebook.app.navigation import NOTEBOOK, PLACES
 from scalebook.app.shared import style
 from scalebook.app.shared.frame import ask_trust, watch_endings
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 
 st.set_page_config(page_title="Scalebook", page_icon=style.ICON, layout="wide")
 style.draw()

@@ -15,28 +15,24 @@ from scalebook.app.runs.records import CachingReader, NotebookRuns
 from scalebook.app.search import trial_data
 from scalebook.app.serving.addresses import Addresses, by_same_name
 from scalebook.app.serving.mlflow_server import remote_address
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError, Workspace, sqlite_address
 from scalebook.training.base.files.records import BrokenRecord
-from scalebook.training.base.workspace import Workspace, sqlite_address
 from scalebook.training.engine.coordination.measures import PushRecord
 from scalebook.training.experiments import catalogue, logged_metrics
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.model_parameters import find_out
 from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.jobs import waiting_reasons as queue_reasons
 from scalebook.training.jobs.job_requests import broken_jobs
-from scalebook.training.jobs.waiting_jobs import waiting_reasons as queue_reasons
-from scalebook.training.notebook.cells import ClaimCell
-from scalebook.training.notebook.claims import written_tables
-from scalebook.training.notebook.claims.evidence import EvidenceReader
-from scalebook.training.notebook.claims.judging import Judgement, judge_all
+from scalebook.training.notebook import ClaimCell
+from scalebook.training.notebook.claims import EvidenceReader, Judgement, judge_all, written_tables
 from scalebook.training.notebook.claims.written_tables import Table
 from scalebook.training.notebook.store import Stored
 from scalebook.training.pricing.part_record import PartRecord
 from scalebook.training.search.search_folder import ENDED, SearchFolder, broken_searches
-from scalebook.training.search.study import study
-from scalebook.training.search.study.trials import TrialRecord, at_rest, at_work
-from scalebook.training.tracking.run_reader import MetricCurve, RunReader, RunRecord
+from scalebook.training.search.study import TrialRecord, at_rest, at_work, read_study
+from scalebook.training.tracking import MetricCurve, RunReader, RunRecord
 from scalebook.training.tracking.worker_figures import WorkerFigures
 
 log = logging.getLogger(__name__)
@@ -333,7 +329,7 @@ def _search_records(path: str, changed: int) -> list[TrialRecord]:
     folder = SearchFolder(Path(path))
     folder.require_trust(reading=True)
     request = folder.request()
-    records = study.read(request.storage, request.study, search_spec(folder))
+    records = read_study(request.storage, request.study, search_spec(folder))
     if folder.state() in ENDED:
         return at_rest(records)
     progress = folder.progress()

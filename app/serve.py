@@ -22,18 +22,15 @@ from scalebook.app.serving.child import Child, ServerDied, end_leftover
 from scalebook.app.serving.mlflow_server import MLFLOW_LOG, mlflow_server, remote_address
 from scalebook.app.serving.page_server import PAGES_LOG, page_server
 from scalebook.app.shared import links
-from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.files.machine_errors import refusals_told, require_room
-from scalebook.training.base.files.parser import CommandParser
+from scalebook.training.base import OWNER_ONLY, ConfigError, Workspace
+from scalebook.training.base.files import CommandParser, refusals_told, require_room
 from scalebook.training.base.files.terminal import EscapingStream
+from scalebook.training.base.process import alive
 from scalebook.training.base.safe_path import HOME, environment, python
 from scalebook.training.base.trust import HELP, OPTION, resolve_trust
-from scalebook.training.base.workspace import OWNER_ONLY, Workspace
 from scalebook.training.experiments import catalogue
-from scalebook.training.jobs import supervisor_handle
-from scalebook.training.jobs.executor import configured_executor
-from scalebook.training.base.process import alive
-from scalebook.training.tracking.schema import require_known
+from scalebook.training.jobs import configured_executor, supervisor_handle
+from scalebook.training.tracking import require_known
 
 log = logging.getLogger(__name__)
 RESTARTS = 3  # a server that dies more often than this within RESTART_WINDOW_S stays dead
@@ -41,7 +38,7 @@ RESTART_WINDOW_S = 120.0
 MAKE_STORE = """
 import sys, pathlib
 from scalebook.training.tracking.run_start import open_store
-from scalebook.training.base.workspace import Workspace
+from scalebook.training.base import Workspace
 open_store(Workspace(pathlib.Path(sys.argv[1])))
 """  # in a process of its own: MLflow takes 200 MB that this one does not need
 STORE_DEADLINE_S = 120.0  # a fresh MLflow database takes 3-5 s of migrations

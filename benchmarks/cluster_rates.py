@@ -40,8 +40,8 @@ from scalebook.training.engine.rules.codecs import Bf16, Int8, TopK
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.rules.update_rules import Rule, Sync
 from scalebook.training.lightning.processes.run_workers import run_workers
-from scalebook.training.planner.answers import Point
 from scalebook.training.planner.answering import find_knee
+from scalebook.training.planner.answers import Point
 from scalebook.training.planner.measuring import EVEN
 from scalebook.training.planner.play import play
 from scalebook.training.planner.reliability import ComparedPlan, PlansCompared, read_comparisons, strategy_of, write

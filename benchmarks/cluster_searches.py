@@ -18,6 +18,7 @@ from typing import Any, Final
 from benchmarks.machine import machine
 from benchmarks.search_audit import audit, is_recorded
 from benchmarks.search_drills import BODY, records_of, until
+from scalebook.training.base.process import alive, descendants, send
 from scalebook.training.base.safe_path import environment, python
 from scalebook.training.base.trust import trust
 from scalebook.training.base.workspace import SETTINGS, Workspace
@@ -25,7 +26,6 @@ from scalebook.training.cluster import ray_daemons
 from scalebook.training.cluster.cluster_spool import ClusterSpool
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.jobs import job_requests, supervisor_handle
-from scalebook.training.base.process import alive, descendants, send
 from scalebook.training.search import search_folder as searches
 from scalebook.training.search import search_requests
 

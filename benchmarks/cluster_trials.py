@@ -25,6 +25,7 @@ from benchmarks.cluster_searches import HOSTS, command
 from benchmarks.machine import machine
 from benchmarks.search import config
 from benchmarks.search_audit import audit
+from scalebook.training.base.process import alive
 from scalebook.training.base.safe_path import environment, python
 from scalebook.training.base.trust import trust
 from scalebook.training.base.workspace import SETTINGS, Workspace
@@ -33,11 +34,10 @@ from scalebook.training.cluster.cluster_spool import ClusterSpool
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.job_folder import JobFolder
-from scalebook.training.base.process import alive
 from scalebook.training.jobs.supervisor_handle import hold_supervisor
 from scalebook.training.search import search_folder as searches
 from scalebook.training.search import search_requests
-from scalebook.training.search.study.study_reader import read
+from scalebook.training.search.study.study_reader import read_study
 
 until = partial(waiting.until, deadline_s=1800.0)
 PARTS: Final = ("until it may begin", "building and ending", "from its result to the next process", "all")
@@ -78,7 +78,7 @@ def searched(workspace: Workspace, trials: int, epochs: int) -> tuple[Spans, lis
         folder = search_requests.start(workspace, body, None, name="short trials", description=description)
         until(lambda: folder.state() in searches.ENDED, "the search")
     request = folder.request()
-    wrong = audit(folder, read(request.storage, request.study, folder.spec(description)))
+    wrong = audit(folder, read_study(request.storage, request.study, folder.spec(description)))
     jobs = [job for job in job_requests.all_jobs(workspace) if job.request().trial is not None]
     wrong += [f"{len(jobs)} runs of {trials} trials"] if len(jobs) != trials else []
     until(lambda: supervisor_handle.running(workspace) is None, "the supervisor to leave")

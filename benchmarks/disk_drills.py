@@ -26,6 +26,7 @@ from typing import Any
 from benchmarks import waiting
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files.machine_errors import NoRoom
+from scalebook.training.base.process import ProcessId, alive, send
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import Description
@@ -33,7 +34,6 @@ from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.definition import read_search
 from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.job_folder import ENDED, MLFLOW_STATUS, JobFolder
-from scalebook.training.base.process import ProcessId, alive, send
 from scalebook.training.jobs.supervisor_handle import status
 from scalebook.training.notebook import store
 from scalebook.training.notebook.edit import put_experiment

@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 
+from scalebook.training.base.process import ProcessId, alive, send
 from scalebook.training.base.trust import JOB, sign
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
@@ -22,7 +23,6 @@ from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart, Result
-from scalebook.training.base.process import ProcessId, alive, send
 from scalebook.training.jobs.supervisor_handle import status
 from scalebook.training.jobs.waiting_jobs import waiting_reasons
 from scalebook.training.tracking import names

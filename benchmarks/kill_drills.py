@@ -22,6 +22,7 @@ from typing import Any
 import psutil
 
 from benchmarks import waiting
+from scalebook.training.base.process import ProcessId, alive, descendants, send, session
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.run_lines import RunLines
 from scalebook.training.experiments.catalogue import describe
@@ -29,7 +30,6 @@ from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.job_folder import MLFLOW_STATUS, JobFolder
-from scalebook.training.base.process import ProcessId, alive, descendants, send, session
 from scalebook.training.jobs.supervisor_handle import status
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_start import open_store

@@ -28,7 +28,7 @@ from scalebook.training.experiments.description import Description
 from scalebook.training.jobs.supervisor_handle import hold_supervisor
 from scalebook.training.search import search_folder as searches
 from scalebook.training.search import search_requests
-from scalebook.training.search.study.study_reader import read
+from scalebook.training.search.study.study_reader import read_study
 from scalebook.training.search.study.trials import TrialRecord
 
 BATCHES: Final[list[int]] = [2**exponent for exponent in range(4, 11)]
@@ -85,7 +85,7 @@ def searched(workspace: Workspace, description: Description, name: str, body: Ma
     if (result := folder.result()) is None or result.status != "finished":
         raise RuntimeError(f"{name}: {result}")
     request = folder.request()
-    return read(request.storage, request.study, folder.spec(description))
+    return read_study(request.storage, request.study, folder.spec(description))
 
 
 def points(workspace: Workspace, seeds: int, epochs: int) -> list[Point]:

@@ -27,7 +27,7 @@ from scalebook.training.notebook import store
 from scalebook.training.search import search_folder as searches
 from scalebook.training.search import search_requests
 from scalebook.training.search.map.map_pictures import map_figure
-from scalebook.training.search.study.study_reader import read
+from scalebook.training.search.study.study_reader import read_study
 from scalebook.training.tracking import drawing
 from tests.docs.blocks import DOCS, file_in
 from tests.e2e.conftest import CHROMIUMS, ROOT, Served, end_supervisor, serve
@@ -81,7 +81,7 @@ def _searches(browser: Browser, served: Served, out: Path) -> None:
         )  # fmt: skip
         _wait(partial(_ended, folder))
         request, spec = folder.request(), folder.spec(description)
-        drawn = map_figure(read(request.storage, request.study, spec), spec)
+        drawn = map_figure(read_study(request.storage, request.study, spec), spec)
         assert drawn is not None
         drawing.save(drawn, out / "figures" / f"{cell.name}.png")
     first = search_requests.find(workspace, notebook.searches()[0].name)

@@ -27,7 +27,7 @@ from scalebook.training.jobs.job_folder import ENDED
 from scalebook.training.jobs.supervisor_handle import hold_supervisor, status
 from scalebook.training.search import search_folder as searches
 from scalebook.training.search import search_requests
-from scalebook.training.search.study.study_reader import read
+from scalebook.training.search.study.study_reader import read_study
 
 LOADED_S = 120.0
 LONGEST_S = 3600.0
@@ -70,7 +70,7 @@ def measure(workspace: Workspace, trials: int, seconds: float) -> int:
     folder = search_requests.start(workspace, body, None, name="many short trials", description=description)
     until(lambda: folder.state() in searches.ENDED, "the search")
     request = folder.request()
-    records = read(request.storage, request.study, folder.spec(description))
+    records = read_study(request.storage, request.study, folder.spec(description))
     jobs = [job for job in job_requests.all_jobs(workspace) if job.request().trial is not None]
     spans = [(start.started, result.ended) for job in jobs if (start := job.started()) and (result := job.result())]
     trained = [progress.seconds for job in jobs if (progress := job.progress()) is not None]

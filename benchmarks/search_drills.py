@@ -21,16 +21,16 @@ import psutil
 from benchmarks import waiting
 from benchmarks.machine import machine
 from benchmarks.search_audit import audit, is_recorded
+from scalebook.training.base.process import ProcessId, alive, descendants, send, session
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import Description
 from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.job_folder import ENDED
-from scalebook.training.base.process import ProcessId, alive, descendants, send, session
 from scalebook.training.search import search_folder as searches
 from scalebook.training.search import search_requests
 from scalebook.training.search.search_folder import SearchFolder
-from scalebook.training.search.study.study_reader import read
+from scalebook.training.search.study.study_reader import read_study
 from scalebook.training.search.study.trials import TrialRecord
 
 DEADLINE_S: Final = 240.0
@@ -54,7 +54,7 @@ BODY: Final[dict[str, Any]] = {
 
 def records_of(folder: SearchFolder, description: Description) -> list[TrialRecord]:
     request = folder.request()
-    return read(request.storage, request.study, folder.spec(description))
+    return read_study(request.storage, request.study, folder.spec(description))
 
 
 def drill(workspace: Workspace, description: Description, victim: str, number: int) -> list[str]:

@@ -24,7 +24,8 @@ from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.space import Dimension
 from scalebook.training.experiments.search.types import Objective, SearchSpec
 from scalebook.training.search.study import study_reader
-from scalebook.training.search.study.study import AskedTrial, Study, read
+from scalebook.training.search.study.study import AskedTrial, Study
+from scalebook.training.search.study.study_reader import read_study
 from scalebook.training.search.study.trials import TrialRecord
 
 SIZES = (100, 300, 1000)
@@ -87,7 +88,7 @@ def _first_read(storage: str, spec: SearchSpec) -> float:
     """Seconds of the first read in a process that has imported Optuna."""
     study_reader.forget()
     began = time.perf_counter()
-    read(storage, "study", spec)
+    read_study(storage, "study", spec)
     return time.perf_counter() - began
 
 
@@ -102,7 +103,7 @@ def measure(storage: str, spec: SearchSpec) -> None:
         if len(going) == SIDE_BY_SIDE:
             _train(study, going.pop(0), clock, rng)
         clock.time("records", study.records)
-        records: list[TrialRecord] = clock.time("read", lambda: read(storage, "study", spec))
+        records: list[TrialRecord] = clock.time("read", lambda: read_study(storage, "study", spec))
         assert len(records) == number, "the page does not see every trial"
         if number + 100 in SIZES:
             clock.ms.clear()

@@ -17,13 +17,13 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks import waiting
+from scalebook.training.base.process import send
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.job_folder import ENDED, JobFolder
-from scalebook.training.base.process import send
 from scalebook.training.tracking import run_start
 from scalebook.training.tracking.run_start import open_store
 

@@ -37,8 +37,8 @@ from scalebook.training.engine.rules.settings import HostName
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, Softsync, Sync
 from scalebook.training.engine.sim import ModelMultiplexer, SimulatedClock, SimulatedWorkers
 from scalebook.training.lightning.processes.run_workers import run_workers
-from scalebook.training.planner.answers import Point
 from scalebook.training.planner.answering import Setting
+from scalebook.training.planner.answers import Point
 from scalebook.training.planner.play import EndlessWork
 from scalebook.training.planner.reliability import ComparedPlan, PlansCompared, strategy_of, write
 from scalebook.training.pricing.links import OWN

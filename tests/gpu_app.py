@@ -133,7 +133,7 @@ def job_is_lent_a_gpu(machine: Machine, folder: Path) -> str:
         uuids = [gpu.uuid for gpu in this_machine().gpus]
         assert len(started.gpus) == 1, f"it was lent {started.gpus}"
         assert started.gpus[0] in uuids, f"{started.gpus[0]} is none of {uuids}"
-        told = used(usage.read(job), started.gpus[0])
+        told = used(usage.read_usage(job), started.gpus[0])
         accuracy = best_accuracy(served.workspace, job)
         page.goto(f"{served.addresses.app}/runs?run={job.id}")
         expect(page.locator(".sb-chip").first).to_have_text("finished")

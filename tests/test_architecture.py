@@ -23,7 +23,7 @@ BROWSER_MAY_USE = tuple(
         "notebook", "planner.answer", "planner.question_folder", "pricing.links", "pricing.profile",
         "pricing.part_record", "pricing.quantities", "planner.question", "planner.reliability",
         "planner.time_to_target", "planner.answer_words", "planner.split_words", "search", "tracking.curves",
-        "tracking.directions", "tracking.estimate", "tracking.names",
+        "tracking.directions", "tracking.estimates", "tracking.names",
         "tracking.moved_workspace", "tracking.notes", "tracking.own_metrics", "tracking.run_reader", "tracking.schema",
         "tracking.worker_figures",
     )
@@ -32,7 +32,7 @@ NEED_TORCH = ("scalebook.training.experiments.introspect",)
 """What reads signatures: in rooms that the browser side uses, and not for it."""
 LAYERS = {
     "training": [
-        "base", "tracking", "engine", "zoo", "experiments", "jobs", "search", "pricing", "lightning",
+        "lazy", "base", "tracking", "engine", "zoo", "experiments", "jobs", "search", "pricing", "lightning",
         "callbacks", "cluster", "notebook", "supervisor", "planner", "cli",
     ],
     "training/engine": [
@@ -77,6 +77,8 @@ COME_WITH_TORCH_AND_LIGHTNING = (
     "torch", "lightning", "lightning_fabric", "lightning_utilities", "pytorch_lightning", "torchmetrics", "numpy",
     "typing_extensions",
 )  # fmt: skip
+STAND_ALONE = ("scalebook.training.engine", "scalebook.training.lightning")
+"""Packages for others than ourselves: what they expose is for scripts."""
 HEAVY = ("torch", "lightning", "jsonargparse")
 
 
@@ -88,8 +90,10 @@ def sources(*folders: str) -> list[Path]:
 class Source:
     """What the tests look for in a file. Each file is parsed once for all of them."""
 
+    written: list[str]
+    """The dotted names of all imports, as they are written."""
     imported: list[str]
-    """The dotted names, anywhere in the file, but for those for type checking only."""
+    """The dotted names, each where it is defined, anywhere in the file, but for those for type checking only."""
     imported_for_types: list[str]
     loaded: list[str]
     """Of `imported` what the file's own import imports: not what stands within functions."""
@@ -106,20 +110,40 @@ class Source:
 def source(path: Path) -> Source:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     imported = {False: list[str](), True: list[str]()}  # by whether for type checking only
-    functions, loaded = [], list[str]()
+    functions, loaded, written = [], list[str](), list[str]()
     for node, for_types, deferred in _statements(tree, False, False):
         if isinstance(node, ast.Import | ast.ImportFrom):
             assert isinstance(node, ast.Import) or node.level == 0, f"{path}: import by full name"
             module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
             names = [f"{module}{alias.name}" for alias in node.names]
-            imported[for_types] += names
-            loaded += [] if for_types or deferred else names
+            written += names
+            imported[for_types] += map(_defined, names)
+            loaded += [] if for_types or deferred else map(_defined, names)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             functions.append((node.name, node.lineno, (node.end_lineno or node.lineno) - node.lineno + 1))
     classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
-    return Source(
-        imported[False], imported[True], loaded, ast.get_docstring(tree) or "", classes, functions, _listed(tree)
-    )
+    docstring = ast.get_docstring(tree) or ""
+    return Source(written, imported[False], imported[True], loaded, docstring, classes, functions, _listed(tree))
+
+
+def _defined(name: str) -> str:
+    """The dotted name where it is defined, for a name that is imported from a package's interface."""
+    package, _, last = name.rpartition(".")
+    return interface(package).get(last, name)
+
+
+@cache
+def interface(package: str) -> dict[str, str]:
+    """Name -> dotted name where it is defined, of what the `__init__` of one of our packages exposes."""
+    path = ROOT.joinpath(*package.split(".")[1:], "__init__.py")
+    if not package.startswith("scalebook.training.") or not path.exists():
+        return {}
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    listed = _listed(tree)
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    return {
+        alias.name: f"{node.module}.{alias.name}" for node in imports for alias in node.names if alias.name in listed
+    }
 
 
 def _statements(node: ast.AST, for_types: bool, deferred: bool) -> Iterator[tuple[ast.AST, bool, bool]]:
@@ -214,7 +238,7 @@ def _file_of(name: str) -> Path | None:
 def test_the_engine_does_not_know_that_workers_are_simulated() -> None:
     """`launch` decides it; whoever plans without training simulates too. All of them by the public face."""
     for path in sources("training"):
-        names = [name for name in imports(path) if within(name, ("scalebook.training.engine.sim",))]
+        names = [name for name in source(path).written if within(name, ("scalebook.training.engine.sim",))]
         own = path.relative_to(ROOT / "training")
         if own.parts[:2] == ("engine", "sim") or not names:
             continue
@@ -252,6 +276,44 @@ def test_a_room_knows_only_the_rooms_below_it(house: str) -> None:
                 assert above.index(known) <= above.index(own), f"{path} imports {name}"
             elif house != "app":
                 pytest.fail(f"{path} imports {name}: write where {own} and {known} stand in LAYERS")
+
+
+def test_packages_know_each_other_by_their_interfaces() -> None:
+    """What the `__init__` of a package lists: names, and modules that are public as a whole."""
+    past = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in sources("training", "app", "pages", "scalebook")
+        for name in source(path).written
+        if within(name, ("scalebook.training",)) and not _is_public(name, _dotted(path))
+    ]
+    assert past == []
+
+
+def _is_public(name: str, importer: str) -> bool:
+    parts = name.split(".")
+    if importer.split(".")[:3] == parts[:3] or len(parts) < 3 or parts[2] == "lazy":
+        return True
+    for at in range(3, len(parts)):
+        if not ROOT.joinpath(*parts[1:at]).is_dir():
+            return at == len(parts) - 1 and not parts[at].startswith("_")
+        if parts[at] not in source(ROOT.joinpath(*parts[1:at], "__init__.py")).listed:
+            return False
+    return True
+
+
+def test_packages_expose_only_what_others_use() -> None:
+    used = {name for path in sources("training", "app", "pages", "scalebook") for name in _outside(path)}
+    for path in sources("training"):
+        package = _dotted(path).removesuffix(".__init__")
+        if path.name != "__init__.py" or within(package, STAND_ALONE) or not _is_public(package, ""):
+            continue
+        exposed = {f"{package}.{name}" for name in source(path).listed}
+        assert sorted(name for name in exposed if not any(within(one, (name,)) for one in used)) == [], package
+
+
+def _outside(path: Path) -> list[str]:
+    own = _dotted(path).split(".")[:3]
+    return [name for name in source(path).written if name.split(".")[:3] != own]
 
 
 RAW_CONFIGS = {

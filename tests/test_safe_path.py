@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from scalebook.training.base.process import send
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import supervisor_handle
-from scalebook.training.base.process import send
 from tests.poison import poison, ran
 from tests.prepared import Prepared
 

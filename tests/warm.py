@@ -24,10 +24,10 @@ from typing import IO, Any, Final, NoReturn
 
 import pytest
 
-from scalebook.training.base.safe_path import HOME, environment
-from scalebook.training.jobs import launcher, supervisor_handle
 from scalebook.training.base import process
 from scalebook.training.base.process import ProcessId
+from scalebook.training.base.safe_path import HOME, environment
+from scalebook.training.jobs import launcher, supervisor_handle
 from scalebook.training.supervisor import lost_jobs, notifier, search_drivers
 from tests import huge_pages
 from tests.training.benches import STAND_IN

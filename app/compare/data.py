@@ -8,21 +8,17 @@ from typing import Any, Final
 
 from scalebook.app.shared import drafts, notebooks
 from scalebook.app.shared.drafts import Draft
-from scalebook.training.base.errors import ConfigError, Problem
+from scalebook.training.base import ConfigError, Problem, Workspace
 from scalebook.training.base.files import yaml
 from scalebook.training.base.files.yaml_flow import flow
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.identity import config_hash
-from scalebook.training.notebook import edit
-from scalebook.training.notebook.cells import ClaimCell, ComparisonCell, Notebook, Side
+from scalebook.training.notebook import ClaimCell, ComparisonCell, Notebook, Side, claim_problems, edit
+from scalebook.training.notebook import offered as offered_for
 from scalebook.training.notebook.claim_body import KEYS, OF, SHARED, read_claim
-from scalebook.training.notebook.claim_checks import claim_problems
-from scalebook.training.notebook.offered_metrics import offered as offered_for
 from scalebook.training.notebook.store import Stored
-from scalebook.training.tracking import directions, names
+from scalebook.training.tracking import RunRecord, directions, names
 from scalebook.training.tracking.directions import Direction, Goal
-from scalebook.training.tracking.run_reader import RunRecord
 
 SUGGESTED = "comparison"
 Tags = Mapping[str, Sequence[Mapping[str, str]]]

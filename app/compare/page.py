@@ -12,15 +12,12 @@ from scalebook.app.runs import data as runs
 from scalebook.app.shared import charts, html, links
 from scalebook.app.shared.charts import CurveLook
 from scalebook.app.shared.widgets import number_box, page_title, press_button, turn_better
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.notebook.cells import ComparisonCell
-from scalebook.training.notebook.comparison import compare_runs, meanings_by_name
-from scalebook.training.notebook.run_labels import labels
-from scalebook.training.tracking import names
+from scalebook.training.notebook import ComparisonCell, compare_runs, labels, meanings_by_name
+from scalebook.training.tracking import RunRecord, names
 from scalebook.training.tracking.directions import GOALS, Goal
-from scalebook.training.tracking.run_reader import RunRecord
 
 EVERY_S = 2.0
 OFFERED = 50

@@ -16,20 +16,14 @@ from scalebook.app.shared import charts, html, style
 from scalebook.app.shared.charts import Series
 from scalebook.app.shared.widgets import choose_better, number_box, press_button
 from scalebook.app.shared.words import figure, interval, plain
-from scalebook.training.base.errors import ConfigError, Problem
+from scalebook.training.base import ConfigError, Problem
 from scalebook.training.experiments.strategies import strategy_words
-from scalebook.training.notebook.bodies import HELP as OF_CELLS
-from scalebook.training.notebook.cells import Axis, ComparisonCell
+from scalebook.training.notebook import AXES, Axis, Comparison, ComparisonCell, ExperimentRow, axes_with_data, sentences
+from scalebook.training.notebook import HELP as OF_CELLS
 from scalebook.training.notebook.claim_body import OF
-from scalebook.training.notebook.claims import claim_table
-from scalebook.training.notebook.claims.judging import Judgement
-from scalebook.training.notebook.comparison import Comparison
-from scalebook.training.notebook.explanations import sentences
-from scalebook.training.notebook.result_row import AXES, ExperimentRow, axes_with_data
-from scalebook.training.tracking import directions, names
-from scalebook.training.tracking.curves import mean_curve
+from scalebook.training.notebook.claims import Judgement, claim_table
+from scalebook.training.tracking import Estimate, Reached, directions, mean_curve, names
 from scalebook.training.tracking.directions import Goal
-from scalebook.training.tracking.estimates import Estimate, Reached
 from scalebook.training.tracking.names import axis_words, time_words
 from scalebook.training.tracking.own_metrics import SIGN, WORDS
 

@@ -5,16 +5,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from scalebook.app.shared import form
-from scalebook.training.base.workspace import Workspace
+from scalebook.training.base import Workspace
 from scalebook.training.engine.rules.clock_settings import RECORDED
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.identity import config_hash
-from scalebook.training.jobs.job_folder import ENDED, JobFolder
-from scalebook.training.notebook.cells import Notebook
-from scalebook.training.planner.question_folder import measured
+from scalebook.training.jobs import ENDED, JobFolder
+from scalebook.training.notebook import Notebook
+from scalebook.training.planner import measured
 from scalebook.training.pricing.profile import Profile, as_mapping
-from scalebook.training.tracking import names
-from scalebook.training.tracking.run_reader import RunRecord
+from scalebook.training.tracking import RunRecord, names
 
 MOST_RUNS: Final = 20
 ALIKE: Final = ("model", "data")

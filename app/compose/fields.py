@@ -11,7 +11,7 @@ import streamlit as st
 from scalebook.app.shared import form
 from scalebook.app.shared.widgets import number_box, number_text
 from scalebook.app.shared.words import plain, scaled_words
-from scalebook.training.base.errors import ConfigError, one_line
+from scalebook.training.base import ConfigError, one_line
 from scalebook.training.base.files import yaml
 from scalebook.training.engine.rules.codecs import Codec, in_halves, numel
 from scalebook.training.experiments import sparse_tables
@@ -30,7 +30,7 @@ from scalebook.training.experiments.lr_scaling import FIELDS, KEY
 from scalebook.training.experiments.model_parameters import ModelParameters, cached_parameters
 from scalebook.training.experiments.strategies import DIRECTIONS, STRATEGY_NAMES, made_codec
 from scalebook.training.experiments.validate import NOISE_SCALE
-from scalebook.training.pricing.quantities import format_quantity
+from scalebook.training.pricing import format_quantity
 
 UNITS = {"s": "s", "ms": "ms", "mb": "MB", "gb": "GB"}
 

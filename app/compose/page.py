@@ -21,7 +21,7 @@ from scalebook.app.shared.frame import last_notebook, preload_charts
 from scalebook.app.shared.notebooks import NotebookChoice
 from scalebook.app.shared.widgets import draft_line, page_title, show_problems
 from scalebook.app.state import ComposeDraft
-from scalebook.training.base.errors import ConfigError, Problem
+from scalebook.training.base import ConfigError, Problem
 from scalebook.training.base.files import yaml
 from scalebook.training.experiments import validations
 from scalebook.training.experiments.completion import seeds_from
@@ -29,11 +29,8 @@ from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.validate import validate
-from scalebook.training.jobs import job_requests
-from scalebook.training.jobs.devices import NodeDevices, this_machine
-from scalebook.training.jobs.gpu_checks import about_gpus, gpu_problems, machines_of
-from scalebook.training.notebook import edit
-from scalebook.training.notebook.cells import Notebook
+from scalebook.training.jobs import NodeDevices, about_gpus, gpu_problems, job_requests, machines_of, this_machine
+from scalebook.training.notebook import Notebook, edit
 from scalebook.training.notebook.claims import claim_locks
 from scalebook.training.notebook.store import Stored
 

@@ -14,13 +14,13 @@ from scalebook.app.compose.data import ClockSource
 from scalebook.app.shared import form, html
 from scalebook.app.shared.widgets import code_block, confirmed_anyway, number_box, press_button
 from scalebook.app.shared.words import plural, sentence
-from scalebook.training.base.errors import Problem
+from scalebook.training.base import Problem
 from scalebook.training.experiments.description import ClassInfo, Description, Field, FieldType, Group
 from scalebook.training.experiments.experiment import Experiment, LearningRate
 from scalebook.training.experiments.fields import check_value
 from scalebook.training.experiments.strategies import VIRTUAL, PeersSettings
 from scalebook.training.experiments.validate import GPU_SHARE, MATMUL, SEED, THREADS
-from scalebook.training.notebook.bodies import HELP, MOST_REPEATS
+from scalebook.training.notebook import HELP, MOST_REPEATS
 
 SWITCH_HELP: Final = (
     "Simulates more workers than this machine has: one process computes all gradients, each from the "

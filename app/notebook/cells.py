@@ -18,19 +18,16 @@ from scalebook.app.shared import dialogs, drafts, notes
 from scalebook.app.shared.dialogs import write
 from scalebook.app.shared.widgets import press_button
 from scalebook.app.shared.words import plural, summary
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.experiments.data_paths import data_path_problems
 from scalebook.training.experiments.strategies import AsyncPSSettings
 from scalebook.training.experiments.validate import validate
-from scalebook.training.jobs import job_requests
-from scalebook.training.jobs.devices import this_machine
-from scalebook.training.jobs.gpu_checks import gpu_problems, machines_of
-from scalebook.training.notebook import edit
-from scalebook.training.notebook.cells import BrokenCell, Cell, ClaimCell, ComparisonCell, ExperimentCell, SearchCell
+from scalebook.training.jobs import gpu_problems, job_requests, machines_of, this_machine
+from scalebook.training.notebook import BrokenCell, Cell, ClaimCell, ComparisonCell, ExperimentCell, SearchCell, edit
 from scalebook.training.notebook.claims import claim_locks
 from scalebook.training.notebook.store import Stored
 from scalebook.training.search import search_requests
-from scalebook.training.tracking.run_reader import RunReader
+from scalebook.training.tracking import RunReader
 
 EVERY_S = 1.0
 

@@ -8,18 +8,15 @@ from scalebook.app.compare.data import ComparisonDraft
 from scalebook.app.search_setup.data import SavedSetup
 from scalebook.app.shared import drafts
 from scalebook.app.shared.drafts import NoteDraft, SavedDraft
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError, Workspace, sqlite_address
 from scalebook.training.base.files import record_folder
 from scalebook.training.base.trust import SEARCH, sign, signed
-from scalebook.training.base.workspace import Workspace, sqlite_address
-from scalebook.training.jobs import job_requests
-from scalebook.training.jobs.job_folder import ENDED
+from scalebook.training.jobs import ENDED, job_requests
 from scalebook.training.notebook import lifecycle
 from scalebook.training.notebook.store import Stored
 from scalebook.training.search.search_folder import all_searches
-from scalebook.training.tracking import names, notes
+from scalebook.training.tracking import RunReader, names, notes
 from scalebook.training.tracking.notes import trials_experiment
-from scalebook.training.tracking.run_reader import RunReader
 
 if TYPE_CHECKING:
     from mlflow.entities import Experiment

@@ -16,12 +16,10 @@ from scalebook.app.shared import dialogs, html, notebooks, notes
 from scalebook.app.shared.dialogs import attempt, in_conflict
 from scalebook.app.shared.widgets import press_button
 from scalebook.app.shared.words import ago
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import SETTINGS, ConfigError
 from scalebook.training.base.trust import trusted
-from scalebook.training.base.workspace import SETTINGS
 from scalebook.training.experiments.found_modules import FoundModule, found, name_module, write_template
-from scalebook.training.notebook import history, lifecycle, store
-from scalebook.training.notebook.notebook_changes import changes
+from scalebook.training.notebook import changes, history, lifecycle, store
 from scalebook.training.notebook.history import PastState
 from scalebook.training.notebook.lifecycle import DeletedNotebook, retitled
 from scalebook.training.notebook.store import Stored

@@ -17,12 +17,9 @@ from scalebook.app.shared.frame import keep_last_notebook, last_notebook, watch_
 from scalebook.app.shared.notebooks import NotebookChoice
 from scalebook.app.shared.widgets import call_page, press_button
 from scalebook.app.shared.words import plural
-from scalebook.training.base.errors import ConfigError
-from scalebook.training.notebook import lifecycle
-from scalebook.training.notebook.cells import Note
-from scalebook.training.notebook.examples import copy_examples
-from scalebook.training.notebook.export.gathering import gather
-from scalebook.training.notebook.export.html_file import as_html
+from scalebook.training.base import ConfigError
+from scalebook.training.notebook import Note, copy_examples, lifecycle
+from scalebook.training.notebook.export import as_html, gather
 from scalebook.training.notebook.store import Stored
 
 

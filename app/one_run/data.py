@@ -12,20 +12,16 @@ from scalebook.app.runs.records import leads_out
 from scalebook.app.shared import notebooks
 from scalebook.app.shared.notebooks import NotebookChoice
 from scalebook.app.shared.words import plain
+from scalebook.training.base import ConfigError, Workspace
 from scalebook.training.base.code_changes import CodeNow
-from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files.safe_reading import read_end
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
-from scalebook.training.jobs.job_folder import JobFolder
-from scalebook.training.notebook.cells import ExperimentCell, Note
-from scalebook.training.notebook.comparison import differences, meanings_by_name
-from scalebook.training.notebook.read_results import changed_since
+from scalebook.training.jobs import JobFolder
+from scalebook.training.notebook import ExperimentCell, Note, changed_since, differences, meanings_by_name
 from scalebook.training.search.search_folder import SearchFolder
-from scalebook.training.tracking import names
-from scalebook.training.tracking.run_reader import RunReader, RunRecord
+from scalebook.training.tracking import RunReader, RunRecord, names
 
 if TYPE_CHECKING:
     from mlflow.entities import FileInfo

@@ -17,13 +17,11 @@ from scalebook.app.runs.remarks import offer_direction, show_remarks
 from scalebook.app.shared import charts, drafts, html, links
 from scalebook.app.shared.charts import CurveLook
 from scalebook.app.shared.widgets import call_page, page_title
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.base.files.safe_reading import read_end
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.jobs import job_requests
-from scalebook.training.jobs.usage import read_usage
-from scalebook.training.jobs.job_nodes import part_folders
+from scalebook.training.jobs import job_requests, part_folders, read_usage
 from scalebook.training.tracking import names
 
 EVERY_S = 1.0

@@ -16,10 +16,9 @@ from scalebook.app.shared import charts, html, style
 from scalebook.app.shared.charts import CurveLook, Series
 from scalebook.app.shared.widgets import code_block
 from scalebook.app.shared.words import ago, figure, plural, sentence, spoken
-from scalebook.training.base.durations import duration
-from scalebook.training.tracking import names
+from scalebook.training.base import duration
+from scalebook.training.tracking import MetricCurve, RunRecord, names
 from scalebook.training.tracking.own_metrics import SIGN, WORDS, is_own, sign
-from scalebook.training.tracking.run_reader import MetricCurve, RunRecord
 
 Intent = Literal["stop", "resume", "again", "duplicate"]
 MOST_CHANGES = 12

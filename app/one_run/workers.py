@@ -13,12 +13,11 @@ from scalebook.app.shared.words import ago, figure
 from scalebook.training.engine.coordination.measures import Pushes, PushRecord
 from scalebook.training.engine.rules.topologies import TOPOLOGIES, graph_of, second_eigenvalue
 from scalebook.training.experiments.classes import mapping, read_class
-from scalebook.training.jobs.usage import Usage
-from scalebook.training.notebook.cells import Axis
+from scalebook.training.jobs import Usage
+from scalebook.training.notebook import Axis
+from scalebook.training.pricing import format_quantity
 from scalebook.training.pricing.part_record import MEMORY, REASONS, PartRecord, PlacedLayer, WorkerPart
-from scalebook.training.pricing.quantities import format_quantity
-from scalebook.training.tracking import names
-from scalebook.training.tracking.run_reader import MetricCurve
+from scalebook.training.tracking import MetricCurve, names
 
 HEIGHT = 300
 MOST_ROWS = 64

@@ -7,8 +7,7 @@ import plotly.graph_objects as go
 from scalebook.app.plan import data
 from scalebook.app.shared import charts
 from scalebook.app.shared.charts import PALETTE, Series
-from scalebook.training.planner.answers import Answer, Curve, Knee, Point, Range, Reliability
-from scalebook.training.planner.time_to_target import TargetAnswer
+from scalebook.training.planner import Answer, Curve, Knee, Point, Range, Reliability, TargetAnswer
 
 HEIGHT = 340
 OWN_WIDTH = 4

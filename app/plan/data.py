@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.engine.rules.clock_settings import Distribution
-from scalebook.training.planner.answers import Answer, Curve, Point, SplitAnswer
+from scalebook.training.planner import Answer, Curve, Point, SplitAnswer
 from scalebook.training.planner.split_words import losses, three
+from scalebook.training.pricing import format_quantity
 from scalebook.training.pricing.links import WORDS
 from scalebook.training.pricing.profile import Profile, mean, read_profile
-from scalebook.training.pricing.quantities import format_quantity
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,14 @@ from scalebook.app.plan import answer_charts, data, widgets
 from scalebook.app.shared import charts, html, notebooks, style
 from scalebook.app.shared.widgets import page_title, press_button
 from scalebook.app.shared.words import plural
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.validate import require
-from scalebook.training.notebook.cells import ExperimentCell
-from scalebook.training.notebook.offered_metrics import offered
-from scalebook.training.planner.answers import Answer
+from scalebook.training.notebook import ExperimentCell, offered
+from scalebook.training.planner import Answer, PlanRequest, QuestionFolder, TargetAnswer, measured, target_words
 from scalebook.training.planner.answer_words import accuracy, compare_strategies, sentences
-from scalebook.training.planner.question_folder import PlanRequest, QuestionFolder, measured
 from scalebook.training.planner.split_words import first_words, split_title
-from scalebook.training.planner.time_to_target import TargetAnswer, target_words
 from scalebook.training.pricing.profile import Profile, as_mapping
 
 MACHINE, FORM, YAML = "Measured here", "Form", "YAML"

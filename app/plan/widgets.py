@@ -11,16 +11,14 @@ from scalebook.app.plan.data import FIELDS
 from scalebook.app.shared import html
 from scalebook.app.shared.widgets import number_box
 from scalebook.app.shared.words import figure
-from scalebook.training.base.durations import roughly
-from scalebook.training.base.errors import ConfigError
-from scalebook.training.planner.answers import Answer, SplitAnswer
+from scalebook.training.base import ConfigError, roughly
+from scalebook.training.planner import Answer, SplitAnswer, TargetAnswer
 from scalebook.training.planner.answer_words import busy_words, million_price
 from scalebook.training.planner.question import WORKERS, numbers
 from scalebook.training.planner.split_words import last_words, split_title
-from scalebook.training.planner.time_to_target import TargetAnswer
+from scalebook.training.pricing import format_quantity
 from scalebook.training.pricing.links import NETWORKS, OWN, WORDS
 from scalebook.training.pricing.profile import Profile
-from scalebook.training.pricing.quantities import format_quantity
 from scalebook.training.tracking.names import VAL_ACCURACY
 
 RULES: Final = ("ddp", "fsdp", "async", "bounded:1", "bounded:4", "sync", "sync:1", "softsync:4")

@@ -11,26 +11,31 @@ import psutil
 
 from scalebook.app.shared import form, notebooks
 from scalebook.app.shared.drafts import SavedDraft
-from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.workspace import Workspace
-from scalebook.training.cluster.ray_executor import RayExecutor
+from scalebook.training.base import ConfigError, Workspace
+from scalebook.training.cluster import RayExecutor
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.strategies import strategy_words
-from scalebook.training.jobs import job_requests
-from scalebook.training.jobs.devices import Allocation, this_machine
-from scalebook.training.jobs.gpu_checks import about_gpus
-from scalebook.training.jobs.gpus import gpu_readings, gpus_here
-from scalebook.training.jobs.job_folder import ENDED, STOPPED, JobFolder, Progress, Result
-from scalebook.training.jobs.job_nodes import lent_to
+from scalebook.training.jobs import (
+    ENDED,
+    STOPPED,
+    Allocation,
+    JobFolder,
+    Progress,
+    Result,
+    about_gpus,
+    gpu_readings,
+    gpus_here,
+    in_order,
+    job_requests,
+    lent_to,
+    this_machine,
+)
 from scalebook.training.jobs.job_requests import folder_of, open_jobs
-from scalebook.training.jobs.schedule import in_order
-from scalebook.training.notebook.cells import ExperimentCell
-from scalebook.training.notebook.read_results import results
+from scalebook.training.notebook import ExperimentCell, results
 from scalebook.training.notebook.store import Stored
 from scalebook.training.search import search_requests
 from scalebook.training.search.search_folder import SearchFolder
-from scalebook.training.tracking import names
-from scalebook.training.tracking.run_reader import RunReader, RunRecord, tag_is
+from scalebook.training.tracking import RunReader, RunRecord, names, tag_is
 
 STATES = ("waiting", "running", "finished", "failed", "stopped", "pruned")
 MOST_PAGES = 900  # of the list of runs

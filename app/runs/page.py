@@ -18,11 +18,9 @@ from scalebook.app.runs.widgets import ListView
 from scalebook.app.shared import dialogs, html
 from scalebook.app.shared.widgets import page_title, press_button, show_broken
 from scalebook.app.shared.words import plural
-from scalebook.training.base.errors import ConfigError
-from scalebook.training.jobs import job_requests
-from scalebook.training.jobs.job_folder import JobFolder
-from scalebook.training.jobs.waiting_jobs import Direction, move
-from scalebook.training.tracking.run_reader import RunRecord
+from scalebook.training.base import ConfigError
+from scalebook.training.jobs import Direction, JobFolder, job_requests, move
+from scalebook.training.tracking import RunRecord
 
 ASKED = "runs-asked"  # by the run before
 OPENED = "runs-opened"  # what the widgets are to say next, after a click on a group

@@ -9,15 +9,14 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from scalebook.app.runs.data import RunView
+from scalebook.training.base import Workspace, sqlite_address
 from scalebook.training.base.files import records
 from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.files.safe_reading import MOST_OWN_BYTES, whole
 from scalebook.training.base.trust import within
-from scalebook.training.base.workspace import Workspace, sqlite_address
 from scalebook.training.engine.coordination.measures import PushRecord
 from scalebook.training.pricing.part_record import PartRecord
-from scalebook.training.tracking import names
-from scalebook.training.tracking.run_reader import NEWEST_FIRST, MetricCurve, RunReader, RunRecord
+from scalebook.training.tracking import NEWEST_FIRST, MetricCurve, RunReader, RunRecord, names
 from scalebook.training.tracking.worker_figures import LARGEST, WorkerFigures, parsed
 
 

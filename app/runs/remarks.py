@@ -15,11 +15,10 @@ from scalebook.app.runs.data import RunView
 from scalebook.app.shared import dialogs
 from scalebook.app.shared.widgets import press_button, turn_better
 from scalebook.app.shared.words import plural
-from scalebook.training.base.errors import ConfigError
-from scalebook.training.notebook.result_row import best
-from scalebook.training.tracking import directions, names, notes
+from scalebook.training.base import ConfigError
+from scalebook.training.notebook import best
+from scalebook.training.tracking import RunReader, RunRecord, directions, names, notes
 from scalebook.training.tracking.directions import Goal
-from scalebook.training.tracking.run_reader import RunReader, RunRecord
 
 LONGEST_KEY: Final = 250
 LONGEST_VALUE: Final = 5_000

@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import parse_qs, urlencode
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError, Workspace
 from scalebook.training.base.files import records
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.strategies import strategy_words
-from scalebook.training.tracking import directions, names, notes
-from scalebook.training.tracking.run_reader import RunRecord
+from scalebook.training.tracking import RunRecord, directions, names, notes
 
 LONGEST_TEXT: Final = 200
 """Characters of the search text."""

@@ -15,7 +15,7 @@ from scalebook.app.runs.data import RunView
 from scalebook.app.runs.run_query import FACETS, RunGroup
 from scalebook.app.shared import style
 from scalebook.app.shared.words import ago, figure
-from scalebook.training.notebook.run_labels import labels
+from scalebook.training.notebook import labels
 from scalebook.training.tracking import names
 from scalebook.training.tracking.own_metrics import SIGN, WORDS, is_own
 

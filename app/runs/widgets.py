@@ -13,9 +13,8 @@ from scalebook.app.runs.run_query import FACETS, PARAMETER, RunQuery, ValueRange
 from scalebook.app.shared import html
 from scalebook.app.shared.widgets import number_box, number_text
 from scalebook.app.shared.words import figure
-from scalebook.training.base.durations import duration
-from scalebook.training.tracking import names
-from scalebook.training.tracking.run_reader import RunRecord
+from scalebook.training.base import duration
+from scalebook.training.tracking import RunRecord, names
 
 
 def progress_bar(view: RunView, prefix: str = "") -> None:

@@ -11,14 +11,13 @@ from scalebook.app.search.data import BestTrial, SearchView
 from scalebook.app.shared import dialogs, notes
 from scalebook.app.shared.dialogs import write
 from scalebook.app.shared.widgets import turn_better
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.experiments.classes import mapping
 from scalebook.training.experiments.data_paths import data_path_problems
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.definition import read_search, search_problems
-from scalebook.training.jobs.gpu_checks import machines_of
-from scalebook.training.notebook import edit
-from scalebook.training.notebook.cells import SearchCell
+from scalebook.training.jobs import machines_of
+from scalebook.training.notebook import SearchCell, edit
 from scalebook.training.notebook.store import Stored
 from scalebook.training.search import search_requests
 

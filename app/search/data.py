@@ -6,16 +6,14 @@ from typing import Any, Final
 
 from scalebook.app.search import trial_data
 from scalebook.app.shared.words import figure, plain, plural, spoken
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError, Workspace
 from scalebook.training.base.files.records import BrokenRecord
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.classes import mapping
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.point import resolve
 from scalebook.training.experiments.search.types import AMOUNTS, SearchSpec
-from scalebook.training.notebook import edit
-from scalebook.training.notebook.cells import Notebook, SearchCell
+from scalebook.training.notebook import Notebook, SearchCell, edit
 from scalebook.training.notebook.claims import claim_locks
 from scalebook.training.notebook.store import Stored
 from scalebook.training.search import search_requests
@@ -28,10 +26,9 @@ from scalebook.training.search.search_folder import (
     all_searches,
     standing,
 )
-from scalebook.training.search.study.trials import TrialRecord
-from scalebook.training.tracking import directions
+from scalebook.training.search.study import TrialRecord
+from scalebook.training.tracking import RunReader, RunRecord, directions
 from scalebook.training.tracking.directions import Direction, Goal
-from scalebook.training.tracking.run_reader import RunReader, RunRecord
 
 Body = dict[str, Any]
 """The YAML of a search cell."""

@@ -12,8 +12,8 @@ from scalebook.app.search import looks, trial_data
 from scalebook.training.experiments.search.types import SearchSpec
 from scalebook.training.search.map.landscape import range_of, value
 from scalebook.training.search.map.shades import Shades
-from scalebook.training.search.study.trials import TrialRecord
-from scalebook.training.tracking.curves import thin
+from scalebook.training.search.study import TrialRecord
+from scalebook.training.tracking import thin
 
 READING = (
     "One line per trial: the darker, the better its final value. Pruned trials end early. Outliers are drawn "

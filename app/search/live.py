@@ -10,8 +10,7 @@ from scalebook.app.shared.words import spoken
 from scalebook.training.experiments.search.types import SearchSpec
 from scalebook.training.search.map import landscape
 from scalebook.training.search.search_folder import ENDED, SearchFolder, SearchProgress
-from scalebook.training.search.study import own_values
-from scalebook.training.search.study.trials import TrialRecord
+from scalebook.training.search.study import TrialRecord, own_values
 from scalebook.training.tracking.own_metrics import SIGN, WORDS
 
 EVERY_S = 2.0

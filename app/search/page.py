@@ -19,11 +19,11 @@ from scalebook.app.shared.drafts import SavedDraft
 from scalebook.app.shared.frame import last_notebook, watch_changes
 from scalebook.app.shared.widgets import call_page, page_title, press_button, show_broken
 from scalebook.app.shared.words import ago, summary
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.experiments.classes import mapping
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.point import resolve
-from scalebook.training.notebook.cells import Notebook
+from scalebook.training.notebook import Notebook
 from scalebook.training.search import search_requests
 
 LIST_EVERY_S = 2.0

@@ -11,10 +11,10 @@ from scalebook.app.shared import charts
 from scalebook.app.shared.words import spoken
 from scalebook.training.experiments.search.space import Dimension
 from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.search.map import can_be_axis, scale
 from scalebook.training.search.map.landscape import KINDS, kind, range_of, value
-from scalebook.training.search.map.scales import can_be_axis, scale
 from scalebook.training.search.map.shades import LOG_RATIO
-from scalebook.training.search.study.trials import TrialRecord
+from scalebook.training.search.study import TrialRecord
 
 PROGRESS_READING = (
     "One mark per trial; the line is the best value so far. Marks along the edge could not run, or are worse "

@@ -9,19 +9,18 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from scalebook.app.shared.words import figure, interval, plural
-from scalebook.training.base.durations import duration
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError, duration
 from scalebook.training.experiments.search.cost import trials_wanted
 from scalebook.training.experiments.search.keys import ALL
 from scalebook.training.experiments.search.point import resolve, summary
 from scalebook.training.experiments.search.types import SearchSpec
 from scalebook.training.search.map.landscape import value
 from scalebook.training.search.search_folder import SearchProgress
+from scalebook.training.search.study import TrialRecord
+from scalebook.training.search.study import best as best_of
 from scalebook.training.search.study.own_values import Tags, own_words
-from scalebook.training.search.study.trials import TrialRecord
-from scalebook.training.search.study.trials import best as best_of
+from scalebook.training.tracking import RunReader
 from scalebook.training.tracking.names import time_words
-from scalebook.training.tracking.run_reader import RunReader
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

@@ -11,10 +11,9 @@ from scalebook.app.search import looks, trial_data
 from scalebook.app.shared import charts
 from scalebook.app.shared.words import spoken
 from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.search.map import Iso, Scale, ShadeGrid, scale
 from scalebook.training.search.map.landscape import KINDS, Landscape, landscape, panels, range_of, value
-from scalebook.training.search.map.scales import Scale, scale
-from scalebook.training.search.map.surface import Iso, ShadeGrid
-from scalebook.training.search.study.trials import TrialRecord
+from scalebook.training.search.study import TrialRecord
 
 PAD = 0.045  # beyond the lowest and the highest value, so that no marker is cut
 ACROSS = 3  # panels side by side

@@ -14,14 +14,13 @@ from scalebook.app.search.trial_data import TrialRow
 from scalebook.app.shared import html, style
 from scalebook.app.shared.widgets import CellIntent, cell_menu, number_box, press_button, show_problems
 from scalebook.app.shared.words import ago, plural, sentence
-from scalebook.training.base.durations import duration
-from scalebook.training.base.errors import Problem
+from scalebook.training.base import Problem, duration
 from scalebook.training.experiments.description import Field
 from scalebook.training.experiments.fields import check_value, quoted_value
 from scalebook.training.experiments.search.space import Dimension
 from scalebook.training.experiments.search.types import SearchSpec
 from scalebook.training.search.search_folder import SearchProgress
-from scalebook.training.search.study.trials import TrialRecord
+from scalebook.training.search.study import TrialRecord
 from scalebook.training.tracking.own_metrics import SIGN, WORDS
 
 CardIntent = Literal["run", "stop", "resume", "open", "edit"] | CellIntent

@@ -11,10 +11,8 @@ from scalebook.app.search import data as searches
 from scalebook.app.search.data import Body
 from scalebook.app.shared.drafts import Draft
 from scalebook.app.shared.words import plain, plural
-from scalebook.training.base.durations import duration
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError, Workspace, duration
 from scalebook.training.base.files import yaml
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import paths
 from scalebook.training.experiments.classes import mapping
 from scalebook.training.experiments.description import Field
@@ -25,14 +23,10 @@ from scalebook.training.experiments.search.point import STRATEGIES, resolve, sum
 from scalebook.training.experiments.search.presets import preset_body
 from scalebook.training.experiments.search.space import Dimension, Kind
 from scalebook.training.experiments.search.types import AMOUNTS, SearchSpec
-from scalebook.training.jobs.devices import NodeDevices
-from scalebook.training.jobs.gpu_checks import computes_on_gpus
-from scalebook.training.notebook import edit
-from scalebook.training.notebook.cells import Note, Notebook, SearchCell
-from scalebook.training.notebook.offered_metrics import offered
-from scalebook.training.tracking import directions
+from scalebook.training.jobs import NodeDevices, computes_on_gpus
+from scalebook.training.notebook import Note, Notebook, SearchCell, edit, offered
+from scalebook.training.tracking import RunReader, RunRecord, directions
 from scalebook.training.tracking.directions import Direction, Goal
-from scalebook.training.tracking.run_reader import RunReader, RunRecord
 
 Row = dict[str, Any]
 """One dimension as in the cell: `{"log_uniform": [0.001, 1.0], "rule": "linear", "per": 256}`."""

@@ -20,19 +20,18 @@ from scalebook.app.shared.notebooks import NotebookChoice
 from scalebook.app.shared.what_it_logs import what_it_logs
 from scalebook.app.shared.widgets import draft_line, page_title, show_problems
 from scalebook.app.state import SearchDraft
-from scalebook.training.base.errors import ConfigError, Problem
+from scalebook.training.base import ConfigError, Problem
 from scalebook.training.experiments.classes import mapping
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.cost import cost
 from scalebook.training.experiments.search.definition import SearchSpec, read_search, search_problems
-from scalebook.training.jobs.devices import NodeDevices, this_machine
-from scalebook.training.jobs.gpu_checks import machines_of
-from scalebook.training.notebook.cells import Notebook
+from scalebook.training.jobs import NodeDevices, machines_of, this_machine
+from scalebook.training.notebook import Notebook
 from scalebook.training.notebook.claims import claim_locks
 from scalebook.training.notebook.store import Stored
 from scalebook.training.search import search_requests
-from scalebook.training.tracking.run_reader import RunRecord
+from scalebook.training.tracking import RunRecord
 
 OPENED = "searching"  # the notebook as it was when the form was opened
 LEFT, RIGHT = 11, 8

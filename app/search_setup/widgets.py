@@ -13,7 +13,7 @@ from scalebook.app.search_setup.data import KINDS, Example, Row, SearchField, fi
 from scalebook.app.shared import html
 from scalebook.app.shared.widgets import choose_better, code_block, number_box, press_button
 from scalebook.app.shared.words import plain
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.experiments.classes import mapping
 from scalebook.training.experiments.description import Field

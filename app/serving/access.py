@@ -8,9 +8,8 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.files.secret import kept_secret
-from scalebook.training.base.workspace import OWNER_ONLY, Workspace, state_home
+from scalebook.training.base import OWNER_ONLY, ConfigError, Workspace, state_home
+from scalebook.training.base.files import kept_secret
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 TOKEN = "token"

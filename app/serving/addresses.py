@@ -4,8 +4,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from scalebook.training.base import Workspace
 from scalebook.training.base.files import locks, records
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.base.process import ProcessId
 
 FILE = "ui.json"

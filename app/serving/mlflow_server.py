@@ -16,12 +16,10 @@ from scalebook.app.serving.access import Access, as_server
 from scalebook.app.serving.addresses import Addresses, by_same_name
 from scalebook.app.serving.child import LOOPBACK, Child, end_with_owner
 from scalebook.app.serving.gateway import Guard
+from scalebook.training.base import Workspace
 from scalebook.training.base.safe_path import HOME, environment, importing, python
 from scalebook.training.base.trust import within
-from scalebook.training.base.workspace import Workspace
-from scalebook.training.tracking import names, notes
-from scalebook.training.tracking.moved_workspace import adopt_artifacts
-from scalebook.training.tracking.run_reader import RunReader, RunRecord
+from scalebook.training.tracking import RunReader, RunRecord, adopt_artifacts, names, notes
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send

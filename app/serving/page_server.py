@@ -14,9 +14,9 @@ from scalebook.app.serving.access import Access, as_server
 from scalebook.app.serving.child import LOOPBACK, Child, end_with_owner
 from scalebook.app.serving.gateway import Guard
 from scalebook.app.serving.shell import Shell
+from scalebook.training.base import Workspace
 from scalebook.training.base.safe_path import HOME, environment, importing, python
 from scalebook.training.base.trust import trusted
-from scalebook.training.base.workspace import Workspace
 
 _FONT: Final = "-apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Liberation Sans', Arial, sans-serif"
 _SETTINGS: Final = {
@@ -125,7 +125,7 @@ def warm_up() -> None:
     with importing():
         import plotly.graph_objects  # noqa: F401
 
-        from scalebook.training.tracking.run_reader import RunReader
+        from scalebook.training.tracking import RunReader
 
     try:
         RunReader(Workspace.find().tracking_uri()).runs(limit=1)

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 import plotly.graph_objects as go
 import streamlit as st
 
-from scalebook.training.notebook.cells import Axis
-from scalebook.training.notebook.result_row import AXES
-from scalebook.training.tracking.curves import smooth, thin
+from scalebook.training.notebook import AXES, Axis
+from scalebook.training.tracking import smooth, thin
 from scalebook.training.tracking.names import axis_words
 
 PALETTE = ("#12868c", "#dd7a1b", "#7c62b3", "#3f7fd1", "#c4533c", "#5b9a3e", "#bd5695", "#8a7a52", "#4d6b78", "#b09a1a")

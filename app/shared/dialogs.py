@@ -9,10 +9,8 @@ import streamlit as st
 from scalebook.app import state
 from scalebook.app.shared import html, notebooks
 from scalebook.app.shared.widgets import press_button
-from scalebook.training.base.errors import ConfigError
-from scalebook.training.notebook import edit, store
-from scalebook.training.notebook.cells import Notebook
-from scalebook.training.notebook.merge import merged
+from scalebook.training.base import ConfigError
+from scalebook.training.notebook import Notebook, edit, merged, store
 from scalebook.training.notebook.store import EditedMeanwhile, Stored
 
 CONFLICT = "conflict"

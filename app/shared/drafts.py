@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
+from scalebook.training.base import Workspace
 from scalebook.training.base.files import records
-from scalebook.training.base.workspace import Workspace
-from scalebook.training.notebook.cells import Cell, Note, Notebook
+from scalebook.training.notebook import Cell, Note, Notebook
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from scalebook.app.serving.shell import CHARTS, library
 from scalebook.app.shared import html, notebooks
 from scalebook.app.shared.notebooks import NotebookChoice
 from scalebook.app.shared.widgets import code_block
+from scalebook.training.base import Workspace
 from scalebook.training.base.trust import FOUND, importable, notified, trust, trusted
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import ended_jobs, supervisor_handle
 from scalebook.training.jobs.ended_jobs import Ending
 from scalebook.training.jobs.supervisor_handle import silence

@@ -7,12 +7,19 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from scalebook.training.base.errors import ConfigError, Problem, one_line
+from scalebook.training.base import ConfigError, Problem, Workspace, one_line
 from scalebook.training.base.trust import within
-from scalebook.training.base.workspace import Workspace
-from scalebook.training.notebook import edit, store
-from scalebook.training.notebook.cells import Cell, Note, Notebook
-from scalebook.training.notebook.fences import LONGEST_NAME, NAME, NAME_REMEDY, first_heading
+from scalebook.training.notebook import (
+    LONGEST_NAME,
+    NAME,
+    NAME_REMEDY,
+    Cell,
+    Note,
+    Notebook,
+    edit,
+    first_heading,
+    store,
+)
 from scalebook.training.notebook.store import Stored
 
 LONGEST_TITLE = 200

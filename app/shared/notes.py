@@ -11,10 +11,9 @@ from scalebook.app.shared import dialogs, drafts, html, notebooks
 from scalebook.app.shared.dialogs import in_conflict, write
 from scalebook.app.shared.drafts import LeftDraft, NoteDraft
 from scalebook.app.shared.widgets import draft_label, press_button
-from scalebook.training.base.errors import one_line
+from scalebook.training.base import one_line
 from scalebook.training.base.trust import trusted
-from scalebook.training.notebook import edit
-from scalebook.training.notebook.cells import Note, Notebook
+from scalebook.training.notebook import Note, Notebook, edit
 from scalebook.training.notebook.claims import written_tables
 from scalebook.training.notebook.store import Stored
 

@@ -10,8 +10,7 @@ from scalebook.app.shared.words import sentence
 from scalebook.training.experiments import logged_metrics
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.validate import validate
-from scalebook.training.tracking import names
-from scalebook.training.tracking.run_reader import RunRecord
+from scalebook.training.tracking import RunRecord, names
 
 EVERY_S = 1.0
 LABEL = "Find out what it logs"

@@ -12,7 +12,7 @@ import streamlit as st
 from scalebook.app import state
 from scalebook.app.shared import html
 from scalebook.app.shared.words import ago
-from scalebook.training.base.errors import Problem, one_line
+from scalebook.training.base import Problem, one_line
 from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.tracking.directions import GOALS, Direction, Goal
 

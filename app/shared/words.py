@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from scalebook.app.shared import form
-from scalebook.training.base.durations import duration
+from scalebook.training.base import duration
 from scalebook.training.experiments.classes import mapping
 from scalebook.training.experiments.experiment import Experiment, LearningRate
 from scalebook.training.experiments.strategies import strategy_words

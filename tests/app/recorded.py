@@ -11,11 +11,11 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric
 
 from scalebook.training.base.files import records, yaml
+from scalebook.training.base.process import ProcessId
 from scalebook.training.base.trust import JOB, sign
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart, Result
-from scalebook.training.base.process import ProcessId
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_start import experiment_id, open_store
 

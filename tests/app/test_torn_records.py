@@ -22,6 +22,7 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import records
 from scalebook.training.base.files.record_folder import forget
 from scalebook.training.base.files.records import VERSION
+from scalebook.training.base.process import ProcessId
 from scalebook.training.base.trust import JOB as SIGNED
 from scalebook.training.base.trust import sign
 from scalebook.training.base.workspace import Workspace
@@ -33,7 +34,6 @@ from scalebook.training.experiments.search.definition import body_of
 from scalebook.training.jobs import job_requests, waiting_jobs
 from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart, Progress, Result
-from scalebook.training.base.process import ProcessId
 from scalebook.training.jobs.supervisor_handle import Status, SupervisorLock, status
 from scalebook.training.search import search_requests
 from scalebook.training.search.driver.trial_jobs import CurveTail
@@ -278,9 +278,9 @@ def _pages(workspace: Workspace) -> None:
     for one in shown.values():
         assert isinstance(one.trouble + one.best, str)
         with suppress(ConfigError):
-            study_reader.read(one.request.storage, one.request.study, SPEC)
+            study_reader.read_study(one.request.storage, one.request.study, SPEC)
     well = shown[WELL].request
-    assert [one.state for one in study_reader.read(well.storage, well.study, SPEC)] == ["finished"]
+    assert [one.state for one in study_reader.read_study(well.storage, well.study, SPEC)] == ["finished"]
     searches.find(workspace, HURT)
     Addresses.read(workspace)
     drafts.load(workspace, SavedDraft, "n", "c")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from scalebook.training.base.files import yaml
+from scalebook.training.base.process import ProcessId
 from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.experiments import catalogue
 from scalebook.training.experiments.experiment import Experiment
@@ -15,7 +16,6 @@ from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.search.types import RateRule
 from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobFolder, Progress
-from scalebook.training.base.process import ProcessId
 from scalebook.training.notebook import edit, store
 from scalebook.training.notebook.export.gathering import gather
 from scalebook.training.notebook.export.html_file import as_html

@@ -14,9 +14,9 @@ import pytest
 
 from scalebook.app.serving.addresses import Addresses
 from scalebook.app.serving.child import LOOPBACK, answers
+from scalebook.training.base.process import alive
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import supervisor_handle
-from scalebook.training.base.process import alive
 from tests.e2e.conftest import END_DEADLINE_S, ROOT, Served, end_supervisor, serve
 from tests.ports import kernels_choice
 from tests.prepared import Prepared

@@ -13,12 +13,12 @@ from typing import Any
 import psutil
 import pytest
 
+from scalebook.training.base.process import ProcessId, alive, send, session
 from scalebook.training.base.trust import JOB, sign
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import supervisor_handle
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest
 from scalebook.training.jobs.launcher import RUNNER
-from scalebook.training.base.process import ProcessId, alive, send, session
 from scalebook.training.supervisor.search_drivers import DRIVER
 from tests.prepared import Prepared
 

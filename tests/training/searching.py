@@ -8,7 +8,7 @@ import pytest
 from scalebook.training.experiments.description import Description
 from scalebook.training.search import search_requests
 from scalebook.training.search.search_folder import ENDED, SearchFolder
-from scalebook.training.search.study.study_reader import read
+from scalebook.training.search.study.study_reader import read_study
 from scalebook.training.search.study.trials import TrialRecord
 from scalebook.training.supervisor.search_drivers import DRIVER
 from tests.training.benches import Bench, bench, wait_for
@@ -49,7 +49,7 @@ class Range:
 
     def records(self, folder: SearchFolder) -> list[TrialRecord]:
         asked = folder.request()
-        return read(asked.storage, asked.study, folder.spec(self.description))
+        return read_study(asked.storage, asked.study, folder.spec(self.description))
 
     def until_done(self, folder: SearchFolder, trials: int) -> None:
         """Until so many trials have ended."""

@@ -32,9 +32,8 @@ from scalebook.training.engine.coordination.measures import Counts
 from scalebook.training.engine.memory.device import device_of
 from scalebook.training.lightning.process_group.forked_group import batches_at_once
 from scalebook.training.lightning.run_figures import RunFigures, figures_of
-from scalebook.training.tracking import names
+from scalebook.training.tracking import Axes, RunLogger, names
 from scalebook.training.tracking.directions import Goal, as_tag
-from scalebook.training.tracking.logger import Axes, RunLogger
 from scalebook.training.tracking.worker_figures import WorkerFile, of_worker
 
 FIRST_EVENT_S: Final = 0.1

@@ -15,13 +15,12 @@ from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
 from typing_extensions import override
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.callbacks.batches import batch_size, loss_of
 from scalebook.training.callbacks.measure import Measure
 from scalebook.training.lightning import ModelParallel
 from scalebook.training.lightning.run_figures import figures_of
-from scalebook.training.tracking import names
-from scalebook.training.tracking.logger import RunLogger
+from scalebook.training.tracking import RunLogger, names
 
 COST: Final = 0.03
 """The largest share of the steps' time for probes."""

@@ -11,8 +11,7 @@ from typing_extensions import override
 from scalebook.training.base.files import records
 from scalebook.training.engine.coordination.measures import MembershipChange, PushRecord, StalenessHistogram
 from scalebook.training.lightning.run_figures import figures_of
-from scalebook.training.tracking import drawing, names
-from scalebook.training.tracking.logger import upload
+from scalebook.training.tracking import drawing, names, upload
 
 EVERY_S: Final = 1.0
 

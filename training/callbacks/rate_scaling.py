@@ -9,7 +9,7 @@ from lightning.pytorch.utilities.combined_loader import CombinedLoader
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.experiments.lr_scaling import KEY, NO_BATCH, RateScaling
 from scalebook.training.lightning.async_ps.applied_step import CountsUpdates, ScaledRate
 from scalebook.training.lightning.process_group.forked_group import batches_at_once

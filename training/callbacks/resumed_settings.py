@@ -10,9 +10,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from scalebook.training.base.errors import ConfigError
-from scalebook.training.tracking import names
-from scalebook.training.tracking.logger import RunLogger
+from scalebook.training.base import ConfigError
+from scalebook.training.tracking import RunLogger, names
 
 RATE: Final = "lr"
 INITIAL: Final = "initial_lr"

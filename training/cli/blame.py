@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from scalebook.training.base import Workspace, source_files
 from scalebook.training.base.code_changes import INSTALLED
 from scalebook.training.base.failures import ADVICE, Failure, FailureClass
-from scalebook.training.base.user_modules import source_files
-from scalebook.training.base.workspace import Workspace
 
 FRAME: Final = re.compile(
     r'^ *File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]+)\n(?P<code> {4,}[^\n]*)?', re.M

@@ -4,10 +4,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.files.parser import CommandParser, add_command
-from scalebook.training.cluster import ray_daemons
-from scalebook.training.cluster.cluster_token import token_file
+from scalebook.training.base import ConfigError
+from scalebook.training.base.files import CommandParser, add_command
+from scalebook.training.cluster import ray_daemons, token_file
 from scalebook.training.cluster.ray_daemons import LOOPBACK, PORT, Node
 
 PAGE: Final = "how-to/cluster.md"

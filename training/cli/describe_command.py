@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from scalebook.training.base.files.parser import CommandParser
+from scalebook.training.base.files import CommandParser
 from scalebook.training.base.safe_path import importing
 from scalebook.training.base.trust import HELP, OPTION
 

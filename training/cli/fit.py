@@ -12,26 +12,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.files import yaml
-from scalebook.training.base.files.parser import HELP, CommandParser
+from scalebook.training.base import ConfigError, Workspace, import_modules
+from scalebook.training.base.files import HELP, CommandParser, yaml
 from scalebook.training.base.files.terminal import give, untouched
 from scalebook.training.base.node_rank import NodeRank
 from scalebook.training.base.safe_path import importing
 from scalebook.training.base.trust import HELP as TRUST
 from scalebook.training.base.trust import OPTION, resolve_trust
-from scalebook.training.base.user_modules import import_modules
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import catalogue, sparse_tables
 from scalebook.training.experiments.command_line import CONFIG_OPTIONS, merge, parse, read
 from scalebook.training.experiments.description import GROUPS, Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.num_nodes import place_of
 from scalebook.training.experiments.validate import validate
-from scalebook.training.jobs.gpus import VISIBLE, gpus_here
-from scalebook.training.jobs.job_folder import JobFolder
+from scalebook.training.jobs import VISIBLE, JobFolder, gpus_here, read_recorded
 from scalebook.training.jobs.job_requests import checkpoint_file, find, submit
-from scalebook.training.jobs.recorded_clock import read_recorded
 
 RUN: Final = "--run"
 ABOUT: Final = {

@@ -7,22 +7,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Final, get_args
 
-from scalebook.training.base.durations import roughly
-from scalebook.training.base.errors import LONGEST_KEY, ConfigError, one_line
-from scalebook.training.base.files.parser import CommandParser, add_command
+from scalebook.training.base import LONGEST_KEY, ConfigError, Workspace, one_line, roughly
+from scalebook.training.base.files import CommandParser, add_command
 from scalebook.training.base.files.safe_reading import opened
 from scalebook.training.base.files.terminal import aligned, give
 from scalebook.training.base.trust import HELP, OPTION, resolve_trust
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.run_lines import bar
 from scalebook.training.experiments.catalogue import describe
-from scalebook.training.jobs import job_requests
-from scalebook.training.jobs.job_folder import ENDED, JobFolder, JobRequest
-from scalebook.training.jobs.job_nodes import part_folders
+from scalebook.training.jobs import (
+    ENDED,
+    Direction,
+    JobFolder,
+    JobRequest,
+    job_requests,
+    move,
+    part_folders,
+    waiting_reasons,
+)
 from scalebook.training.jobs.supervisor_handle import ensure, silence
-from scalebook.training.jobs.waiting_jobs import Direction, move, waiting_reasons
-from scalebook.training.supervisor.job_watch import JobLimits
-from scalebook.training.supervisor.supervisor_loop import supervise
+from scalebook.training.supervisor import JobLimits, supervise
 
 WAITING: Final = "how-to/troubleshooting.md"
 ENDINGS: Final = "concepts/failures.md"

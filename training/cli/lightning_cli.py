@@ -28,24 +28,26 @@ import scalebook.training.lightning.async_ps
 import scalebook.training.zoo.data
 import scalebook.training.zoo.models
 import scalebook.training.zoo.optimizers
-from scalebook.training.base.errors import ConfigError
-from scalebook.training.callbacks.divergence import DivergenceGuard
-from scalebook.training.callbacks.heartbeat import Heartbeat
-from scalebook.training.callbacks.job_files import (
+from scalebook.training.base import ConfigError
+from scalebook.training.callbacks import (
     CurveWriter,
+    DataClock,
+    DivergenceGuard,
+    GpuShare,
+    Heartbeat,
     LastCheckpoint,
     LossRecorder,
+    Measure,
+    NoiseScale,
     PartsRecorder,
     Pictures,
+    PushRecorder,
+    ResumedSettings,
     StopFile,
+    Threads,
+    random_state,
+    scaled_rates,
 )
-from scalebook.training.callbacks.measure import Measure, random_state
-from scalebook.training.callbacks.noise_scale import NoiseScale
-from scalebook.training.callbacks.push_recorder import PushRecorder
-from scalebook.training.callbacks.rate_scaling import scaled_rates
-from scalebook.training.callbacks.resource_limits import GpuShare, Threads
-from scalebook.training.callbacks.resumed_settings import ResumedSettings
-from scalebook.training.callbacks.step_clocks import DataClock
 from scalebook.training.cli.model_making import parameters_of
 from scalebook.training.cli.tee import TALKERS
 from scalebook.training.experiments.command_line import read
@@ -55,15 +57,14 @@ from scalebook.training.experiments.known_classes import paths_today
 from scalebook.training.experiments.lr_scaling import KEY, RateScaling
 from scalebook.training.experiments.sparse_tables import TORCHS, unfit
 from scalebook.training.experiments.validate import GPU_SHARE, MATMUL, NOISE_SCALE, THREADS
-from scalebook.training.jobs.job_folder import JobFolder
+from scalebook.training.jobs import JobFolder
 from scalebook.training.lightning.async_ps.engine_strategy import EngineStrategy
 from scalebook.training.lightning.process_group.forked_group import ForkedGroup
 from scalebook.training.lightning.processes.cuda_fork import prepare_for_forks
-from scalebook.training.tracking import names
+from scalebook.training.tracking import RunLogger, names, names_class
 from scalebook.training.tracking.directions import modes
-from scalebook.training.tracking.logger import RunLogger, names_class
 from scalebook.training.tracking.worker_figures import WorkerFile
-from scalebook.training.zoo.shuffle import shuffled_by_epochs
+from scalebook.training.zoo import shuffled_by_epochs
 
 PARSED: Final = re.compile(r'Parser key "([^"]+)"')
 NOT_ACCEPTED: Final = re.compile(r"(?:Option|option) '([^']+)' is not accepted|does not accept option '([^']+)'")

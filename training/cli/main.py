@@ -7,12 +7,10 @@ import sys
 from typing import Final
 
 from scalebook import __version__
-from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.files.machine_errors import refusals_told
+from scalebook.training.base import OWNER_ONLY, ConfigError, require_linux
+from scalebook.training.base.files import refusals_told
 from scalebook.training.base.files.terminal import escaped_output
 from scalebook.training.base.safe_path import environment, importing, leave_current_folder, python
-from scalebook.training.base.system import require_linux
-from scalebook.training.base.workspace import OWNER_ONLY
 
 USAGE: Final = """usage: scalebook COMMAND ...
 

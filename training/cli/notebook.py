@@ -8,32 +8,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from scalebook.training.base.errors import LONGEST_KEY, ConfigError, one_line
-from scalebook.training.base.files.machine_errors import disk_errors
-from scalebook.training.base.files.parser import CommandParser, add_command
+from scalebook.training.base import LONGEST_KEY, ConfigError, Workspace, one_line
+from scalebook.training.base.files import CommandParser, add_command, disk_errors
+from scalebook.training.base.process import sigterm_interrupts
 from scalebook.training.base.trust import HELP, OPTION, resolve_trust
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.notebook_run import NotebookSelection, run, write_tables
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.classes import suggestion
 from scalebook.training.experiments.description import Description
-from scalebook.training.jobs.gpu_checks import machines_of
-from scalebook.training.base.process import sigterm_interrupts
-from scalebook.training.notebook import store
-from scalebook.training.notebook.cells import ExperimentCell, Notebook
-from scalebook.training.notebook.claims import written_tables
+from scalebook.training.jobs import machines_of
+from scalebook.training.notebook import CellProblem, ExperimentCell, Notebook, check, copy_examples, store
+from scalebook.training.notebook.claims import EvidenceReader, judge_all, written_tables
 from scalebook.training.notebook.claims.claim_table import lock_words, outlook, verdicts
-from scalebook.training.notebook.claims.evidence import EvidenceReader
-from scalebook.training.notebook.claims.judging import judge_all
-from scalebook.training.notebook.examples import copy_examples
-from scalebook.training.notebook.export.archive_file import archive
-from scalebook.training.notebook.export.gathering import gather
-from scalebook.training.notebook.export.html_file import as_html
-from scalebook.training.notebook.export.markdown_file import as_markdown
-from scalebook.training.notebook.export.verification import verify
-from scalebook.training.notebook.notebook_problems import CellProblem, check
+from scalebook.training.notebook.export import archive, as_html, as_markdown, gather, verify
 from scalebook.training.notebook.store import Stored
-from scalebook.training.tracking.run_reader import NoRuns, RunReader
+from scalebook.training.tracking import NoRuns, RunReader
 from scalebook.training.tracking.run_start import is_embedded, open_store
 
 PAGE: Final = "tutorial/first-run.md"

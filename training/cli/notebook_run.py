@@ -6,28 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TextIO
 
-from scalebook.training.base.durations import duration
-from scalebook.training.base.files.machine_errors import disk_problem, require_room
-from scalebook.training.base.workspace import Workspace
+from scalebook.training.base import Workspace, duration
+from scalebook.training.base.files import disk_problem, require_room
 from scalebook.training.cli.run_lines import RunLines
 from scalebook.training.experiments.description import Description
-from scalebook.training.jobs import job_requests
-from scalebook.training.jobs.job_folder import ENDED, JobFolder, State
+from scalebook.training.jobs import ENDED, JobFolder, State, job_requests, waiting_reasons
 from scalebook.training.jobs.supervisor_handle import SupervisorKeeper, hold_supervisor, silence
-from scalebook.training.jobs.waiting_jobs import waiting_reasons
-from scalebook.training.notebook import store
-from scalebook.training.notebook.cells import ExperimentCell, Notebook
-from scalebook.training.notebook.claims import claim_locks, written_tables
+from scalebook.training.notebook import ExperimentCell, Notebook, compare, lost_workers, results, shared_numbers, store
+from scalebook.training.notebook.claims import EvidenceReader, claim_locks, judge_all, written_tables
 from scalebook.training.notebook.claims.claim_table import text
-from scalebook.training.notebook.claims.evidence import EvidenceReader
-from scalebook.training.notebook.claims.judging import judge_all
-from scalebook.training.notebook.comparison import compare
 from scalebook.training.notebook.comparison_table import table
-from scalebook.training.notebook.result_row import lost_workers, shared_numbers
-from scalebook.training.notebook.read_results import results
 from scalebook.training.search.search_folder import broken_searches
-from scalebook.training.tracking import names
-from scalebook.training.tracking.run_reader import RunReader
+from scalebook.training.tracking import RunReader, names
 
 LOOK_EVERY_S: Final = 0.25
 REASONS_EVERY_S: Final = 2.0

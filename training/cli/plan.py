@@ -6,12 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.files.parser import HELP, CommandParser
+from scalebook.training.base import ConfigError, Workspace
+from scalebook.training.base.files import HELP, CommandParser
 from scalebook.training.base.safe_path import importing
 from scalebook.training.base.trust import HELP as TRUST
 from scalebook.training.base.trust import OPTION, resolve_trust
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.classes import suggestion
 from scalebook.training.experiments.command_line import CONFIG_OPTIONS, CommandLine, merge, parse
@@ -19,7 +18,7 @@ from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.validate import require
 from scalebook.training.notebook import store
-from scalebook.training.planner.chart import check_figure
+from scalebook.training.planner import check_figure
 from scalebook.training.planner.question import COMPARED, MOST_TRAINED, WORKERS, Question, numbers, rules
 from scalebook.training.planner.tuning.tuning_config import number, prepared, whole_number
 from scalebook.training.pricing.links import NETWORKS, OWN

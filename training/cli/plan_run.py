@@ -6,24 +6,32 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
+from scalebook.training.base import Workspace
 from scalebook.training.base.files import records, yaml
 from scalebook.training.base.files.terminal import overwrite_line
-from scalebook.training.base.workspace import Workspace
+from scalebook.training.base.process import sigterm_interrupts
 from scalebook.training.experiments.command_line import CommandLine
 from scalebook.training.experiments.description import Description
-from scalebook.training.base.process import sigterm_interrupts
-from scalebook.training.planner.answers import Reliability
+from scalebook.training.planner import (
+    OPTION,
+    NotMeasured,
+    Reliability,
+    Setting,
+    TargetAnswer,
+    answer,
+    check_metric,
+    measure,
+    reach,
+    splits_of,
+    target_figure,
+    target_lines,
+    throughput_figure,
+)
 from scalebook.training.planner.answer_words import printed
-from scalebook.training.planner.answering import Setting, answer
-from scalebook.training.planner.chart import target_figure, throughput_figure
-from scalebook.training.planner.measuring import NotMeasured, measure
 from scalebook.training.planner.question import MOST_TRAINED, MOST_WORKERS, Question
-from scalebook.training.planner.split_grid import OPTION, splits_of
 from scalebook.training.planner.split_words import split_lines
-from scalebook.training.planner.time_to_target import TargetAnswer, target_lines
-from scalebook.training.planner.tuning.followed_job import INTERRUPTED
+from scalebook.training.planner.tuning import INTERRUPTED
 from scalebook.training.planner.tuning.tuning_config import number, whole_number
-from scalebook.training.planner.updates_to_target import check_metric, reach
 from scalebook.training.pricing.profile import Profile, as_mapping
 from scalebook.training.tracking.drawing import save
 

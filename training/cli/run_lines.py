@@ -5,10 +5,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final, TextIO
 
-from scalebook.training.base.durations import duration
+from scalebook.training.base import duration
 from scalebook.training.base.files.terminal import draw, visible
-from scalebook.training.jobs.job_folder import ENDED, JobFolder, State
-from scalebook.training.notebook.number_format import count
+from scalebook.training.jobs import ENDED, JobFolder, State
+from scalebook.training.notebook import count
 from scalebook.training.tracking import names
 
 BAR: Final = 10

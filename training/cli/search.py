@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from scalebook.training.base.durations import roughly
-from scalebook.training.base.errors import LONGEST_KEY, ConfigError, one_line
-from scalebook.training.base.files.parser import CommandParser, add_command
+from scalebook.training.base import LONGEST_KEY, ConfigError, Workspace, one_line, roughly
+from scalebook.training.base.files import CommandParser, add_command
 from scalebook.training.base.files.terminal import aligned, overwrite_line
+from scalebook.training.base.process import sigterm_interrupts
 from scalebook.training.base.trust import HELP, OPTION, resolve_trust
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.notebook_run import say_claims
 from scalebook.training.cli.run_lines import bar
 from scalebook.training.experiments.catalogue import describe
@@ -22,18 +21,15 @@ from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.cost import trials_wanted
 from scalebook.training.experiments.search.definition import SearchSpec, search_problems
 from scalebook.training.experiments.search.point import summary
-from scalebook.training.jobs.job_environment import has_environment
-from scalebook.training.base.process import sigterm_interrupts
+from scalebook.training.jobs import has_environment
 from scalebook.training.jobs.supervisor_handle import SupervisorKeeper, silence
-from scalebook.training.notebook import store
-from scalebook.training.notebook.cells import ExperimentCell
+from scalebook.training.notebook import ExperimentCell, store
 from scalebook.training.notebook.claims import claim_locks
 from scalebook.training.notebook.comparison_table import WIDTH
 from scalebook.training.planner.tuning import largest_batch, rates
 from scalebook.training.search import search_requests
 from scalebook.training.search.search_folder import ENDED, SearchFolder, SearchProgress, all_searches, broken_searches
-from scalebook.training.search.study.study_reader import read_study
-from scalebook.training.search.study.trials import STATES, TrialRecord, at_rest, best, pareto
+from scalebook.training.search.study import STATES, TrialRecord, at_rest, best, pareto, read_study
 
 TESTS: Final = {"rates": rates, "largest-batch": largest_batch}
 """Subcommands that run a test; each has its own parser."""
@@ -124,7 +120,7 @@ def _follow(folder: SearchFolder, description: Description) -> int:
 def _check(options: Any) -> int:
     from scalebook.training.experiments.search.cost import cost
     from scalebook.training.experiments.search.definition import read_search
-    from scalebook.training.jobs.devices import this_machine
+    from scalebook.training.jobs import this_machine
 
     _, name, body, base, description = _wanted(options)
     spec = read_search(body, base, description)

@@ -18,20 +18,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from scalebook.training.base import OWNER_ONLY, Workspace
 from scalebook.training.base.files import records
+from scalebook.training.base.process import Children, ProcessId, adopt_orphans
 from scalebook.training.base.trust import withdraw
-from scalebook.training.base.workspace import OWNER_ONLY, Workspace
 from scalebook.training.cluster.cluster_token import cluster_home
 from scalebook.training.cluster.incoming_files import FilePiece, Has, files_of, news
 from scalebook.training.cluster.outgoing_files import Parcel, digest_of, is_shared, package_hash, unpacked
 from scalebook.training.cluster.rendezvous import Rendezvous, Rendezvouses
+from scalebook.training.jobs import (
+    JobFolder,
+    JobStart,
+    JobUsage,
+    LauncherLost,
+    Lease,
+    LocalExecutor,
+    LocalHandle,
+    LocalLauncher,
+    NodeDevices,
+    ProcessEnded,
+    StopRequest,
+    this_machine,
+)
 from scalebook.training.jobs.begin_request import ANSWER, ASKED, YES, RemoteJobContext
-from scalebook.training.jobs.devices import NodeDevices, this_machine
-from scalebook.training.jobs.executor import JobUsage, LocalExecutor, LocalHandle
-from scalebook.training.jobs.job_folder import JobFolder, JobStart, StopRequest
-from scalebook.training.jobs.launcher import LauncherLost, LocalLauncher, ProcessEnded
-from scalebook.training.jobs.leases import Lease
-from scalebook.training.base.process import Children, ProcessId, adopt_orphans
 
 TURN_S: Final = 0.02
 BEGINS_S: Final = 0.004

@@ -18,10 +18,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.files import locks
-from scalebook.training.base.files.lossy_output import forgive
-from scalebook.training.base.workspace import OWNER_ONLY, Workspace
+from scalebook.training.base import OWNER_ONLY, ConfigError, Workspace
+from scalebook.training.base.files import forgive, locks
+from scalebook.training.base.process import ProcessId
 from scalebook.training.cluster.agent import Agent
 from scalebook.training.cluster.cluster_spool import ClusterSpool, KnownNodes, RemoteState, state_of
 from scalebook.training.cluster.mlflow_relay import MlflowRelay
@@ -37,10 +36,8 @@ from scalebook.training.cluster.node_connection import (
 from scalebook.training.cluster.outgoing_files import package_hash
 from scalebook.training.cluster.ray_daemons import connected
 from scalebook.training.cluster.rendezvous import Gathering, Rendezvous
+from scalebook.training.jobs import JobFolder, NodeDevices
 from scalebook.training.jobs.begin_request import PARTS
-from scalebook.training.jobs.devices import NodeDevices
-from scalebook.training.jobs.job_folder import JobFolder
-from scalebook.training.base.process import ProcessId
 
 LOOK_S: Final = 1.0
 """Interval between checks which nodes there are, s."""

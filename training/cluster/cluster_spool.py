@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
+from scalebook.training.base import Workspace
 from scalebook.training.base.files import records
-from scalebook.training.base.workspace import Workspace
-from scalebook.training.jobs.begin_request import RayHandle, folder_of, run_of
-from scalebook.training.jobs.devices import Allocation, NodeDevices
 from scalebook.training.base.process import ProcessId
+from scalebook.training.jobs import Allocation, NodeDevices
+from scalebook.training.jobs.begin_request import RayHandle, folder_of, run_of
 
 REMOTE: Final = "remote.json"
 Ask = Literal["terminate", "kill", "clear", "withdraw"]

@@ -5,9 +5,8 @@ import secrets
 import stat
 from pathlib import Path
 
-from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.files.secret import put_secret
-from scalebook.training.base.workspace import OWNER_ONLY, state_home
+from scalebook.training.base import OWNER_ONLY, ConfigError, state_home
+from scalebook.training.base.files import put_secret
 
 BYTES = 32
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from scalebook.training.tracking import names
-from scalebook.training.tracking.spool import LINES
+from scalebook.training.tracking import LINES, names
 
 RESULT: Final = "result.json"
 HERE: Final = frozenset(

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scalebook.training.base.files import records
 from scalebook.training.cluster.incoming_files import size_of
-from scalebook.training.jobs.job_folder import JobFolder
-from scalebook.training.tracking import names
+from scalebook.training.jobs import JobFolder
+from scalebook.training.tracking import LINES, names
 from scalebook.training.tracking.run_start import client_after_fork, log_params, mark_running
-from scalebook.training.tracking.spool import LINES
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

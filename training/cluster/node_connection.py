@@ -22,9 +22,8 @@ from scalebook.training.cluster.incoming_files import IncomingFiles
 from scalebook.training.cluster.mlflow_relay import MlflowRelay
 from scalebook.training.cluster.outgoing_files import parcel
 from scalebook.training.cluster.rendezvous import Gathering
+from scalebook.training.jobs import CLAIMED_ELSEWHERE, JobFolder, JobStart
 from scalebook.training.jobs.begin_request import RayHandle, is_part, read_joined_parts, run_of
-from scalebook.training.jobs.executor import CLAIMED_ELSEWHERE
-from scalebook.training.jobs.job_folder import JobFolder, JobStart
 from scalebook.training.tracking import names
 
 SILENT_S: Final = 20.0

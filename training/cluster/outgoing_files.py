@@ -16,18 +16,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import scalebook
+from scalebook.training.base import SETTINGS, Workspace, source_files
 from scalebook.training.base.files import records, yaml
 from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.trust import trust, trusted
-from scalebook.training.base.user_modules import source_files
-from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.cluster.cluster_spool import JobOrder
 from scalebook.training.cluster.rendezvous import Rendezvous
 from scalebook.training.experiments.data_paths import data_of, staying
+from scalebook.training.jobs import Allocation, JobFolder, kept_environment
 from scalebook.training.jobs.begin_request import run_of
-from scalebook.training.jobs.devices import Allocation
-from scalebook.training.jobs.job_environment import kept_environment
-from scalebook.training.jobs.job_folder import JobFolder
 
 MARK: Final = "machine"
 """A file of the hidden folder with a random word: a node that reads the same word there shares the folder with us."""

@@ -4,7 +4,7 @@ import importlib
 import importlib.util
 from typing import Any, Final
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 
 REMEDY: Final = "Run pip install 'scalebook[cluster]', here and on each node of the cluster."
 

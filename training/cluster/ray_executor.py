@@ -6,13 +6,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar, Final
 
-from scalebook.training.base.workspace import Workspace
+from scalebook.training.base import Workspace
+from scalebook.training.base.process import ProcessId, alive
 from scalebook.training.cluster.cluster_spool import REMOTE, ClusterSpool, KnownNodes, RemoteState, ask, state_of
 from scalebook.training.cluster.ray_core import require_ray
+from scalebook.training.jobs import Executor, JobUsage, Level, NodeDevices, PartEnd
 from scalebook.training.jobs.begin_request import RayHandle, folder_of, read_joined_parts
-from scalebook.training.jobs.devices import NodeDevices
-from scalebook.training.jobs.executor import Executor, JobUsage, Level, PartEnd
-from scalebook.training.base.process import ProcessId, alive
 
 LEAVES_S: Final = 5.0
 """How long other parts may take to end by themselves after the job, s."""

@@ -8,8 +8,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final, Literal
 
+from scalebook.training.base import Workspace
 from scalebook.training.base.files import locks, records
-from scalebook.training.base.workspace import Workspace
+from scalebook.training.base.process import Children, alive, start_detached
 from scalebook.training.cluster.cluster_spool import (
     REMOTE,
     ClusterSpool,
@@ -20,13 +21,8 @@ from scalebook.training.cluster.cluster_spool import (
     state_of,
 )
 from scalebook.training.cluster.ray_core import require_ray
+from scalebook.training.jobs import Allocation, Event, JobFolder, Launcher, Lease, ProcessEnded, parts_of
 from scalebook.training.jobs.begin_request import JoinedParts, RunPart, joined_name, part_names, read_joined_parts
-from scalebook.training.jobs.devices import Allocation
-from scalebook.training.jobs.job_folder import JobFolder
-from scalebook.training.jobs.job_nodes import parts_of
-from scalebook.training.jobs.launcher import Event, Launcher, ProcessEnded
-from scalebook.training.jobs.leases import Lease
-from scalebook.training.base.process import Children, alive, start_detached
 
 DAEMON: Final = "scalebook.training.cluster.cluster_daemon"
 KEEP_S: Final = 1.0

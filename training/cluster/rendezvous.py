@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from scalebook.training.base.files.secret import put_secret
+from scalebook.training.base.files import put_secret
 from scalebook.training.base.node_rank import KEY_FILE
 
 KEY_BYTES: Final = 32

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.base.files.safe_reading import read_text
 from scalebook.training.experiments.classes import GROUP_OF_KEY, choose_class, read_class

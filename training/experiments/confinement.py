@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from scalebook.training.base.errors import ConfigError, Problem
+from scalebook.training.base import ConfigError, Problem
 from scalebook.training.base.files import yaml
 from scalebook.training.experiments.classes import GROUP_OF_KEY
 from scalebook.training.experiments.known_classes import CLASS_PATH, CLASSES, ours, paths_today

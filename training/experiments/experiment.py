@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Self
 
-from scalebook.training.base.errors import Problem
+from scalebook.training.base import Problem
 from scalebook.training.experiments.classes import NamedClass, mapping, positive, read_class
 from scalebook.training.experiments.completion import seeds_from, to_read
 from scalebook.training.experiments.description import ClassInfo, Description, Group

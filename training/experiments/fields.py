@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from scalebook.training.base.errors import Problem
+from scalebook.training.base import Problem
 from scalebook.training.experiments.classes import choose_class, few_strangers, read_class, suggestion
 from scalebook.training.experiments.description import ClassInfo, Field
 from scalebook.training.experiments.former_arguments import NOW

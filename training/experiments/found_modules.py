@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.files import records
-from scalebook.training.base.files.machine_errors import disk_errors
+from scalebook.training.base import SETTINGS, ConfigError, Workspace
+from scalebook.training.base.files import disk_errors, records
 from scalebook.training.base.files.safe_reading import leads_out, read_text
-from scalebook.training.base.workspace import SETTINGS, Workspace
 
 MOST_FILES: Final = 500
 DEEPEST: Final = 4

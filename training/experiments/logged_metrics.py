@@ -10,11 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from scalebook.training.base.errors import Problem
+from scalebook.training.base import Problem, Workspace
 from scalebook.training.base.files import records
 from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.safe_path import HOME, environment, python
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.classes import suggestion
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.model_parameters import kept_at

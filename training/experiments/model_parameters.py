@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from scalebook.training.base import Workspace
 from scalebook.training.base.files import records
 from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.safe_path import HOME, environment, python
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.engine.rules.codecs import WIDTHS, Shape
 from scalebook.training.experiments.classes import ChosenClass
 from scalebook.training.experiments.experiment import Experiment

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.experiments.classes import GROUP_OF_KEY, choose_class, mapping, read_class, suggestion
 from scalebook.training.experiments.command_line import CLASS_KEYS, ByPath, merge
 from scalebook.training.experiments.description import ClassInfo, Description, Field, Group

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Any, Final
 
-from scalebook.training.base.errors import Problem
+from scalebook.training.base import Problem
 from scalebook.training.experiments.fields import quoted_value
 
 MOST: Final = 100_000

@@ -7,7 +7,7 @@ for it; the run's own process looks before it starts anything.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from scalebook.training.base.errors import Problem
+from scalebook.training.base import Problem
 from scalebook.training.engine.rules.contradictions import ARGUMENTS, Contradiction
 from scalebook.training.engine.rules.table_conflicts import (
     SPARSE_ALONE,

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.experiments.pipeline_order import Schedule
 

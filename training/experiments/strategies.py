@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Final
 
-from scalebook.training.base.errors import Problem
+from scalebook.training.base import Problem
 from scalebook.training.engine.rules.clock_settings import read_clock
 from scalebook.training.engine.rules.codecs import CODECS, Codec
 from scalebook.training.engine.rules.contradictions import (

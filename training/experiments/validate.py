@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from scalebook.training.base.errors import ConfigError, Problem
+from scalebook.training.base import ConfigError, Problem
 from scalebook.training.base.files.yaml import TOP_KEYS
 from scalebook.training.experiments import codec_problems, logged_metrics, sparse_tables, validations
 from scalebook.training.experiments.classes import (

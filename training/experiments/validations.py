@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
-from scalebook.training.base.errors import Problem
+from scalebook.training.base import Problem
 from scalebook.training.base.validation_interval import EVERY, INTERVAL, KEY, too_rare
 from scalebook.training.experiments.data_paths import most_samples
 from scalebook.training.experiments.experiment import Experiment

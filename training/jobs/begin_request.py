@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from scalebook.training.base.files import records
-from scalebook.training.jobs.devices import Allocation
 from scalebook.training.base.process import ProcessId, alive
+from scalebook.training.jobs.devices import Allocation
 
 ASKED: Final = "begun.json"
 ANSWER: Final = "permit"

@@ -8,11 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from scalebook.training.base.durations import duration
+from scalebook.training.base import Workspace, duration
 from scalebook.training.base.files import records
 from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.files.safe_reading import opened
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.job_folder import JobFolder
 
 LARGEST: Final = 2**20

@@ -32,11 +32,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
 
-from scalebook.training.base.files.lossy_output import forgive
-from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM, is_full
+from scalebook.training.base import Workspace
+from scalebook.training.base.files import EXIT_NO_ROOM, forgive, is_full
 from scalebook.training.base.node_rank import forget_launchers
+from scalebook.training.base.process import ProcessId, die_with_parent
 from scalebook.training.base.safe_path import environment, importing, python
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.begin_request import RemoteJobContext, await_permission, end_with
 from scalebook.training.jobs.executor import CLAIMED_ELSEWHERE, GPUS_TAKEN, LocalHandle
 from scalebook.training.jobs.gpu_allocation import TakenError, claim
@@ -50,9 +50,7 @@ from scalebook.training.jobs.job_environment import (
     replace_environment,
 )
 from scalebook.training.jobs.job_folder import JobFolder, JobStart, keep_claimed
-from scalebook.training.base.process import ProcessId, die_with_parent
-from scalebook.training.tracking import names
-from scalebook.training.tracking.spool import SPOOL
+from scalebook.training.tracking import SPOOL, names
 
 Runner = Callable[[Path], int]
 Prepare = Callable[[Path | None], None]

@@ -7,8 +7,7 @@ same.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from scalebook.training.base.errors import ConfigError, Problem
-from scalebook.training.base.workspace import Workspace
+from scalebook.training.base import ConfigError, Problem, Workspace
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.strategies import STRATEGY_NAMES, DDPSettings
 from scalebook.training.jobs.devices import NodeDevices

@@ -13,12 +13,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from scalebook.training.base.files import put_secret
 from scalebook.training.base.files.safe_reading import whole
-from scalebook.training.base.files.secret import put_secret
 from scalebook.training.base.node_rank import forget_launchers
 from scalebook.training.base.safe_path import environment
 from scalebook.training.base.trust import sealed
-from scalebook.training.tracking.spool import SPOOL
+from scalebook.training.tracking import SPOOL
 
 FILE: Final = ".environment"
 DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(

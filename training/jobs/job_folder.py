@@ -19,20 +19,19 @@ from types import MappingProxyType
 from typing import Any, Literal
 from zipfile import is_zipfile
 
+from scalebook.training.base import Workspace
 from scalebook.training.base.failures import ADVICE, OR_RESUME, RESUMABLE, FailureClass
-from scalebook.training.base.files import records
-from scalebook.training.base.files.machine_errors import disk_problem
+from scalebook.training.base.files import disk_problem, records
 from scalebook.training.base.files.record_folder import RecordFolder, load_once
 from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.files.safe_reading import read_end
-from scalebook.training.base.workspace import Workspace
+from scalebook.training.base.process import ProcessId
 from scalebook.training.experiments.former_arguments import without_written_out
 from scalebook.training.experiments.known_classes import paths_today
 from scalebook.training.jobs.begin_request import JOINED, JoinedParts
 from scalebook.training.jobs.devices import Allocation
 from scalebook.training.jobs.executor import EXECUTORS, Executor, Handle, LocalHandle, executor_of
-from scalebook.training.base.process import ProcessId
-from scalebook.training.tracking.moved_workspace import store_with
+from scalebook.training.tracking import store_with
 
 State = Literal["waiting", "running", "stopping", "finished", "failed", "stopped"]
 ENDED: tuple[State, ...] = ("finished", "failed", "stopped")

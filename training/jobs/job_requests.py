@@ -11,12 +11,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.files import records, yaml
-from scalebook.training.base.files.machine_errors import disk_errors, refusals_told
+from scalebook.training.base import ConfigError, Workspace
+from scalebook.training.base.files import disk_errors, records, refusals_told, yaml
 from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.trust import JOB, may_run, sign, within
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.data_paths import staying
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment

@@ -15,14 +15,14 @@ from pathlib import Path
 from signal import SIGKILL
 from typing import Final, Literal
 
-from scalebook.training.base.workspace import Workspace
+from scalebook.training.base import Workspace
+from scalebook.training.base.process import Children, ProcessId, alive, send, start
 from scalebook.training.jobs.begin_request import RemoteJobContext
 from scalebook.training.jobs.devices import Allocation
 from scalebook.training.jobs.fork_server import PACKET, Order, Report
 from scalebook.training.jobs.job_environment import DEFAULTS
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.leases import Lease
-from scalebook.training.base.process import Children, ProcessId, alive, send, start
 
 
 @dataclass(frozen=True)

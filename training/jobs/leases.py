@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.jobs.devices import Allocation, NodeDevices
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart
 from scalebook.training.jobs.job_nodes import barred, lent_to

@@ -9,7 +9,7 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.base.files import records
 from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.engine.rules.clock_settings import CLOCK, RECORDED

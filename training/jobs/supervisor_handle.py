@@ -14,9 +14,9 @@ from typing import IO, Final
 
 import psutil
 
+from scalebook.training.base import HIDDEN, Workspace
 from scalebook.training.base.files import locks, records
 from scalebook.training.base.files.records import BrokenRecord
-from scalebook.training.base.workspace import HIDDEN, Workspace
 from scalebook.training.base.process import ProcessId, alive, start_detached, stopped
 
 SUPERVISOR: Final = "scalebook.training.supervisor.supervisor_loop"

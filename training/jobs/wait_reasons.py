@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from scalebook.training.base.durations import roughly
+from scalebook.training.base import roughly
 from scalebook.training.jobs.devices import NodeDevices
 
 WAITS_FOR: Final = "waits for "

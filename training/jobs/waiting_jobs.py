@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.files.machine_errors import disk_problem
+from scalebook.training.base import ConfigError, Workspace
+from scalebook.training.base.files import disk_problem
 from scalebook.training.base.trust import FOUND, JOB, may_run
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.executor import configured_executor
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest, QueuePlace, State
 from scalebook.training.jobs.job_requests import all_jobs, open_jobs

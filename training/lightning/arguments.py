@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.engine.rules.bounds import CountOrNone, check
 from scalebook.training.engine.rules.clock_settings import ClockSettings, made_clock
 from scalebook.training.engine.rules.contradictions import ARGUMENTS

@@ -4,3 +4,104 @@ Begin with `parse.py` and `cells.py` (what a notebook consists of), `store.py` (
 compares experiments, `results.py` finds their runs. `claims/` judges what a notebook says, `export/` makes a document
 of it.
 """
+
+from typing import TYPE_CHECKING
+
+from scalebook.training.lazy import interface
+
+if TYPE_CHECKING:
+    from scalebook.training.notebook import (
+        claim_body,
+        claims,
+        comparison_table,
+        edit,
+        export,
+        history,
+        lifecycle,
+        store,
+    )
+    from scalebook.training.notebook.bodies import HELP, MOST_REPEATS
+    from scalebook.training.notebook.cells import (
+        Axis,
+        BrokenCell,
+        Cell,
+        ClaimCell,
+        ComparisonCell,
+        ExperimentCell,
+        Note,
+        Notebook,
+        SearchCell,
+        Side,
+    )
+    from scalebook.training.notebook.claim_checks import claim_problems
+    from scalebook.training.notebook.comparison import Comparison, compare, compare_runs, differences, meanings_by_name
+    from scalebook.training.notebook.examples import copy_examples
+    from scalebook.training.notebook.explanations import sentences
+    from scalebook.training.notebook.fences import LONGEST_NAME, NAME, NAME_REMEDY, first_heading
+    from scalebook.training.notebook.merge import merged
+    from scalebook.training.notebook.notebook_changes import changes
+    from scalebook.training.notebook.notebook_problems import CellProblem, check
+    from scalebook.training.notebook.number_format import count
+    from scalebook.training.notebook.offered_metrics import offered
+    from scalebook.training.notebook.read_results import changed_since, results
+    from scalebook.training.notebook.result_row import (
+        AXES,
+        ExperimentRow,
+        axes_with_data,
+        best,
+        lost_workers,
+        shared_numbers,
+    )
+    from scalebook.training.notebook.run_labels import labels
+
+__all__ = [
+    "AXES",
+    "HELP",
+    "LONGEST_NAME",
+    "MOST_REPEATS",
+    "NAME",
+    "NAME_REMEDY",
+    "Axis",
+    "BrokenCell",
+    "Cell",
+    "CellProblem",
+    "ClaimCell",
+    "Comparison",
+    "ComparisonCell",
+    "ExperimentCell",
+    "ExperimentRow",
+    "Note",
+    "Notebook",
+    "SearchCell",
+    "Side",
+    "axes_with_data",
+    "best",
+    "changed_since",
+    "changes",
+    "check",
+    "claim_body",
+    "claim_problems",
+    "claims",
+    "compare",
+    "compare_runs",
+    "comparison_table",
+    "copy_examples",
+    "count",
+    "differences",
+    "edit",
+    "export",
+    "first_heading",
+    "history",
+    "labels",
+    "lifecycle",
+    "lost_workers",
+    "meanings_by_name",
+    "merged",
+    "offered",
+    "results",
+    "sentences",
+    "shared_numbers",
+    "store",
+]
+
+__getattr__ = interface(__name__)

@@ -10,7 +10,7 @@ from typing import Any, Final, get_args
 from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.experiments.search.keys import HELP as SEARCH_HELP
 from scalebook.training.experiments.search.keys import KEYS as SEARCH_KEYS

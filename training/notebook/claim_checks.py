@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from scalebook.training.base.errors import ConfigError, Problem, one_line
+from scalebook.training.base import ConfigError, Problem, one_line
 from scalebook.training.experiments import logged_metrics
 from scalebook.training.experiments.classes import suggestion
 from scalebook.training.experiments.description import Description

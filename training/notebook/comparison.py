@@ -9,13 +9,12 @@ from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import base_content
 from scalebook.training.experiments.strategies import STRATEGY_NAMES
 from scalebook.training.notebook.cells import Axis, ComparisonCell, Notebook
-from scalebook.training.notebook.run_labels import labels
 from scalebook.training.notebook.offered_metrics import unnamed
-from scalebook.training.notebook.result_row import ExperimentRow, Outcome, axes_with_data, row
 from scalebook.training.notebook.read_results import SeedResult, results
-from scalebook.training.tracking import directions, names
+from scalebook.training.notebook.result_row import ExperimentRow, Outcome, axes_with_data, row
+from scalebook.training.notebook.run_labels import labels
+from scalebook.training.tracking import MetricCurve, RunReader, RunRecord, directions, names
 from scalebook.training.tracking.directions import Direction, Goal
-from scalebook.training.tracking.run_reader import MetricCurve, RunReader, RunRecord
 
 ONE_PROCESS = "SingleDeviceStrategy"  # what Lightning makes of strategy: auto
 

@@ -9,8 +9,7 @@ from scalebook.training.experiments.strategies import strategy_words
 from scalebook.training.notebook import number_format
 from scalebook.training.notebook.comparison import Comparison
 from scalebook.training.notebook.result_row import ExperimentRow
-from scalebook.training.tracking import names
-from scalebook.training.tracking.estimates import Estimate
+from scalebook.training.tracking import Estimate, names
 from scalebook.training.tracking.own_metrics import SIGN, WORDS
 
 WIDTH: Final = 120

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.base.files.yaml import TOP_KEYS
 from scalebook.training.base.files.yaml_flow import block, flow, key_text, same
 from scalebook.training.notebook.bodies import SCALES, Told, load_mapping

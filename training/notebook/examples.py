@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Final
 
 import scalebook
-from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.files.machine_errors import disk_errors
+from scalebook.training.base import ConfigError
+from scalebook.training.base.files import disk_errors
 
 EXAMPLES: Final = scalebook.SOURCES / "notebooks"
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from scalebook.training.notebook.result_row import ExperimentRow
-from scalebook.training.tracking import names
-from scalebook.training.tracking.estimates import Estimate
+from scalebook.training.tracking import Estimate, names
 
 NOTABLE_SHARE: Final = 0.05  # of the workers' time
 NOTABLE_STALENESS: Final = 0.25  # updates

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
-from scalebook.training.base.errors import ConfigError, Problem
+from scalebook.training.base import ConfigError, Problem
 from scalebook.training.base.files import yaml
 from scalebook.training.notebook.lines import split_lines
 

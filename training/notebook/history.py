@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError, Workspace
 from scalebook.training.base.files import records
 from scalebook.training.base.files.safe_reading import whole
 from scalebook.training.base.trust import within
-from scalebook.training.base.workspace import Workspace
 
 MOST: Final = 50
 NAME: Final = re.compile(r"([0-9]{6,})(?:\.back-([0-9]{6,}))?\.md")

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.files import yaml
-from scalebook.training.base.files.machine_errors import disk_errors
+from scalebook.training.base import ConfigError, Workspace
+from scalebook.training.base.files import disk_errors, yaml
 from scalebook.training.base.files.safe_reading import decoded
 from scalebook.training.base.files.yaml_flow import flow
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.notebook import history, store
 from scalebook.training.notebook.cells import Note, Notebook
 from scalebook.training.notebook.front import BYTE_ORDER_MARK, block, front_problem, front_title

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import pairwise
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.notebook.cells import Note, Notebook
 from scalebook.training.notebook.lines import line_end, split_lines
 from scalebook.training.notebook.parse import parse

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from scalebook.training.base.errors import ConfigError, one_line
+from scalebook.training.base import ConfigError, one_line
 from scalebook.training.notebook.cells import (
     BrokenCell,
     Cell,

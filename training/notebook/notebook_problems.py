@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from scalebook.training.base.errors import Problem, one_line
+from scalebook.training.base import Problem, one_line
 from scalebook.training.experiments.classes import suggestion
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.search.definition import search_problems
 from scalebook.training.experiments.validate import validate
-from scalebook.training.jobs.devices import NodeDevices
-from scalebook.training.jobs.gpu_checks import gpu_problems
+from scalebook.training.jobs import NodeDevices, gpu_problems
 from scalebook.training.notebook.bodies import composed, line_of
 from scalebook.training.notebook.cells import (
     BrokenCell,

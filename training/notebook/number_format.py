@@ -3,7 +3,7 @@
 import math
 from typing import Final
 
-from scalebook.training.tracking.estimates import Estimate, Reached
+from scalebook.training.tracking import Estimate, Reached
 
 NOTHING: Final = "-"
 DIGITS: Final = 4

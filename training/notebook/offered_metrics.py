@@ -4,8 +4,7 @@ from collections.abc import Iterable
 
 from scalebook.training.experiments import logged_metrics
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.tracking import directions, names
-from scalebook.training.tracking.run_reader import RunRecord
+from scalebook.training.tracking import RunRecord, directions, names
 
 
 def offered(experiments: Iterable[Experiment], runs: Iterable[RunRecord]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.notebook.bodies import read_body
 from scalebook.training.notebook.cells import BrokenCell, Cell, Note, Notebook
 from scalebook.training.notebook.fences import NAME, NAME_REMEDY, Fence, fences, first_heading

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ruamel.yaml.nodes import CollectionNode, MappingNode, Node
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.base.files.yaml_flow import block, flow, key_text, same
 from scalebook.training.notebook.cells import Note, Notebook

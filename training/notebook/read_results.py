@@ -8,8 +8,7 @@ from scalebook.training.base.code_changes import CodeNow, file_list
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.notebook.cells import ExperimentCell, Notebook
-from scalebook.training.tracking import names
-from scalebook.training.tracking.run_reader import RunReader, RunRecord
+from scalebook.training.tracking import RunReader, RunRecord, names
 
 MOST_RUNS: Final = 500
 """Newest runs of a cell that are looked at."""

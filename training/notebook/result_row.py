@@ -6,10 +6,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 from scalebook.training.notebook.cells import Axis
-from scalebook.training.tracking import names
-from scalebook.training.tracking.estimates import Estimate, Reached, estimate, reached
+from scalebook.training.tracking import Estimate, MetricCurve, Reached, RunRecord, estimate, names, reached
 from scalebook.training.tracking.own_metrics import is_own
-from scalebook.training.tracking.run_reader import MetricCurve, RunRecord
 
 Outcome = Literal["finished", "running", "waiting", "stopped", "pruned", "failed", "missing"]
 FEW_LOST: Final = 3

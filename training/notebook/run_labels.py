@@ -4,8 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from scalebook.training.tracking import names
-from scalebook.training.tracking.run_reader import RunRecord
+from scalebook.training.tracking import RunRecord, names
 
 
 def labels(records: Sequence[RunRecord], title: Callable[[RunRecord], str]) -> dict[str, str]:

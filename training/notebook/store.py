@@ -9,12 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.files import records
-from scalebook.training.base.files.machine_errors import disk_errors
+from scalebook.training.base import ConfigError, Workspace
+from scalebook.training.base.files import disk_errors, records
 from scalebook.training.base.files.safe_reading import decoded, read_bytes
 from scalebook.training.base.files.yaml_flow import flow
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.notebook import history
 from scalebook.training.notebook.cells import Notebook
 from scalebook.training.notebook.front import front_problem, split_front

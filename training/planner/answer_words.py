@@ -7,9 +7,9 @@ from typing import Final
 from scalebook.training.engine.rules.exchanges import EXCHANGES
 from scalebook.training.planner.answers import Answer, Cause, Change, Curve, Point, Range, Reliability, Resource
 from scalebook.training.planner.question import COLLECTIVES
+from scalebook.training.pricing import format_quantity, workers_words
 from scalebook.training.pricing.links import OWN, WORDS
 from scalebook.training.pricing.profile import Profile
-from scalebook.training.pricing.quantities import format_quantity, workers_words
 
 CAUSES: Final[Mapping[Resource, str]] = {
     "server": "the servers' time",

@@ -17,9 +17,9 @@ from scalebook.training.planner.closed_forms import most_gradients
 from scalebook.training.planner.play import play
 from scalebook.training.planner.question import MOST_SHARDS, Question, label
 from scalebook.training.planner.reliability import reliability_of
+from scalebook.training.pricing import workers_words
 from scalebook.training.pricing.links import FASTER, NETWORKS, OWN, WORDS, Network
 from scalebook.training.pricing.profile import Profile, SharedNode, as_mapping, mean, times
-from scalebook.training.pricing.quantities import workers_words
 
 HALF: Final = 0.5
 """Share of the first worker's gain; beyond the knee an added worker brings less."""

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scalebook.training.base.errors import ConfigError
-from scalebook.training.planner.answers import Curve
+from scalebook.training.base import ConfigError
 from scalebook.training.planner.answer_words import heading
+from scalebook.training.planner.answers import Curve
 from scalebook.training.planner.time_to_target import TargetAnswer
 from scalebook.training.tracking import drawing
 

@@ -8,23 +8,20 @@ from typing import Any, Final, TextIO
 
 import psutil
 
+from scalebook.training.base import Workspace
 from scalebook.training.base.failures import FailureClass
 from scalebook.training.base.files import records
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.engine.rules.clock_settings import Distribution, Link, Seconds
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.jobs import job_requests
-from scalebook.training.jobs.devices import machine_words, this_machine
-from scalebook.training.jobs.job_folder import JobFolder, Result
+from scalebook.training.jobs import JobFolder, Result, job_requests, machine_words, this_machine
 from scalebook.training.jobs.supervisor_handle import hold_supervisor
 from scalebook.training.planner.planned_config import STRATEGY, PlannedConfig, configured
 from scalebook.training.planner.question import MOST_WORKERS
 from scalebook.training.planner.step_times import FILE, StepMeasures
 from scalebook.training.planner.tuning.followed_job import follow
 from scalebook.training.planner.tuning.tuning_config import shorten_training
-from scalebook.training.pricing.layers import Layer, scaled
+from scalebook.training.pricing import Layer, scaled, workers_words
 from scalebook.training.pricing.profile import Profile, SharedNode, Software
-from scalebook.training.pricing.quantities import workers_words
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_start import open_store
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.engine.rules.clock_settings import RECORDED, ClockSettings, Distribution, made_clock
 from scalebook.training.engine.rules.codecs import Fp32, in_halves
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
@@ -32,7 +32,7 @@ from scalebook.training.experiments.strategies import (
 )
 from scalebook.training.planner.all_reduce import AllReduce, WithoutServer
 from scalebook.training.planner.planned_peers import PlannedPeers
-from scalebook.training.pricing.layers import scaled
+from scalebook.training.pricing import scaled
 from scalebook.training.pricing.links import OWN, Network
 from scalebook.training.pricing.profile import Profile, mean, times
 from scalebook.training.pricing.reductions import BUCKET_MB

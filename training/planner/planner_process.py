@@ -13,10 +13,10 @@ from typing import Final
 
 from typing_extensions import override
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
+from scalebook.training.base.process import sigterm_interrupts
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.base.process import sigterm_interrupts
 from scalebook.training.planner.answering import Setting, answer
 from scalebook.training.planner.question_folder import QuestionFolder
 from scalebook.training.planner.split_grid import splits_of

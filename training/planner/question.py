@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.engine.rules.exchanges import EXCHANGES
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.rules.topologies import TOPOLOGIES

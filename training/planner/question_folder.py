@@ -15,9 +15,8 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError, Workspace
 from scalebook.training.base.files import records, yaml
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.base.process import ProcessId, send, start_detached, writes_to
 from scalebook.training.planner.answers import Answer
 from scalebook.training.planner.question import MOST_WORKERS, Question, rules

@@ -4,28 +4,28 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.planner.all_reduce import AllReduce
-from scalebook.training.planner.answers import SplitAnswer, SplitPoint, StruckSplit
 from scalebook.training.planner.answering import Setting
+from scalebook.training.planner.answers import SplitAnswer, SplitPoint, StruckSplit
 from scalebook.training.planner.question import Question
 from scalebook.training.planner.split_words import LARGE, three
-from scalebook.training.pricing.layers import Layer
-from scalebook.training.pricing.links import OWN, Network
-from scalebook.training.pricing.pipelines import bubble
-from scalebook.training.pricing.profile import Profile
-from scalebook.training.pricing.quantities import workers_words
-from scalebook.training.pricing.splits import (
+from scalebook.training.pricing import (
+    Layer,
     Price,
     Split,
     TooFewLayersError,
+    bubble,
     bytes_a_second,
     data_ratio,
     factorizations,
     microbatch_counts,
     price,
     tensor_ratio,
+    workers_words,
 )
+from scalebook.training.pricing.links import OWN, Network
+from scalebook.training.pricing.profile import Profile
 
 OPTION: Final = "--split"
 AS_FAST: Final = 0.99

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from scalebook.training.planner.answers import SplitAnswer, SplitPoint, StruckSplit
+from scalebook.training.pricing import format_quantity, workers_words
 from scalebook.training.pricing.links import OWN, WORDS
-from scalebook.training.pricing.quantities import format_quantity, workers_words
 
 BEST: Final = 3
 LARGE: Final = "more than the memory of a worker"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from scalebook.training.base.durations import roughly
+from scalebook.training.base import roughly
 from scalebook.training.planner.answers import Reliability
 
 

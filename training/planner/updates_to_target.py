@@ -4,16 +4,14 @@ import statistics
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.workspace import Workspace
+from scalebook.training.base import ConfigError, Workspace
 from scalebook.training.engine.rules.bounds import BySettings
 from scalebook.training.engine.rules.clock_settings import Bandwidth, ClockSettings, Distribution, Link, Seconds
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.engine.rules.update_rules import Rule
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.strategies import VIRTUAL
-from scalebook.training.jobs import job_requests
-from scalebook.training.jobs.job_folder import JobFolder
+from scalebook.training.jobs import JobFolder, job_requests
 from scalebook.training.jobs.supervisor_handle import hold_supervisor
 from scalebook.training.planner.all_reduce import WithoutServer
 from scalebook.training.planner.answering import Setting
@@ -23,10 +21,9 @@ from scalebook.training.planner.planned_peers import PlannedPeers
 from scalebook.training.planner.question import label
 from scalebook.training.planner.time_to_target import TargetAnswer, TargetPoint
 from scalebook.training.planner.tuning.followed_job import follow
+from scalebook.training.pricing import workers_words
 from scalebook.training.pricing.links import OWN
-from scalebook.training.pricing.quantities import workers_words
-from scalebook.training.tracking import directions, names
-from scalebook.training.tracking.run_reader import RunReader
+from scalebook.training.tracking import RunReader, directions, names
 from scalebook.training.tracking.run_start import open_store
 
 

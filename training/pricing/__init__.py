@@ -3,3 +3,51 @@
 Begin with `splits.py`, the price of one model over several workers. `layers.py` and `profile.py` say what is priced,
 `layer_times.py` measures layers, `pipelines.py` plays stages. What the browser side uses imports no torch.
 """
+
+from typing import TYPE_CHECKING
+
+from scalebook.training.lazy import interface
+
+if TYPE_CHECKING:
+    from scalebook.training.pricing import links, part_record, profile, reductions
+    from scalebook.training.pricing.layer_times import STEPS, LayerTimes, units
+    from scalebook.training.pricing.layers import Layer, scaled
+    from scalebook.training.pricing.pipelines import bubble
+    from scalebook.training.pricing.quantities import format_quantity, workers_words
+    from scalebook.training.pricing.splits import (
+        Price,
+        Split,
+        TooFewLayersError,
+        bytes_a_second,
+        data_ratio,
+        factorizations,
+        microbatch_counts,
+        price,
+        tensor_ratio,
+    )
+
+__all__ = [
+    "STEPS",
+    "Layer",
+    "LayerTimes",
+    "Price",
+    "Split",
+    "TooFewLayersError",
+    "bubble",
+    "bytes_a_second",
+    "data_ratio",
+    "factorizations",
+    "format_quantity",
+    "links",
+    "microbatch_counts",
+    "part_record",
+    "price",
+    "profile",
+    "reductions",
+    "scaled",
+    "tensor_ratio",
+    "units",
+    "workers_words",
+]
+
+__getattr__ = interface(__name__)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import isclose
 from typing import Any, Final, Literal, get_args
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.pricing.quantities import quantity
 
 Kind = Literal["pair", "column", "whole"]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.engine.rules.clock_settings import Link
 from scalebook.training.experiments.classes import suggestion
 from scalebook.training.pricing.quantities import quantity

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.base.files import records
 from scalebook.training.engine.rules.bounds import Above, AtLeast, check
 from scalebook.training.engine.rules.clock_settings import (

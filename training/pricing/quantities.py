@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, Literal
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 
 Unit = Literal["s", "B", "B/s"]
 SECONDS: Final[Mapping[str, float]] = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}

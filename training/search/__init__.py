@@ -4,3 +4,19 @@ Begin with `search_requests.py` (start, resume, stop, find: what buttons and com
 (where a search lives). `driver/` is the loop, in a process of its own; `study/` is Optuna, which is asked there and
 nowhere else; `map/` is the landscape of its trials. Importing any of this loads neither torch nor Optuna.
 """
+
+from typing import TYPE_CHECKING
+
+from scalebook.training.lazy import interface
+
+if TYPE_CHECKING:
+    from scalebook.training.search import map, search_folder, search_requests, study
+
+__all__ = [
+    "map",
+    "search_folder",
+    "search_requests",
+    "study",
+]
+
+__getattr__ = interface(__name__)

@@ -12,14 +12,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError, Workspace
 from scalebook.training.base.files import records, yaml
 from scalebook.training.base.files.record_folder import RecordFolder, load_once
 from scalebook.training.base.files.records import BrokenRecord
-from scalebook.training.base.trust import FOUND, SEARCH, may_run, within
-from scalebook.training.base.workspace import Workspace
-from scalebook.training.jobs.job_environment import forget_environment
 from scalebook.training.base.process import ProcessId, alive
+from scalebook.training.base.trust import FOUND, SEARCH, may_run, within
+from scalebook.training.jobs import forget_environment
 from scalebook.training.search.study.storage import journal_path
 
 if TYPE_CHECKING:

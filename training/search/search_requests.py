@@ -11,30 +11,31 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from scalebook.training.base import ConfigError, Problem, Workspace
 from scalebook.training.base.code_changes import CodeNow, changed_words, file_list, used
-from scalebook.training.base.errors import ConfigError, Problem
-from scalebook.training.base.files import record_folder, records
-from scalebook.training.base.files.machine_errors import disk_errors, refusals_told
+from scalebook.training.base.files import disk_errors, record_folder, records, refusals_told
 from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.trust import SEARCH, sign
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.search.definition import SearchSpec, body_of, identity, read_search
 from scalebook.training.experiments.search.point import resolve, summary
 from scalebook.training.experiments.search.search_problems import MOST_POINTS, extremes
-from scalebook.training.jobs.devices import NodeDevices
-from scalebook.training.jobs.gpu_checks import gpu_problems, machines_of
-from scalebook.training.jobs.job_environment import has_environment, keep_environment
+from scalebook.training.jobs import (
+    NodeDevices,
+    gpu_problems,
+    has_environment,
+    keep_environment,
+    machines_of,
+    read_recorded,
+)
 from scalebook.training.jobs.job_requests import COMMAND_LINE
 from scalebook.training.jobs.job_requests import find as find_run
-from scalebook.training.jobs.recorded_clock import read_recorded
 from scalebook.training.jobs.supervisor_handle import ensure
 from scalebook.training.search.search_folder import ENDED, SearchFolder, SearchRequest, all_searches
-from scalebook.training.tracking import directions, names
+from scalebook.training.tracking import RunReader, directions, names
 from scalebook.training.tracking.notes import trials_experiment
-from scalebook.training.tracking.run_reader import RunReader
 from scalebook.training.tracking.run_start import create_run, experiment_id, open_store, submission, surroundings
 
 RECENT_RUNS: Final = 5

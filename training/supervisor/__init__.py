@@ -5,3 +5,18 @@ Begin with `supervisor_loop.py`, its process and what it does in one turn. `job_
 `lost_jobs.py` records the end of one that could not, `search_drivers.py` keeps the drivers of searches alive, and
 `notifier.py` tells people.
 """
+
+from typing import TYPE_CHECKING
+
+from scalebook.training.lazy import interface
+
+if TYPE_CHECKING:
+    from scalebook.training.supervisor.job_watch import JobLimits
+    from scalebook.training.supervisor.supervisor_loop import supervise
+
+__all__ = [
+    "JobLimits",
+    "supervise",
+]
+
+__getattr__ = interface(__name__)

@@ -10,9 +10,7 @@ from typing import Final
 import psutil
 
 from scalebook.training.base.failures import FailureClass
-from scalebook.training.jobs.job_folder import JobFolder, JobStart, Progress, Standstill
-from scalebook.training.jobs.job_nodes import is_short
-from scalebook.training.jobs.usage import UsageMeter
+from scalebook.training.jobs import JobFolder, JobStart, Progress, Standstill, UsageMeter, is_short
 
 
 @dataclass(frozen=True)

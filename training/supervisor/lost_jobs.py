@@ -13,16 +13,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from signal import SIGKILL
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError, Workspace
 from scalebook.training.base.failures import FailureClass
-from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM, disk_problem, says_full
-from scalebook.training.base.safe_path import importing
-from scalebook.training.base.workspace import Workspace
-from scalebook.training.jobs.job_folder import MLFLOW_STATUS, UNWATCHED, JobFolder, Result, StopRequest
+from scalebook.training.base.files import EXIT_NO_ROOM, disk_problem, says_full
 from scalebook.training.base.process import Children, ProcessId, send, start
+from scalebook.training.base.safe_path import importing
+from scalebook.training.jobs import MLFLOW_STATUS, UNWATCHED, JobFolder, Result, StopRequest
 from scalebook.training.supervisor.job_watch import JobWatch
-from scalebook.training.tracking import names, run_start
-from scalebook.training.tracking.schema import require_known
+from scalebook.training.tracking import names, require_known, run_start
 
 
 def explain(watch: JobWatch, code: int | None, memory_kills: int) -> Result:

@@ -17,14 +17,12 @@ from pathlib import Path
 from signal import SIGKILL
 from typing import Final
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError, NotifySettings, Workspace
 from scalebook.training.base.files import records
-from scalebook.training.base.trust import trusted
-from scalebook.training.base.workspace import NotifySettings, Workspace
-from scalebook.training.jobs import ended_jobs
-from scalebook.training.jobs.ended_jobs import Ending
-from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.base.process import Children, ProcessId, send, start
+from scalebook.training.base.trust import trusted
+from scalebook.training.jobs import JobFolder, ended_jobs
+from scalebook.training.jobs.ended_jobs import Ending
 from scalebook.training.search.search_folder import SearchFolder
 
 DEADLINE_S = 120.0

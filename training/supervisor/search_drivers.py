@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from scalebook.training.base.workspace import Workspace
-from scalebook.training.jobs.job_environment import kept_environment
+from scalebook.training.base import Workspace
 from scalebook.training.base.process import ProcessId, alive, start
+from scalebook.training.jobs import kept_environment
 from scalebook.training.search.search_folder import DriverProcess, SearchFolder, SearchResult, all_searches
 
 LOOK_EVERY_S: Final = 1.0

@@ -23,32 +23,39 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import OWNER_ONLY, ConfigError, Workspace
 from scalebook.training.base.failures import ADVICE, FailureClass
-from scalebook.training.base.files.lossy_output import forgive
-from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM, disk_problem
+from scalebook.training.base.files import EXIT_NO_ROOM, disk_problem, forgive
 from scalebook.training.base.files.records import BrokenRecord
+from scalebook.training.base.process import Children, ProcessId, adopt_orphans
 from scalebook.training.base.safe_path import HOME
 from scalebook.training.base.trust import FOUND, JOB, may_run
-from scalebook.training.base.workspace import OWNER_ONLY, Workspace
-from scalebook.training.cluster.ray_executor import RayExecutor
-from scalebook.training.cluster.ray_launcher import RayLauncher
-from scalebook.training.jobs import supervisor_handle
-from scalebook.training.jobs.devices import Allocation
-from scalebook.training.jobs.executor import (
+from scalebook.training.cluster import RayExecutor, RayLauncher
+from scalebook.training.jobs import (
     CLAIMED_ELSEWHERE,
     GPUS_TAKEN,
     LOCAL,
+    PRELOAD,
+    RUNNER,
+    Allocation,
+    DurationEstimates,
     Executor,
+    JobFolder,
+    Launcher,
+    LauncherLost,
+    Lease,
     LocalExecutor,
+    LocalLauncher,
+    ProcessEnded,
+    Result,
+    Start,
     configured_executor,
+    forget_environment,
+    in_order,
+    plan,
+    supervisor_handle,
+    time_left,
 )
-from scalebook.training.jobs.job_environment import forget_environment
-from scalebook.training.jobs.job_folder import JobFolder, Result
-from scalebook.training.jobs.launcher import PRELOAD, RUNNER, Launcher, LauncherLost, LocalLauncher, ProcessEnded
-from scalebook.training.jobs.leases import DurationEstimates, Lease, time_left
-from scalebook.training.base.process import Children, ProcessId, adopt_orphans
-from scalebook.training.jobs.schedule import Start, in_order, plan
 from scalebook.training.jobs.supervisor_handle import Status, SupervisorLock, read_status
 from scalebook.training.supervisor.job_watch import JobLimits, JobWatch
 from scalebook.training.supervisor.lost_jobs import LostJobRecorder, close, explain, memory_kills

@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from scalebook.training.base.errors import one_line
+from scalebook.training.base import one_line
 from scalebook.training.tracking.curves import thin
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from scalebook.training.base.workspace import HIDDEN, Workspace, sqlite_address
+from scalebook.training.base import HIDDEN, Workspace, sqlite_address
 
 COLUMNS: Final = (
     ("experiments", "artifact_location"),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from scalebook.training.base.workspace import HIDDEN
+from scalebook.training.base import HIDDEN
 from scalebook.training.tracking import names
 
 PREFIX: Final = "/scalebook"

@@ -31,11 +31,14 @@ from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from scalebook.training.base import active_run  # noqa: F401  # a process forked from here has its own connections
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import (
+    ConfigError,
+    Workspace,
+    active_run,  # noqa: F401  # a process forked from here has its own connections
+    sqlite_address,
+)
 from scalebook.training.base.files import locks
 from scalebook.training.base.safe_path import importing
-from scalebook.training.base.workspace import Workspace, sqlite_address
 from scalebook.training.tracking import names, notes
 from scalebook.training.tracking.moved_workspace import adopt_artifacts
 from scalebook.training.tracking.schema import require_known

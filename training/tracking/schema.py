@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 
 if TYPE_CHECKING:
     from sqlalchemy import URL

@@ -11,6 +11,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from scalebook.app import resources
+from scalebook.training.base.process import ProcessId
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import catalogue
 from scalebook.training.experiments.catalogue import describe
@@ -22,7 +23,6 @@ from scalebook.training.jobs.devices import Allocation
 from scalebook.training.jobs.gpus import GpuReading
 from scalebook.training.jobs.job_folder import JobStart, LostWorker, Result
 from scalebook.training.jobs.job_nodes import part_folders
-from scalebook.training.base.process import ProcessId
 from scalebook.training.jobs.usage import GpuWorker, Usage
 from scalebook.training.notebook import store
 from scalebook.training.tracking import names

@@ -14,13 +14,13 @@ from scalebook.app import resources
 from scalebook.app.search import page
 from scalebook.app.shared.what_it_logs import LABEL
 from scalebook.training.base.files.records import save
+from scalebook.training.base.process import ProcessId
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import logged_metrics
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.logged_metrics import LoggedMetrics
 from scalebook.training.experiments.model_parameters import kept_at
 from scalebook.training.experiments.search.types import Objective
-from scalebook.training.base.process import ProcessId
 from scalebook.training.notebook import store
 from scalebook.training.search import search_requests
 from scalebook.training.search.search_folder import DriverProcess, SearchFolder, SearchResult

@@ -11,6 +11,7 @@ from scalebook.app.runs import run_query
 from scalebook.app.runs.data import DeviceHolder, NodeState, device_state, simulated_copy
 from scalebook.app.runs.run_query import RunQuery
 from scalebook.app.runs.widgets import progress_words
+from scalebook.training.base.process import ProcessId
 from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.cluster.cluster_spool import ClusterSpool, KnownNodes, RemoteState, write_state
 from scalebook.training.experiments.description import Description
@@ -21,7 +22,6 @@ from scalebook.training.jobs.devices import Allocation, NodeDevices, this_machin
 from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.gpus import Gpu
 from scalebook.training.jobs.job_folder import JobFolder, JobStart, Progress, Result
-from scalebook.training.base.process import ProcessId
 from scalebook.training.notebook.cells import ExperimentCell
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_reader import RunReader, RunRecord

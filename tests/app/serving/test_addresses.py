@@ -3,8 +3,8 @@ import sys
 from pathlib import Path
 
 from scalebook.app.serving.addresses import Addresses, only_one
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.base.process import ProcessId
+from scalebook.training.base.workspace import Workspace
 
 HOLD = """
 import sys, pathlib

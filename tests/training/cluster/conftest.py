@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from scalebook.training.base.process import ProcessId
 from scalebook.training.base.safe_path import environment
 from scalebook.training.cluster.ray_daemons import Node
-from scalebook.training.base.process import ProcessId
 
 NO_RAY = "the extra `cluster` (Ray) is not installed: make cluster"
 HOSTS = ("127.0.0.2", "127.0.0.3")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.process import ProcessId
 from scalebook.training.base.trust import trust
 from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.cli.main import main
@@ -23,7 +24,6 @@ from scalebook.training.jobs.devices import Allocation, NodeDevices
 from scalebook.training.jobs.executor import configured_executor
 from scalebook.training.jobs.job_folder import JobStart
 from scalebook.training.jobs.job_nodes import part_folders
-from scalebook.training.base.process import ProcessId
 from tests.training.benches import Bench, bench
 
 __all__ = ["bench"]

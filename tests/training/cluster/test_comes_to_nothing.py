@@ -2,6 +2,7 @@
 
 import pytest
 
+from scalebook.training.base.process import ProcessId
 from scalebook.training.cluster.cluster_spool import (
     ClusterSpool,
     JobOrder,
@@ -14,7 +15,6 @@ from scalebook.training.cluster.node_connection import give_up, record_failed_st
 from scalebook.training.jobs.begin_request import RayHandle, part_names
 from scalebook.training.jobs.executor import CLAIMED_ELSEWHERE
 from scalebook.training.jobs.job_folder import JobFolder
-from scalebook.training.base.process import ProcessId
 from tests.training.benches import Bench, bench
 
 __all__ = ["bench"]

@@ -5,10 +5,10 @@ import time
 
 import pytest
 
+from scalebook.training.base.process import descendants, send
 from scalebook.training.cluster.ray_executor import RayExecutor
 from scalebook.training.jobs.begin_request import PARTS
 from scalebook.training.jobs.job_nodes import part_folders
-from scalebook.training.base.process import descendants, send
 from tests.training.benches import Bench, until_state, wait_for
 from tests.training.cluster.conftest import Cluster, Place
 from tests.training.cluster.test_ray_executor import home

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from scalebook.training.base.process import Children, alive, send
 from scalebook.training.base.trust import trust
 from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.cluster.cluster_spool import ClusterSpool
 from scalebook.training.cluster.ray_executor import RayExecutor
 from scalebook.training.cluster.ray_launcher import RayLauncher
-from scalebook.training.base.process import Children, alive, send
 from tests.training.benches import STAND_IN, Bench, wait_for
 from tests.training.cluster.conftest import Cluster
 from tests.training.jobs.contract import ExecutorContract, Launching

@@ -12,6 +12,7 @@ import psutil
 import pytest
 import torch
 
+from scalebook.training.base.process import descendants, send
 from scalebook.training.cluster.ray_executor import RayExecutor
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.experiment import Experiment
@@ -19,7 +20,6 @@ from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.job_nodes import part_folders
 from scalebook.training.jobs.launcher import RUNNER
-from scalebook.training.base.process import descendants, send
 from scalebook.training.jobs.waiting_jobs import waiting_reasons
 from scalebook.training.tracking import names
 from tests.training.benches import Bench, until_state, wait_for

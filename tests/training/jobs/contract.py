@@ -11,12 +11,12 @@ from typing import Any
 import psutil
 import pytest
 
+from scalebook.training.base.process import Children
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.executor import CLAIMED_ELSEWHERE, Executor, LocalHandle
 from scalebook.training.jobs.job_folder import JobFolder, JobStart
 from scalebook.training.jobs.launcher import Event, Launcher, ProcessEnded
 from scalebook.training.jobs.leases import Lease
-from scalebook.training.base.process import Children
 from scalebook.training.supervisor.supervisor_loop import LAUNCHERS
 from tests.training.benches import STAND_IN, Bench, until_state, wait_for
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from scalebook.training.base.process import Children, ProcessId, alive, session
 from scalebook.training.base.safe_path import environment
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.devices import NodeDevices, this_machine
@@ -20,7 +21,6 @@ from scalebook.training.jobs.fork_server import load
 from scalebook.training.jobs.job_folder import JobFolder, JobStart
 from scalebook.training.jobs.launcher import Event, Launcher, ProcessEnded
 from scalebook.training.jobs.leases import Lease
-from scalebook.training.base.process import Children, ProcessId, alive, session
 
 ROOT = Path(__file__).resolve().parents[3]
 

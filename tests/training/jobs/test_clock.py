@@ -11,12 +11,12 @@ import psutil
 import pytest
 
 from scalebook.training.base.files import records
+from scalebook.training.base.process import ProcessId, alive, descendants, session
 from scalebook.training.base.trust import JOB, sign
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import waiting_jobs
 from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart, Progress
-from scalebook.training.base.process import ProcessId, alive, descendants, session
 from scalebook.training.jobs.supervisor_handle import SupervisorLock
 from scalebook.training.supervisor.job_watch import JobLimits, JobWatch
 from scalebook.training.supervisor.supervisor_loop import SupervisorLoop

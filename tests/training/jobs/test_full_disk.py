@@ -16,13 +16,13 @@ import pytest
 from scalebook.training.base.failures import FailureClass, classify
 from scalebook.training.base.files import machine_errors, records
 from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM
+from scalebook.training.base.process import ProcessId
 from scalebook.training.base.trust import JOB, SEARCH, sign
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli import runner
 from scalebook.training.jobs import waiting_jobs
 from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart, Result
-from scalebook.training.base.process import ProcessId
 from scalebook.training.jobs.supervisor_handle import SupervisorLock, status
 from scalebook.training.notebook import edit, store
 from scalebook.training.search.driver.trial_outcome import judge

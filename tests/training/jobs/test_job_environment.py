@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from scalebook.training.base.process import Children, ProcessId
 from scalebook.training.base.safe_path import HOME, environment
 from scalebook.training.jobs.begin_request import ANSWER, YES, RemoteJobContext
 from scalebook.training.jobs.devices import this_machine
@@ -25,7 +26,6 @@ from scalebook.training.jobs.job_environment import (
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.launcher import LocalLauncher, ProcessEnded
 from scalebook.training.jobs.leases import Lease
-from scalebook.training.base.process import Children, ProcessId
 from scalebook.training.jobs.supervisor_handle import status
 from tests.training.benches import STAND_IN, Bench, until_state, wait_for
 

@@ -7,6 +7,7 @@ from zipfile import ZipFile
 import pytest
 
 from scalebook.training.base.failures import ADVICE, OR_RESUME, FailureClass
+from scalebook.training.base.process import ProcessId
 from scalebook.training.jobs import job_folder
 from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import (
@@ -19,7 +20,6 @@ from scalebook.training.jobs.job_folder import (
     StopRequest,
     TrialOf,
 )
-from scalebook.training.base.process import ProcessId
 
 
 def folder(tmp_path: Path) -> JobFolder:

@@ -13,13 +13,13 @@ import pytest
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import yaml
+from scalebook.training.base.process import ProcessId
 from scalebook.training.base.safe_path import environment
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import ClassInfo, Description, Field
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.job_folder import JobFolder, Result
-from scalebook.training.base.process import ProcessId
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_start import open_store
 from tests.prepared import Prepared

@@ -4,11 +4,11 @@ import os
 from multiprocessing.connection import wait
 from pathlib import Path
 
+from scalebook.training.base.process import Children, alive
 from scalebook.training.jobs.devices import this_machine
 from scalebook.training.jobs.fork_server import Order, Report
 from scalebook.training.jobs.launcher import ForkServerProcess, LocalLauncher, ProcessEnded
 from scalebook.training.jobs.leases import Lease
-from scalebook.training.base.process import Children, alive
 from tests.training.benches import STAND_IN, Bench, until_state, wait_for
 
 

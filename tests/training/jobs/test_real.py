@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from scalebook.training.base.process import ProcessId, descendants, send, session
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest, Result
 from scalebook.training.jobs.launcher import RUNNER
-from scalebook.training.base.process import ProcessId, descendants, send, session
 from scalebook.training.jobs.supervisor_handle import status
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_start import create_run, experiment_id, open_store

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scalebook.training.jobs.job_folder import JobFolder, Result
 from scalebook.training.base.process import alive, send
+from scalebook.training.jobs.job_folder import JobFolder, Result
 from scalebook.training.supervisor.lost_jobs import close, main
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_start import create_run, experiment_id, open_store

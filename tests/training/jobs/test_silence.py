@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from scalebook.training.base.process import ProcessId, alive, send, stopped
 from scalebook.training.cli import notebook_run
 from scalebook.training.cli.main import main
 from scalebook.training.cli.run_lines import RunLines
-from scalebook.training.base.process import ProcessId, alive, send, stopped
 from scalebook.training.jobs.supervisor_handle import LOCK, SILENT_S, SupervisorKeeper, SupervisorLock, silence
 from scalebook.training.jobs.waiting_jobs import NO_SUPERVISOR, waiting_reasons
 from tests.training.benches import Bench, wait_for

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from scalebook.training.base.process import ProcessId, alive, writes_to
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli import jobs as commands
 from scalebook.training.cli.main import main
 from scalebook.training.jobs import job_requests, usage
 from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobFolder, JobStart
-from scalebook.training.base.process import ProcessId, alive, writes_to
 from tests.training.benches import Bench, clear, until_state, wait_for
 
 

@@ -3,8 +3,8 @@ import subprocess
 import sys
 from dataclasses import asdict
 
-from scalebook.training.jobs import supervisor_handle
 from scalebook.training.base.process import ProcessId
+from scalebook.training.jobs import supervisor_handle
 from tests.training.benches import Bench
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from scalebook.training.base.process import ProcessId
 from scalebook.training.jobs import usage
 from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobFolder, JobStart
-from scalebook.training.base.process import ProcessId
 from scalebook.training.jobs.usage import GpuWorker, UsageMeter, gpu_workers
 from scalebook.training.lightning.processes.run_workers import run_workers
 from tests.fake_nvml import FakeGpu, FakeProcess, Put

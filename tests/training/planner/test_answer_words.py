@@ -7,7 +7,6 @@ import pytest
 from scalebook.training.engine.rules.update_rules import Async
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.planner.answers import Answer, Cause, Change, Curve, Knee, Point, Range, Reliability
 from scalebook.training.planner.answer_words import (
     HEADER,
     accuracy,
@@ -21,6 +20,7 @@ from scalebook.training.planner.answer_words import (
     system_words,
     table,
 )
+from scalebook.training.planner.answers import Answer, Cause, Change, Curve, Knee, Point, Range, Reliability
 from scalebook.training.planner.question import Question
 from scalebook.training.pricing.profile import Profile, as_mapping, read_profile
 from scalebook.training.pricing.quantities import workers_words

@@ -11,9 +11,9 @@ from scalebook.training.engine.rules.clock_settings import Distribution, Link
 from scalebook.training.engine.rules.local_steps import LocalSGD
 from scalebook.training.engine.rules.update_rules import Async, Rule, Sync
 from scalebook.training.planner import play
-from scalebook.training.planner.answers import Answer, Cause, Change, Point, Range
 from scalebook.training.planner.answer_words import sentences
 from scalebook.training.planner.answering import Setting, answer, find_causes, find_changes, find_knee
+from scalebook.training.planner.answers import Answer, Cause, Change, Point, Range
 from scalebook.training.planner.question import Question, rules
 from scalebook.training.planner.reliability import reliability_of
 from scalebook.training.pricing.links import OWN, Network

@@ -19,8 +19,8 @@ from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.lightning import AsyncPS, Peers
 from scalebook.training.planner import play
 from scalebook.training.planner.all_reduce import AllReduce
-from scalebook.training.planner.answers import Answer
 from scalebook.training.planner.answering import Setting, answer
+from scalebook.training.planner.answers import Answer
 from scalebook.training.planner.planned_config import (
     FOLLOWED,
     INDIFFERENT,

@@ -11,9 +11,9 @@ import pytest
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import records, yaml
+from scalebook.training.base.process import ProcessId
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.job_folder import JobFolder, Progress
-from scalebook.training.base.process import ProcessId
 from scalebook.training.planner import planner_process, play
 from scalebook.training.planner import question_folder as asking
 from scalebook.training.planner.answering import answer

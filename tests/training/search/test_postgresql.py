@@ -7,8 +7,8 @@ import pytest
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.experiments.search.types import SearchSpec
 from scalebook.training.search.study.storage import StorageLost
-from scalebook.training.search.study.study import Study, read
-from scalebook.training.search.study.study_reader import forget
+from scalebook.training.search.study.study import Study
+from scalebook.training.search.study.study_reader import forget, read_study
 from tests.training.search import postgres
 from tests.training.search.postgres import PASSWORD, Server
 from tests.training.search.studies import BATCH, LOSS, RATE, SECONDS, STRATEGY, loss, run, search
@@ -66,7 +66,7 @@ def test_a_study_is_interrupted_and_goes_on(server: Server, url: str, opened: Op
     later.report(asked.number, 300, 0.25)
     later.finish(asked.number, [loss(asked.point)])
     run(later, 3)
-    records = read(url, "search", SPEC)
+    records = read_study(url, "search", SPEC)
     assert records == later.records()
     assert [one.point for one in records[:13]] == [one.point for one in [*first, asked]]
     assert [one.state for one in records] == ["finished"] * 13 + ["infeasible", "failed"] + ["finished"] * 3
@@ -78,13 +78,13 @@ def test_a_study_is_interrupted_and_goes_on(server: Server, url: str, opened: Op
 
 def test_pages_see_what_a_driver_tells(url: str, opened: Opened) -> None:
     study = opened("live")
-    assert [one.state for one in read(url, "live", SPEC)] == ["waiting"]
+    assert [one.state for one in read_study(url, "live", SPEC)] == ["waiting"]
     asked = study.ask()
     study.report(asked.number, 100, 0.5)
-    (running,) = read(url, "live", SPEC)
+    (running,) = read_study(url, "live", SPEC)
     assert (running.state, running.curve) == ("running", [(100, 0.5)])
     study.finish(asked.number, [0.1])
-    assert [one.values for one in read(url, "live", SPEC)] == [(0.1,)]
+    assert [one.values for one in read_study(url, "live", SPEC)] == [(0.1,)]
 
 
 def test_missed_targets_and_two_objectives_are_kept(url: str, opened: Opened) -> None:
@@ -92,7 +92,7 @@ def test_missed_targets_and_two_objectives_are_kept(url: str, opened: Opened) ->
     study = opened("two", spec)
     study.finish(study.ask().number, [0.5, float("inf")])
     study.prune(study.ask().number, "by hand")
-    assert [(one.state, one.values) for one in read(url, "two", spec)] == [
+    assert [(one.state, one.values) for one in read_study(url, "two", spec)] == [
         ("finished", (0.5, float("inf"))), ("pruned", ()),
     ]  # fmt: skip
 

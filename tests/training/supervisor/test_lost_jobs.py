@@ -9,9 +9,9 @@ import pytest
 
 from scalebook.training.base.failures import FailureClass
 from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM
+from scalebook.training.base.process import ProcessId
 from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import STOPPED, JobFolder, JobRequest, JobStart
-from scalebook.training.base.process import ProcessId
 from scalebook.training.supervisor import lost_jobs
 from scalebook.training.supervisor.job_watch import JobLimits, JobWatch
 from scalebook.training.supervisor.lost_jobs import explain

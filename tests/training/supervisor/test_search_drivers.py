@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from scalebook.training.base import process
 from scalebook.training.base.trust import SEARCH, sign
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.base import process
 from scalebook.training.jobs.job_environment import has_environment, keep_environment
 from scalebook.training.search.search_folder import SearchFolder, SearchProgress, SearchRequest
 from scalebook.training.supervisor import search_drivers

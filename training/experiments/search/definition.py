@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, get_args
 
-from scalebook.training.base.errors import ConfigError, Problem
+from scalebook.training.base import ConfigError, Problem
 from scalebook.training.experiments.classes import few_strangers
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment

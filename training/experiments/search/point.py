@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.engine.rules.update_rules import RULES
 from scalebook.training.experiments.classes import mapping, positive
 from scalebook.training.experiments.experiment import Experiment

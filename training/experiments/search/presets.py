@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.engine.rules.update_rules import RULES
 from scalebook.training.experiments.classes import suggestion
 from scalebook.training.experiments.data_paths import training_samples

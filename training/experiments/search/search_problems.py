@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from scalebook.training.base.errors import ConfigError, Problem
+from scalebook.training.base import ConfigError, Problem
 from scalebook.training.base.files.yaml_flow import flow
 from scalebook.training.experiments.classes import suggestion
 from scalebook.training.experiments.description import Description, Field

@@ -3,7 +3,7 @@
 import math
 from typing import Final
 
-from scalebook.training.base.errors import Problem
+from scalebook.training.base import Problem
 from scalebook.training.experiments import logged_metrics
 from scalebook.training.experiments.classes import suggestion
 from scalebook.training.experiments.logged_metrics import unlogged_remedy

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from scalebook.training.base.errors import ConfigError, Problem
+from scalebook.training.base import ConfigError, Problem
 from scalebook.training.base.files.yaml_flow import flow
 from scalebook.training.experiments.fields import quoted_value
 from scalebook.training.experiments.lr_scaling import RULES

@@ -17,7 +17,7 @@ from torch.nn import Module
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from scalebook.training.base.system import require_linux
+from scalebook.training.base import require_linux
 from scalebook.training.lightning.arguments import AsyncArguments
 from scalebook.training.lightning.async_ps.applied_step import updates_estimated
 from scalebook.training.lightning.async_ps.async_run import AsyncRun

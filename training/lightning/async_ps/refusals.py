@@ -9,7 +9,7 @@ from torch.nn import Embedding, EmbeddingBag, Module
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from scalebook.training.base.memory import available_bytes
+from scalebook.training.base import available_bytes
 from scalebook.training.engine.rules.run_limits import WorkerRange, misfit
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.rules.table_conflicts import refuse_beside_tables, writes_by_norm

@@ -10,8 +10,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from scalebook.training.lightning.package import has_iterable_dataset
 from scalebook.training.lightning.random_streams import cpu_streams, seed_of
-from scalebook.training.zoo.shuffle import EpochShuffle
-from scalebook.training.zoo.skew import SkewedSampler
+from scalebook.training.zoo import EpochShuffle, SkewedSampler
 
 _COMMON: Final = -1
 _SEEDED: Final = (DistributedSampler, SequentialSampler, EpochShuffle, SkewedSampler)

@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 from typing_extensions import override
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.base.validation_interval import too_rare
 from scalebook.training.engine.memory.uncopied import Uncopied, UncopiedIterator
 from scalebook.training.engine.rules.settings import Deal
@@ -44,7 +44,7 @@ from scalebook.training.lightning.package import (
     rank_zero_info,
     sized_len,
 )
-from scalebook.training.zoo.skew import SkewedSampler
+from scalebook.training.zoo import SkewedSampler
 
 _NOTHING: Final = object()
 SKEW: Final = "data.init_args.skew"

@@ -12,8 +12,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sequential
 from typing_extensions import override
 
 from scalebook.training.lightning.package import isolate_rng
-from scalebook.training.zoo.shuffle import EpochShuffle
-from scalebook.training.zoo.skew import SkewedSampler
+from scalebook.training.zoo import EpochShuffle, SkewedSampler
 
 Indices = Any
 """What an index sampler yields: a list of indices for one batch, or whatever the user's own sampler yields."""

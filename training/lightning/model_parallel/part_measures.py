@@ -23,7 +23,7 @@ from scalebook.training.lightning.model_parallel.parts import part_of
 from scalebook.training.lightning.model_parallel.pipeline import Pipeline
 from scalebook.training.lightning.package import LightningModule, Trainer
 from scalebook.training.lightning.process_group.evaluation import exchange
-from scalebook.training.pricing.layer_times import units
+from scalebook.training.pricing import units
 from scalebook.training.pricing.part_record import (
     PartRecord,
     Passed,

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from typing_extensions import override
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.base.failures import TimedOut
 from scalebook.training.base.node_rank import NodeRank
 from scalebook.training.engine.launch import Launch

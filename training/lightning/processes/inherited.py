@@ -33,7 +33,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.lightning.package import LightningDataModule, LightningModule
 
 _KEPT: Final = os.O_ACCMODE | os.O_APPEND | os.O_NONBLOCK | os.O_DIRECT | os.O_NOATIME | os.O_SYNC | os.O_DSYNC

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Final, NoReturn
 
 from typing_extensions import override
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.base.failures import NodeLost, TimedOut, WorkerLost
 from scalebook.training.base.node_rank import NODES, NodeRank
 from scalebook.training.engine.served_run import (

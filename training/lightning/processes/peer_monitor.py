@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import torch
 import torch.distributed as dist
 
-from scalebook.training.base.errors import ConfigError, one_line
+from scalebook.training.base import ConfigError, one_line
 from scalebook.training.base.failures import ProcessLost
 from scalebook.training.base.node_rank import DEVICES
 

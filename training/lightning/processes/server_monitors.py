@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from scalebook.training.base.errors import one_line
+from scalebook.training.base import one_line
 from scalebook.training.base.failures import NodeLost, WorkerLost
 from scalebook.training.base.node_rank import NodeRank
 from scalebook.training.engine.launch import Launch

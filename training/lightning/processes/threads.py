@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import torch
 
-from scalebook.training.jobs.devices import CPU_QUOTA, cpu_quota
+from scalebook.training.jobs import CPU_QUOTA, cpu_quota
 from scalebook.training.lightning.package import rank_zero_warn
 from scalebook.training.lightning.processes.cuda_fork import counting_begins_cuda, cuda_has_begun
 

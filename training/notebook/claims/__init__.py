@@ -4,3 +4,24 @@ Begin with `judging.py`, the rule of the verdict. `evidence.py` finds the runs o
 intervals, `claim_locks.py` keeps what a claim said when its first run began, `power.py` says how likely it is to be
 resolved, `written_tables.py` writes tables of results into a notebook.
 """
+
+from typing import TYPE_CHECKING
+
+from scalebook.training.lazy import interface
+
+if TYPE_CHECKING:
+    from scalebook.training.notebook.claims import claim_locks, claim_table, written_tables
+    from scalebook.training.notebook.claims.evidence import EvidenceReader, needs_curve
+    from scalebook.training.notebook.claims.judging import Judgement, judge_all
+
+__all__ = [
+    "EvidenceReader",
+    "Judgement",
+    "claim_locks",
+    "claim_table",
+    "judge_all",
+    "needs_curve",
+    "written_tables",
+]
+
+__getattr__ = interface(__name__)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.base.files.yaml_flow import flow
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.identity import config_hash
@@ -19,8 +19,7 @@ from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import ClaimCell, Notebook, Ratio, Side
 from scalebook.training.notebook.claim_body import read_claim
 from scalebook.training.notebook.claims.looks import ClaimLook, JudgedCell
-from scalebook.training.tracking import names
-from scalebook.training.tracking.run_reader import OLDEST_FIRST, RunReader, RunRecord
+from scalebook.training.tracking import OLDEST_FIRST, RunReader, RunRecord, names
 
 FIRST_RUNS: Final = 50
 """How many of a cell's runs, the oldest first, are searched for the claim."""

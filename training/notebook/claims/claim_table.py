@@ -9,7 +9,7 @@ from scalebook.training.notebook.claims.evidence import needs_curve
 from scalebook.training.notebook.claims.intervals import Confidence
 from scalebook.training.notebook.claims.judging import ClaimRow, Judgement
 from scalebook.training.notebook.claims.power import MOST_SEEDS
-from scalebook.training.tracking.estimates import Estimate
+from scalebook.training.tracking import Estimate
 from scalebook.training.tracking.own_metrics import SIGN, WORDS
 
 INTERVAL = "95 % interval"

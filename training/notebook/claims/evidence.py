@@ -7,9 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError, Workspace
 from scalebook.training.base.files.yaml_flow import flow
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.definition import read_search
@@ -22,16 +21,14 @@ from scalebook.training.notebook.claims.claim_locks import RecordedClaims, known
 from scalebook.training.notebook.claims.intervals import Amount, crossing
 from scalebook.training.notebook.claims.looks import ClaimLook, JudgedCell
 from scalebook.training.notebook.offered_metrics import unnamed
-from scalebook.training.notebook.result_row import best, lost_workers, shared_numbers
 from scalebook.training.notebook.read_results import results
+from scalebook.training.notebook.result_row import best, lost_workers, shared_numbers
 from scalebook.training.search import search_requests
 from scalebook.training.search.search_folder import ENDED, SearchFolder
-from scalebook.training.search.study.study_reader import read_study
-from scalebook.training.search.study.trials import TrialRecord, at_rest
-from scalebook.training.tracking import directions, names
+from scalebook.training.search.study import TrialRecord, at_rest, read_study
+from scalebook.training.tracking import MetricCurve, RunReader, RunRecord, directions, names
 from scalebook.training.tracking.directions import Direction
 from scalebook.training.tracking.own_metrics import is_own
-from scalebook.training.tracking.run_reader import MetricCurve, RunReader, RunRecord
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from scalebook.training.tracking.estimates import student_quantile
+from scalebook.training.tracking import student_quantile
 
 FEWEST: Final = 3
 """Seeds (of a ratio: on each side, or pairs) below which there is no interval."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from scalebook.training.base.errors import Problem
+from scalebook.training.base import Problem
 from scalebook.training.experiments.classes import suggestion
 from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import Note, Notebook

@@ -17,10 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import scalebook
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError, Workspace, source_files
 from scalebook.training.base.files import yaml
-from scalebook.training.base.user_modules import source_files
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import Description
 from scalebook.training.notebook.cells import Notebook
 from scalebook.training.notebook.claims import claim_table
@@ -30,9 +28,8 @@ from scalebook.training.notebook.claims.judging import judge_all
 from scalebook.training.notebook.export.gathering import clean
 from scalebook.training.notebook.read_results import results
 from scalebook.training.notebook.store import Stored
-from scalebook.training.search.study.trials import State
-from scalebook.training.tracking import names
-from scalebook.training.tracking.run_reader import MetricCurve, RunReader, RunRecord
+from scalebook.training.search.study import State
+from scalebook.training.tracking import MetricCurve, RunReader, RunRecord, names
 
 FORM: Final = 2
 """Version of the archive's files. In form 1 no looks are recorded, and a refuted claim is \"not supported\"."""

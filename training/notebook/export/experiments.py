@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from scalebook.training.base import Workspace, duration
 from scalebook.training.base.code_changes import changed_words
-from scalebook.training.base.durations import duration
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.strategies import strategy_words
-from scalebook.training.jobs.job_folder import JobFolder
+from scalebook.training.jobs import JobFolder
 from scalebook.training.notebook import number_format
 from scalebook.training.notebook.cells import Axis, ExperimentCell
 from scalebook.training.notebook.export.document import (
@@ -26,12 +25,9 @@ from scalebook.training.notebook.export.document import (
 )
 from scalebook.training.notebook.fences import fences
 from scalebook.training.notebook.read_results import SeedResult, results
-from scalebook.training.tracking import names
-from scalebook.training.tracking.curves import mean_curve
+from scalebook.training.tracking import Estimate, MetricCurve, RunReader, RunRecord, mean_curve, names
 from scalebook.training.tracking.drawing import DrawnCurve, as_svg, curve_figure
-from scalebook.training.tracking.estimates import Estimate
 from scalebook.training.tracking.own_metrics import SIGN, WORDS, is_own, sign
-from scalebook.training.tracking.run_reader import MetricCurve, RunReader, RunRecord
 
 MOST_SEEDS: Final = 50
 AXIS: Final[Axis] = "updates"

@@ -12,10 +12,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from scalebook.training.base.durations import duration
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError, Workspace, duration
 from scalebook.training.base.files.yaml_flow import flow
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.search.point import summary
 from scalebook.training.experiments.search.types import SearchSpec
@@ -52,18 +50,14 @@ from scalebook.training.notebook.export.document import (
 from scalebook.training.notebook.export.experiments import config_of, experiment_part, moment
 from scalebook.training.notebook.store import Stored
 from scalebook.training.search import search_requests
+from scalebook.training.search.map import MOST_MARKS, map_figure
 from scalebook.training.search.map.landscape import axes
-from scalebook.training.search.map.map_pictures import MOST_MARKS, map_figure
 from scalebook.training.search.search_folder import ENDED, SearchFolder
+from scalebook.training.search.study import STATES, TrialRecord, at_rest, best, read_study
 from scalebook.training.search.study.own_values import Tags, logging_own, own_values
-from scalebook.training.search.study.study_reader import read_study
-from scalebook.training.search.study.trials import STATES, TrialRecord, at_rest, best
-from scalebook.training.tracking import names
-from scalebook.training.tracking.curves import mean_curve
+from scalebook.training.tracking import Estimate, RunReader, RunRecord, mean_curve, names
 from scalebook.training.tracking.drawing import DrawnCurve, as_svg, curve_figure
-from scalebook.training.tracking.estimates import Estimate
 from scalebook.training.tracking.own_metrics import SIGN, WORDS
-from scalebook.training.tracking.run_reader import RunReader, RunRecord
 
 BEST: Final = 10
 """Trials in the table."""

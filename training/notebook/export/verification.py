@@ -26,11 +26,10 @@ from typing import Any, Final, NamedTuple, NoReturn
 from typing_extensions import override
 
 import scalebook
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError, Workspace
 from scalebook.training.base.files import records, yaml
 from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.files.safe_reading import whole
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.known_classes import paths_today
 from scalebook.training.experiments.search.types import SearchSpec
@@ -65,9 +64,8 @@ from scalebook.training.notebook.export.archive_file import (
 )
 from scalebook.training.notebook.export.gathering import clean
 from scalebook.training.notebook.parse import parse
-from scalebook.training.search.study.trials import TrialRecord
-from scalebook.training.tracking import names
-from scalebook.training.tracking.run_reader import MetricCurve, RunReader, RunRecord
+from scalebook.training.search.study import TrialRecord
+from scalebook.training.tracking import MetricCurve, RunReader, RunRecord, names
 
 DEADLINE_S: Final = 120.0
 NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")

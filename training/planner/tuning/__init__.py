@@ -3,3 +3,20 @@
 Begin with `rates.py` and `largest_batch.py`, the commands. Each runs jobs of the queue (`followed_job.py`) with a
 config cut to a few updates (`tuning_config.py`).
 """
+
+from typing import TYPE_CHECKING
+
+from scalebook.training.lazy import interface
+
+if TYPE_CHECKING:
+    from scalebook.training.planner.tuning import largest_batch, rates, tuning_config
+    from scalebook.training.planner.tuning.followed_job import INTERRUPTED
+
+__all__ = [
+    "INTERRUPTED",
+    "largest_batch",
+    "rates",
+    "tuning_config",
+]
+
+__getattr__ = interface(__name__)

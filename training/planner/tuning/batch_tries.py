@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from scalebook.training.base import Workspace
 from scalebook.training.base.files import records
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.classes import read_class
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.jobs import job_requests
-from scalebook.training.jobs.job_folder import MLFLOW_STATUS, JobFolder, Result, TrialOf
+from scalebook.training.jobs import MLFLOW_STATUS, JobFolder, Result, TrialOf, job_requests
 from scalebook.training.planner.tuning.followed_job import follow
 from scalebook.training.planner.tuning.tuning_config import shorten_training
 from scalebook.training.tracking import names

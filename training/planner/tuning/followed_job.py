@@ -4,12 +4,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from scalebook.training.base import Workspace
 from scalebook.training.base.failures import ADVICE, FailureClass
-from scalebook.training.base.workspace import Workspace
-from scalebook.training.jobs import job_requests
-from scalebook.training.jobs.job_folder import ENDED, JobFolder, Result
+from scalebook.training.jobs import ENDED, JobFolder, Result, job_requests, waiting_reasons
 from scalebook.training.jobs.supervisor_handle import SupervisorKeeper
-from scalebook.training.jobs.waiting_jobs import waiting_reasons
 
 LOOK_EVERY_S: Final = 0.05
 REASONS_EVERY_S: Final = 2.0

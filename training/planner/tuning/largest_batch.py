@@ -5,15 +5,14 @@ import sys
 from collections.abc import Sequence
 from typing import Final, TextIO
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import MB, ConfigError, available_bytes
 from scalebook.training.base.failures import FailureClass
-from scalebook.training.base.files.parser import CommandParser
-from scalebook.training.base.memory import MB, available_bytes
+from scalebook.training.base.files import CommandParser
+from scalebook.training.base.process import sigterm_interrupts
 from scalebook.training.base.trust import HELP as TRUST
 from scalebook.training.base.trust import OPTION
 from scalebook.training.experiments.command_line import CONFIG_OPTIONS
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.base.process import sigterm_interrupts
 from scalebook.training.jobs.supervisor_handle import hold_supervisor
 from scalebook.training.planner.tuning.batch_tries import BatchTries, Bracket, TryResult
 from scalebook.training.planner.tuning.followed_job import INTERRUPTED
@@ -138,7 +137,7 @@ def main(argv: Sequence[str]) -> int:
 
 def memory_mb(experiment: Experiment, asked_mb: int | None) -> int | None:
     """Memory that each process of a try may take, MB: `asked_mb`, or its share of what is free now; None on a GPU."""
-    from scalebook.training.jobs.devices import this_machine
+    from scalebook.training.jobs import this_machine
 
     if experiment.accelerator in ("gpu", "cuda") or (experiment.accelerator == "auto" and this_machine().gpus):
         if asked_mb is not None:

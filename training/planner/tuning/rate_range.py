@@ -9,17 +9,13 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 from typing_extensions import override
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.base.files import records
-from scalebook.training.callbacks.batches import loss_of
-from scalebook.training.callbacks.divergence import DivergenceGuard
-from scalebook.training.callbacks.job_files import Pictures
-from scalebook.training.callbacks.rate_scaling import ScaledRates, refuse_without_rate
+from scalebook.training.callbacks import DivergenceGuard, Pictures, ScaledRates, loss_of, refuse_without_rate
 from scalebook.training.lightning.async_ps.applied_step import CountsUpdates, ScaledRate
 from scalebook.training.lightning.run_figures import figures_of
 from scalebook.training.planner.tuning.rate_curve import RateCurve
-from scalebook.training.tracking import drawing, names
-from scalebook.training.tracking.logger import upload
+from scalebook.training.tracking import drawing, names, upload
 
 MEMORY: Final = 0.9
 """Of the moving average that decides when the loss has exploded."""

@@ -6,18 +6,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final, TextIO
 
-from scalebook.training.base.durations import duration
-from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.files import records
-from scalebook.training.base.files.parser import CommandParser
+from scalebook.training.base import ConfigError, Workspace, duration
+from scalebook.training.base.files import CommandParser, records
+from scalebook.training.base.process import sigterm_interrupts
 from scalebook.training.base.trust import HELP as TRUST
 from scalebook.training.base.trust import OPTION
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.command_line import CONFIG_OPTIONS
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.jobs import job_requests
-from scalebook.training.jobs.job_folder import JobFolder, Result
-from scalebook.training.base.process import sigterm_interrupts
+from scalebook.training.jobs import JobFolder, Result, job_requests
 from scalebook.training.jobs.supervisor_handle import hold_supervisor
 from scalebook.training.planner.tuning.followed_job import INTERRUPTED, follow
 from scalebook.training.planner.tuning.rate_curve import RateCurve

@@ -4,10 +4,9 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.files.parser import HELP, CommandParser
+from scalebook.training.base import ConfigError, Workspace
+from scalebook.training.base.files import HELP, CommandParser
 from scalebook.training.base.trust import OPTION, resolve_trust
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.classes import mapping, read_class
 from scalebook.training.experiments.command_line import CommandLine, parse

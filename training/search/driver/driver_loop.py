@@ -15,14 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.base.failures import FailureClass, classify
-from scalebook.training.base.files import locks
-from scalebook.training.base.files.lossy_output import forgive
-from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM, NoRoom
-from scalebook.training.experiments.catalogue import describe
-from scalebook.training.jobs.job_folder import ENDED, JobFolder
+from scalebook.training.base.files import EXIT_NO_ROOM, NoRoom, forgive, locks
 from scalebook.training.base.process import ProcessId
+from scalebook.training.experiments.catalogue import describe
+from scalebook.training.jobs import ENDED, JobFolder
 from scalebook.training.jobs.supervisor_handle import SupervisorKeeper
 from scalebook.training.search.driver.driver_progress import SearchReporter
 from scalebook.training.search.driver.search_record import INTERRUPTED, SearchRecord

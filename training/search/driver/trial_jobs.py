@@ -5,21 +5,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from scalebook.training.base import Workspace
 from scalebook.training.base.files import records
 from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.files.safe_reading import opened
-from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.classes import read_class
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.definition import SearchSpec
 from scalebook.training.experiments.search.keys import ALL
 from scalebook.training.experiments.search.point import resolve, summary
-from scalebook.training.jobs.devices import NodeDevices
-from scalebook.training.jobs.executor import configured_executor
-from scalebook.training.jobs.gpu_checks import computes_on_gpus
-from scalebook.training.jobs.job_folder import ENDED, JobFolder, TrialOf
+from scalebook.training.jobs import (
+    ENDED,
+    ROUNDING,
+    JobFolder,
+    NodeDevices,
+    TrialOf,
+    computes_on_gpus,
+    configured_executor,
+)
 from scalebook.training.jobs.job_requests import all_jobs, submit
-from scalebook.training.jobs.leases import ROUNDING
 from scalebook.training.search.search_folder import SearchFolder
 
 QUIET = {"enable_checkpointing": False, "enable_model_summary": False}

@@ -7,11 +7,10 @@ from typing import Any, Final, Literal
 
 from scalebook.training.base.failures import FailureClass
 from scalebook.training.experiments.search.definition import Objective, SearchSpec
-from scalebook.training.jobs.job_folder import UNWATCHED, JobFolder
+from scalebook.training.jobs import UNWATCHED, JobFolder
 from scalebook.training.search.driver.trial_jobs import CurveTail, Trial
 from scalebook.training.search.study.own_values import quality
-from scalebook.training.tracking import names
-from scalebook.training.tracking.estimates import estimate
+from scalebook.training.tracking import estimate, names
 
 PRUNED: Final = "pruned"
 """Beginning of the cause of a run that was ended because others are better."""

@@ -5,9 +5,8 @@ from typing import Final
 
 from scalebook.training.experiments.search.types import SearchSpec
 from scalebook.training.search.study.trials import TrialRecord
-from scalebook.training.tracking import names
+from scalebook.training.tracking import RunReader, names, tag_is
 from scalebook.training.tracking.own_metrics import is_own
-from scalebook.training.tracking.run_reader import RunReader, tag_is
 
 MOST: Final = 50_000
 """Runs that MLflow finds at once."""

@@ -15,7 +15,7 @@ from optuna.samplers import BaseSampler, QMCSampler, RandomSampler, TPESampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.experiments.search.keys import SAMPLERS
 from scalebook.training.experiments.search.space import Dimension
 from scalebook.training.experiments.search.types import SearchSpec

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.base.failures import FailureClass
 from scalebook.training.experiments.search.space import decode_point
 from scalebook.training.experiments.search.types import SearchSpec
@@ -24,7 +24,6 @@ from scalebook.training.search.study.storage import (
     store_errors,
     sync_storage,
 )
-from scalebook.training.search.study.study_reader import read_study
 from scalebook.training.search.study.trials import Records, TrialRecord
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from optuna.storages import BaseStorage
     from optuna.trial import FrozenTrial, Trial
 
-__all__ = ["AskedTrial", "Study", "read"]
+__all__ = ["AskedTrial", "Study"]
 
 SAMPLES_TOTAL = "samples_total"
 """User attribute of the study: the samples of a whole run, from which the rungs of pruning are made."""

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as Samples
 from typing_extensions import override
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.zoo.data.module import (
     EVALUATION_BATCH,
     Batch,

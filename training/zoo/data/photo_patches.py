@@ -10,7 +10,7 @@ from jsonargparse.typing import NonNegativeInt, OpenUnitInterval, PositiveFloat,
 from PIL import Image
 from typing_extensions import override
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.base.extras import EXAMPLES, install
 from scalebook.training.zoo.data.module import DataError, ImageDataModule, ImageSpec, LabelledImages, Part
 

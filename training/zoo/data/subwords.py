@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from torch import Tensor
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.zoo.data.cache import load_arrays, store_arrays
 
 PADDING: Final = 0

@@ -14,7 +14,7 @@ from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
 from typing_extensions import override
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.tracking.names import TRAIN_LOSS, VAL_ACCURACY, VAL_LOSS
 from scalebook.training.zoo.data.module import Batch, ImageSpec
 from scalebook.training.zoo.models.image_model import ImageModel

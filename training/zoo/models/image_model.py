@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from lightning.pytorch import LightningModule
 from typing_extensions import override
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.zoo.data.module import ImageSpec
 
 CHECKPOINT_KEY = "images"

@@ -3,7 +3,7 @@
 from lightning.pytorch import LightningDataModule, LightningModule
 
 import scalebook.training.zoo.data
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 
 
 def refuse_other_data(model: LightningModule, wanted: type[LightningDataModule], needed: str, choose: str) -> None:

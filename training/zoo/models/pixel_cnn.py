@@ -15,7 +15,7 @@ from jsonargparse.typing import PositiveInt
 from torch import nn
 from typing_extensions import override
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.tracking.names import TRAIN_BITS_PER_DIM, TRAIN_LOSS, VAL_BITS_PER_DIM, VAL_LOSS
 from scalebook.training.zoo.data.module import Batch, ImageSpec
 from scalebook.training.zoo.models.image_model import ImageModel

@@ -9,7 +9,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from typing_extensions import override
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.tracking.names import TRAIN_LOSS, VAL_LOSS, VAL_MRR, VAL_RECALL_10
 from scalebook.training.zoo.data.docstrings import Docstrings, RankingBatch
 from scalebook.training.zoo.data.ngrams import PADDING

@@ -15,7 +15,7 @@ from torch.nn import Dropout, Module
 from torchmetrics.functional.text import chrf_score
 from typing_extensions import override
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.base import ConfigError
 from scalebook.training.base.extras import require
 from scalebook.training.tracking.names import TRAIN_LOSS, VAL_CHRF, VAL_LOSS
 from scalebook.training.zoo.data.parallel_text import ParallelText, TranslationBatch

@@ -9,11 +9,11 @@ import pytest
 from benchmarks.search_audit import audit
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files.record_folder import forget
+from scalebook.training.base.process import alive, send
 from scalebook.training.base.trust import trust
 from scalebook.training.experiments.description import Description
 from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.job_environment import has_environment
-from scalebook.training.base.process import alive, send
 from scalebook.training.search import search_requests
 from scalebook.training.search.driver.driver_loop import MEND, MILDER, budget_end
 from scalebook.training.search.driver.trial_jobs import side_by_side

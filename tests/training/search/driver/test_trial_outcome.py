@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from scalebook.training.base.process import ProcessId
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.search.definition import SearchSpec, read_search
 from scalebook.training.jobs.executor import LocalHandle
@@ -19,7 +20,6 @@ from scalebook.training.jobs.job_folder import (
     Result,
     TrialOf,
 )
-from scalebook.training.base.process import ProcessId
 from scalebook.training.search.driver import trial_outcome
 from scalebook.training.search.driver.trial_jobs import CurveTail, Trial
 from tests.training.searching import BASE, SPACE

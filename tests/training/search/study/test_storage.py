@@ -10,7 +10,8 @@ import pytest
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.search.study.storage import mend, open_storage, without_password
-from scalebook.training.search.study.study import Study, read
+from scalebook.training.search.study.study import Study
+from scalebook.training.search.study.study_reader import read_study
 from tests.training.search.studies import BATCH, RATE, journal, run, search
 
 SPEC = search(BATCH, RATE, sampler="random")
@@ -39,7 +40,7 @@ def test_a_journal_cut_anywhere_opens_and_goes_on(tmp_path: Path, whole: bytes) 
         for one in left:
             study.finish(one.number, [0.0])
         run(study, 6 - len(study.records()))
-        assert [one.state for one in read(journal(tmp_path), "x", SPEC)] == ["finished"] * 6
+        assert [one.state for one in read_study(journal(tmp_path), "x", SPEC)] == ["finished"] * 6
         for line in path.read_bytes().splitlines():
             json.loads(line)
 
@@ -138,7 +139,7 @@ def test_an_address_that_cannot_be_is_named_without_its_password(url: str, messa
     assert raised.value.problem.key == "storage"
     assert "secret" not in str(raised.value)
     with pytest.raises(ConfigError, match=message):
-        read(url, "x", SPEC)
+        read_study(url, "x", SPEC)
 
 
 def test_a_journal_in_a_place_that_cannot_be_is_named(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.search.study.study import AskedTrial, Study, read
+from scalebook.training.search.study.study import AskedTrial, Study
+from scalebook.training.search.study.study_reader import read_study
 from scalebook.training.search.study.trials import best, pareto
 from tests.training.search.studies import ACCURACY, BATCH, LOSS, RATE, SECONDS, STRATEGY, journal, loss, run, search
 
@@ -32,11 +33,11 @@ def test_a_trial_goes_its_way(tmp_path: Path, study: Study) -> None:
     study.report(asked.number, 100, 1.0)
     study.report(asked.number, 100, 7.0)
     study.report(asked.number, 300, math.nan)
-    (running,) = read(journal(tmp_path), "x", SPEC)
+    (running,) = read_study(journal(tmp_path), "x", SPEC)
     assert (running.state, running.curve, running.ended) == ("running", [(100, 1.0), (200, 0.5)], None)
     study.update_trial(asked.number, spread=0.01)
     study.finish(asked.number, [0.4])
-    for record in (*read(journal(tmp_path), "x", SPEC), *study.records(), *reopened(tmp_path).records()):
+    for record in (*read_study(journal(tmp_path), "x", SPEC), *study.records(), *reopened(tmp_path).records()):
         assert (record.number, record.state, record.point, record.values) == (0, "finished", asked.point, (0.4,))
         assert record.runs == {1: "aa", 2: "bb"}
         assert (record.seconds, record.spread, record.failure, record.cause) == (3.5, 0.01, None, "")
@@ -187,7 +188,7 @@ def test_several_studies_share_a_store(tmp_path: Path) -> None:
     two = Study.open(journal(tmp_path), "two", SPEC)
     run(one, 2)
     run(two, 3)
-    assert [len(read(journal(tmp_path), name, SPEC)) for name in ("one", "two", "three")] == [2, 3, 0]
+    assert [len(read_study(journal(tmp_path), name, SPEC)) for name in ("one", "two", "three")] == [2, 3, 0]
     assert [one.number for one in two.records()] == [0, 1, 2]
 
 
