@@ -153,7 +153,7 @@ def virtual(workers: int, rule: str) -> Iterator[Virtual]:
         all_of_them.push()
 
     def traffic() -> Traffic:
-        held = {buffer for buffer in all_of_them.sections[0].counters.shards[0].held.tolist() if buffer >= 0}
+        held = {buffer for buffer in all_of_them.partitions[0].counters.shards[0].held.tolist() if buffer >= 0}
         return Traffic(len(held), clock.pushes, settings.rule.averaged(workers))
 
     yield Virtual(step, traffic)

@@ -223,7 +223,7 @@ class _Watch(Watch):
     def settling(self) -> bool:
         assert self.players is not None
         assert self.clock is not None
-        version = self.players.sections[0].shards[-1].version
+        version = self.players.partitions[0].shards[-1].version
         if version != self._now[1]:
             if (time_s := self.clock.now()) > self._now[0]:
                 self.last = self._now

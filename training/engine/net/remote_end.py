@@ -175,10 +175,10 @@ class RemoteEnd:
         refuse_first(self.worker, optimizers)
         mirror = mirrored(self.settings, self.workers, self.worker, optimizers, self._deadline_s)
         first = [parameters_of(optimizer) for optimizer in optimizers]
-        for section, parameters in zip(mirror.sections, first, strict=True):
-            for shard in section.shards:
+        for partition, parameters in zip(mirror.partitions, first, strict=True):
+            for shard in partition.shards:
                 shard.initialise([parameters[place].detach() for place in shard.plan.parameters], with_tables=False)
-        shards = [shard for section in mirror.sections for shard in section.shards]
+        shards = [shard for partition in mirror.partitions for shard in partition.shards]
         flats = [shard.flats[0][: shard.plan.version.nbytes] for shard in shards]  # parameters alone
         late, progress = self.channel.call(
             "join",
@@ -187,16 +187,16 @@ class RemoteEnd:
             meanwhile=lambda *need: announce(MemoryNeed(*need)),
         )
         clients, hosts, tables = [], list[RemoteHost](), list[RemoteTableReads]()
-        for section, optimizer, parameters, (seq, steps, since) in zip(
-            mirror.sections, optimizers, first, progress, strict=True
+        for partition, optimizer, parameters, (seq, steps, since) in zip(
+            mirror.partitions, optimizers, first, progress, strict=True
         ):
-            section.counters.begun[self.worker] = seq
+            partition.counters.begun[self.worker] = seq
             for worker in range(self.workers):
-                section.counters.steps[worker], section.counters.since[worker] = steps[worker], since[worker]
-            pulls = coded_pulls(section.plan, self.settings, self.worker, parameters)
-            host = RemoteHost(section, self.channel, self.worker, pulls, self._stream)
+                partition.counters.steps[worker], partition.counters.since[worker] = steps[worker], since[worker]
+            pulls = coded_pulls(partition.plan, self.settings, self.worker, parameters)
+            host = RemoteHost(partition, self.channel, self.worker, pulls, self._stream)
             hosts.append(host)
-            clients.append(make_client(section, host, self.worker, parameters, optimizer, mirror.lending, late))
+            clients.append(make_client(partition, host, self.worker, parameters, optimizer, mirror.lending, late))
             clients[-1].reads = reads = RemoteTableReads(self.channel, self.worker, clients[-1])
             host.fetch_written = reads.fetch_written
             tables.append(reads)

@@ -60,8 +60,8 @@ class SimulatedAdmission(Admission):
     """Admission of many workers in one process, which ask again after each event: the view is cached until something
     happens."""
 
-    def __init__(self, control: Control, section: int, deadline_s: float) -> None:
-        super().__init__(control, section, deadline_s)
+    def __init__(self, control: Control, number: int, deadline_s: float) -> None:
+        super().__init__(control, number, deadline_s)
         own = type(self.rule).may_begin is not Rule.may_begin
         self._tick_tells = self.may_wait and (own or not self.rule.synchronous)
         self._seen: tuple[int, View] | None = None  # after how many wakes, and what was to be seen
@@ -119,8 +119,8 @@ class SummedSlots(Slots):
     into a slot's memory.
     """
 
-    def __init__(self, plan: PartitionPlan, memory: Tensor, control: Control, section: int, takes_over: bool) -> None:
-        super().__init__(plan, memory, control, section)
+    def __init__(self, plan: PartitionPlan, memory: Tensor, control: Control, number: int, takes_over: bool) -> None:
+        super().__init__(plan, memory, control, number)
         self._takes_over = takes_over
         self._room = self._gradients[0]
         self._sum: list[Tensor | None] = [None] * len(self._room)
@@ -188,8 +188,8 @@ class SimulatedHost(InlineHost):
 
     @override
     def carry(self, parameters: Sequence[Tensor]) -> None:
-        if not self.section.device.is_host:
-            self._bringer = Carrier(self.section.plan, self.section.device, parameters)
+        if not self.partition.device.is_host:
+            self._bringer = Carrier(self.partition.plan, self.partition.device, parameters)
 
     @override
     def collect(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
@@ -230,7 +230,7 @@ class _Releasing(Joined):
         yield from super()._leave(counter, value)
         for client in self.clients:
             client.replica.arrive()
-            for shard in client.host.section.shards:
+            for shard in client.host.partition.shards:
                 shard.unpin(self.membership.worker)
 
 
@@ -291,9 +291,9 @@ class SimulatedWorkers:
             self.joined[worker] = joined
 
     @property
-    def sections(self) -> list[OptimizerPartition]:
+    def partitions(self) -> list[OptimizerPartition]:
         """One for each optimizer, the same for all workers."""
-        return self._common.sections
+        return self._common.partitions
 
     def start(self) -> None:
         """Call all workers' `Joined.start`; what has been written into worker 0's parameters becomes part of the first
@@ -383,7 +383,7 @@ class SimulatedWorkers:
     def _stop_late(self) -> bool:
         """Restart the gradients that are computed from an older version than the newest, with the same batch; returns
         whether any was."""
-        newest = [section.admission.version() for section in self.sections]
+        newest = [partition.admission.version() for partition in self.partitions]
         late = [
             worker
             for worker, joined in self.joined.items()

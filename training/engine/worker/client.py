@@ -49,9 +49,9 @@ class OwnTime:
     Intervals with an interruption (a validation, a checkpoint, a rest) are left out.
     """
 
-    def __init__(self, worker: int, section: OptimizerPartition) -> None:
-        self._control, self._worker, self._shards = section.control, worker, section.shards
-        self._is_noted = section.number == 0 and section.times_workers
+    def __init__(self, worker: int, partition: OptimizerPartition) -> None:
+        self._control, self._worker, self._shards = partition.control, worker, partition.shards
+        self._is_noted = partition.number == 0 and partition.times_workers
         self._last: float | None = None
         self._pushes = 0
 
@@ -137,13 +137,13 @@ class Client:
 
     def __init__(self, control: Control, worker: int, host: Host, replica: Replica, optimizer: Optimizer) -> None:
         self.host, self.replica, self.optimizer = host, replica, optimizer
-        self._control, self._worker, self._counters = control, worker, host.section.counters
+        self._control, self._worker, self._counters = control, worker, host.partition.counters
         settings, rule = control.settings, control.settings.rule
         self._clip = None if rule.gathers else settings.clip
         self._sums, self._sum = settings.local.n_push > 1, GradientSum(settings.local.n_push)
         self._n_fetch = settings.local.n_fetch
         self._groups, self._steps = len(optimizer.param_groups), 0
-        self._seq = max(self._counters.begun[worker], *(shard.applied(worker) for shard in host.section.shards))
+        self._seq = max(self._counters.begun[worker], *(shard.applied(worker) for shard in host.partition.shards))
         self._has_modes = has_modes(optimizer)
         self._unseen: UnseenSettings | None = None
         if not (host.steps_here or settings.local.steps):
@@ -151,15 +151,15 @@ class Client:
         self.names = [f"parameter {place}" for place in range(len(replica.parameters))]
         self._to_compare = 0
         self.state = RunState(host, replica, optimizer)
-        self.notes = GroupView(host.section, optimizer)
+        self.notes = GroupView(host.partition, optimizer)
         self.bases: list[Newest] = []
-        self.reads = TableReads(worker, host.section, replica, lambda: self.bases)
+        self.reads = TableReads(worker, host.partition, replica, lambda: self.bases)
         self._clock, self._now = control.clock, control.clock.now
         self.pulled, self._taken = 0.0, 0  # of the last pull: when (s), bytes
-        self._own = OwnTime(worker, host.section)
+        self._own = OwnTime(worker, host.partition)
         self._trace: WorkerTrace | None = None
         if settings.trace is not None:
-            self._trace = WorkerTrace(settings.trace, host.section.number, worker, settings.shards)
+            self._trace = WorkerTrace(settings.trace, host.partition.number, worker, settings.shards)
 
     @property
     def version(self) -> int:
@@ -346,7 +346,7 @@ class Client:
 
     def _count_taken(self, sizes: Sequence[int]) -> None:
         offset = self._worker * METER + PULLED
-        for shard, size in zip(self.host.section.shards, sizes, strict=True):
+        for shard, size in zip(self.host.partition.shards, sizes, strict=True):
             shard.counters.meters[offset] += size
         self._taken, self.reads.taken = sum(sizes) + self.reads.taken, 0
 
@@ -375,7 +375,7 @@ class Client:
         """Before training: copy the state and groups that were put into the optimizer to the first version."""
         state = self.state.initial_state()  # loaded by whoever loaded weights, or the constructor's own
         if state or self.notes.is_touched:
-            for shard in self.host.section.shards:
+            for shard in self.host.partition.shards:
                 shard.restore(shard.version, state or shard.optimizer_state(), self.groups())
 
     def local_state(self) -> LocalState | None:
@@ -391,9 +391,9 @@ class Client:
         self.replica.arrive()
         self.host.fetch_full()
         with ExitStack() as locks:  # of all shards, in order; whoever applies has one at a time
-            for shard in self.host.section.shards:
+            for shard in self.host.partition.shards:
                 locks.enter_context(shard.applying)
-            self.bases = [shard.pin(self._worker) for shard in self.host.section.shards]
+            self.bases = [shard.pin(self._worker) for shard in self.host.partition.shards]
             state = self.state.locked()
         self.pulled = self._now()
         self.notes.load_version(self.bases)
@@ -419,7 +419,7 @@ class Client:
         push = Push(self._worker, self._seq, self.bases, self.pulled, gradients, groups, valid, way.sizes)
         outcome = yield from self.host.push(push)
         self.host.store_residuals(push, outcome)
-        self.host.section.admission.tick(self._worker)
+        self.host.partition.admission.tick(self._worker)
         return outcome
 
     def _waited(self) -> float:

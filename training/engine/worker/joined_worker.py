@@ -98,7 +98,7 @@ class Joined:
         self.check_foreign_writes("before its first step, or while it waited for data")
         if control.counter(worker, RESTING):
             for client in self.clients:
-                client.host.section.counters.clocks[worker] = -1
+                client.host.partition.counters.clocks[worker] = -1
             control.set_counter(worker, RESTING, 0)
         for client in self.clients:
             yield from client.begin_steps()
@@ -156,7 +156,7 @@ class Joined:
         for client in self.clients:
             yield from client.left_steps()
             yield from client.host.flush(self.membership.worker)
-            for shard in client.host.section.shards:
+            for shard in client.host.partition.shards:
                 shard.release(self.membership.worker)
         self.run.control.set_counter(self.membership.worker, counter, value)
         self.run.control.event.wake()
@@ -174,7 +174,7 @@ class Joined:
 
     def residuals(self) -> Residuals:
         """By optimizer, worker and shard; empty without error feedback."""
-        every, coded = range(self.run.control.workers), [client.host.section.coded for client in self.clients]
+        every, coded = range(self.run.control.workers), [client.host.partition.coded for client in self.clients]
         residuals = [[pushes.residuals(worker) for worker in every] if pushes is not None else [] for pushes in coded]
         return residuals if any(shards for workers in residuals for shards in workers) else []
 
@@ -188,15 +188,15 @@ class Joined:
         """Resume from these versions and optimizer state dicts; by one worker, before the run's first update."""
         for client, made in zip(self.clients, steps, strict=False):
             for worker in range(self.run.control.workers):
-                client.host.section.counters.steps[worker] = made
+                client.host.partition.counters.steps[worker] = made
         for client, workers in zip(self.clients, residuals, strict=False):
             for worker, shard_residuals in enumerate(workers[: self.run.control.workers]):
-                if client.host.section.coded is not None:
-                    client.host.section.coded.restore(worker, shard_residuals)
+                if client.host.partition.coded is not None:
+                    client.host.partition.coded.restore(worker, shard_residuals)
         for client, version, state in zip(self.clients, versions, states, strict=True):
-            section = client.host.section
-            section.counters.admission[0], section.counters.admission[1] = version << 32, version
-            for shard in section.shards:
+            partition = client.host.partition
+            partition.counters.admission[0], partition.counters.admission[1] = version << 32, version
+            for shard in partition.shards:
                 shard.restore(version, state["state"], state.get("param_groups"))
             client.host.publish_initial()
 
@@ -208,7 +208,7 @@ class Joined:
             client.state.hide_state()
             client.replica.detach()
             client.host.release_carriers()
-            client.host.section.registered.release()
+            client.host.partition.registered.release()
 
     def read_rows(self, model: Module) -> None:
         """Let the model's sparse embeddings fetch the rows that they need, until `detach`."""

@@ -31,8 +31,8 @@ class LocalReplica(Replica):
     """A replica in memory of its own. Its base is the versions held: those taken last, or by `rebase` since; with a
     codec, their decoded values."""
 
-    def __init__(self, section: OptimizerPartition, parameters: Sequence[Parameter], worker: int) -> None:
-        super().__init__(section, parameters, own=True, worker=worker)
+    def __init__(self, partition: OptimizerPartition, parameters: Sequence[Parameter], worker: int) -> None:
+        super().__init__(partition, parameters, own=True, worker=worker)
         self._aside: list[Tensor] = []  # its own values, while it shows others
 
     def rebase(self, versions: Sequence[Newest]) -> Sequence[int]:
@@ -199,7 +199,7 @@ class LocalClient(Client):
     @property
     @override
     def pushed_groups(self) -> Groups:
-        return self.host.section.optimizer.param_groups
+        return self.host.partition.optimizer.param_groups
 
     @override
     def snapshot(self, renew: bool = True) -> tuple[int, dict[str, Any]]:
@@ -208,9 +208,9 @@ class LocalClient(Client):
         self._own.interrupted()
         self.host.fetch_full()
         with ExitStack() as locks:
-            for shard in self.host.section.shards:
+            for shard in self.host.partition.shards:
                 locks.enter_context(shard.applying)
-            newest = [shard.newest() for shard in self.host.section.shards]
+            newest = [shard.newest() for shard in self.host.partition.shards]
             if renew:
                 self._mine.show_versions(newest)
             self._of_snapshot = LocalState(outer=self.state.locked(), steps=self.steps)

@@ -53,9 +53,9 @@ class PeerClient(LocalClient, ABC):
     ) -> None:
         super().__init__(control, worker, host, replica, optimizer)
         assert isinstance(control.settings.local, Peering)
-        assert host.section.room is not None
+        assert host.partition.room is not None
         self.is_late = late
-        self.peering, self.room = control.settings.local, host.section.room
+        self.peering, self.room = control.settings.local, host.partition.room
         self.peers = self.room.counters
         self.weight = 1.0
         """Its push-sum weight."""
@@ -68,7 +68,7 @@ class PeerClient(LocalClient, ABC):
     @property
     @override
     def version(self) -> int:
-        return int(self.host.section.shards[0].version)
+        return int(self.host.partition.shards[0].version)
 
     @property
     def _nbytes(self) -> int:
@@ -240,13 +240,13 @@ class PeerClient(LocalClient, ABC):
     # --- what is counted ---------------------------------------------------------------------------------------------
 
     def _note_update(self, staleness: int) -> None:
-        counters, row = self.host.section.shards[0].counters, self._worker * METER
+        counters, row = self.host.partition.shards[0].counters, self._worker * METER
         counters.meters[row + APPLIED] += 1
         counters.meters[row + FIRST_BIN + min(staleness, BINS - 1)] += 1
 
     def _count_traffic(self, sent: int, received: int, messages: int) -> None:
         """Bytes and messages of one exchange."""
-        meters, row = self.host.section.shards[0].counters.meters, self._worker * METER
+        meters, row = self.host.partition.shards[0].counters.meters, self._worker * METER
         meters[row + PUSHED] += sent
         meters[row + PULLED] += received
         meters[row + MESSAGES] += messages
@@ -299,7 +299,7 @@ class RoundPeer(PeerClient):
 
     def _made(self) -> int:
         """Rounds that it has completed, those of the resumed run included."""
-        return int(self.host.section.counters.admission[1] + self.peers.taken[self._worker])
+        return int(self.host.partition.counters.admission[1] + self.peers.taken[self._worker])
 
     @override
     def _enter_steps(self) -> Steps[None]:

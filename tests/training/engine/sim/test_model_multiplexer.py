@@ -52,7 +52,7 @@ def trained(
     while (worker := workers.next()) is not None:
         compute(worker, claimed[worker])
         workers.push()
-    shard = workers.sections[0].shards[0]
+    shard = workers.partitions[0].shards[0]
     whole = torch.cat([view.flatten() for view in shard.views[shard.newest().buffer]])
     workers.detach()
     run.close()

@@ -83,7 +83,7 @@ def play(
         else:
             compute(claimed[worker], parameters[worker])
         virtual.push()
-    shards = virtual.sections[0].shards
+    shards = virtual.partitions[0].shards
     whole = {place: view for one in shards for place, view in zip(one.plan.parameters, newest(one), strict=True)}
     computed = [times.compute for times in run.worker_times()]
     played = Played(
