@@ -29,7 +29,7 @@ from scalebook.training.engine import Settings, SharedRun
 from scalebook.training.engine.rules.clock_settings import ClockSettings, Distribution, Link
 from scalebook.training.engine.rules.update_rules import RULES
 from scalebook.training.engine.sim import ModelMultiplexer, SimulatedClock, SimulatedWorkers
-from scalebook.training.engine.worker_clock import Steps
+from scalebook.training.engine.worker_clock import Waits
 from scalebook.training.lightning.processes.forked import keep_what_is_freed
 from scalebook.training.planner.play import EndlessWork
 
@@ -126,7 +126,7 @@ class CountingClock(SimulatedClock):
     pushes = 0
 
     @override
-    def sends(self, worker: int, nbytes: int) -> Steps[None]:
+    def sends(self, worker: int, nbytes: int) -> Waits[None]:
         self.pushes += 1
         try:
             yield from super().sends(worker, nbytes)

@@ -12,7 +12,7 @@ from scalebook.training.engine.coordination.membership import enter, leave
 from scalebook.training.engine.memory.lock import HeldLock
 from scalebook.training.engine.memory.region import ARRIVALS, DROPPED, MEETING, METER, RESTING, STOPPING, Control
 from scalebook.training.engine.rules.update_rules import Arrival, View
-from scalebook.training.engine.worker_clock import Steps, Wait
+from scalebook.training.engine.worker_clock import Wait, Waits
 
 _GATHERED: Final = (1 << 31) - 1
 _CLOSED: Final = 1 << 31
@@ -86,7 +86,7 @@ class Admission:
 
     # --- beginning -----------------------------------------------------------------------------------------------
 
-    def await_turn(self, worker: int) -> Steps[None]:
+    def await_turn(self, worker: int) -> Waits[None]:
         """Wait until the rule lets `worker` begin its next gradient, or the budget is used up.
 
         TimeoutError when nothing happens for the deadline.

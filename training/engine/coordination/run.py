@@ -50,7 +50,7 @@ from scalebook.training.engine.memory.region import (
 from scalebook.training.engine.rules.duration_summary import together
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.trace import Head, write_head
-from scalebook.training.engine.worker_clock import Clock, Steps, Wait
+from scalebook.training.engine.worker_clock import Clock, Wait, Waits
 
 
 class Membership:
@@ -64,7 +64,7 @@ class Membership:
         """Whether training was under way when this worker joined: it was started again."""
         return bool(self._control.head[STARTED])
 
-    def rendezvous(self, name: str) -> Steps[None]:
+    def rendezvous(self, name: str) -> Waits[None]:
         """Wait until every living worker has come to as many rendezvous as this one; TimeoutError names who is missing.
 
         Only before training: a worker that computes waits for nobody.
@@ -74,7 +74,7 @@ class Membership:
         self._control.event.wake()
         yield self._wait(lambda: self._late(mine), f"rendezvous {name!r}: workers {{}} did not come")
 
-    def wait_for_others(self) -> Steps[None]:
+    def wait_for_others(self) -> Waits[None]:
         """Wait until all other living workers have finished; TimeoutError when nothing happens for the deadline.
 
         Called through `Joined`, which also waits until everything they pushed has been applied.

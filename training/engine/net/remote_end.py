@@ -38,7 +38,7 @@ from scalebook.training.engine.store.table_optimizer import mark_tables
 from scalebook.training.engine.worker.join import make_client
 from scalebook.training.engine.worker.joined_worker import Joined
 from scalebook.training.engine.worker.worker_end import Figures, JoinedEnd, MemoryNeed, Part
-from scalebook.training.engine.worker_clock import Steps
+from scalebook.training.engine.worker_clock import Waits
 
 _PARTS: Final[tuple[Part, ...]] = ("compute", "data")
 
@@ -51,12 +51,12 @@ class RemoteMembership(Membership):
         self._channel = channel
 
     @override
-    def rendezvous(self, name: str) -> Steps[None]:
+    def rendezvous(self, name: str) -> Waits[None]:
         self._channel.call("rendezvous", name)
         yield from ()
 
     @override
-    def wait_for_others(self) -> Steps[None]:
+    def wait_for_others(self) -> Waits[None]:
         self._channel.call("wait_for_others")
         yield from ()
 
@@ -71,25 +71,25 @@ class RemoteJoined(Joined):
     stream: PushStream | None = field(default=None, repr=False)
 
     @override
-    def start_steps(self) -> Steps[None]:
-        yield from super().start_steps()
+    def start_waits(self) -> Waits[None]:
+        yield from super().start_waits()
         for reads in self.tables:
             reads.has_begun = True
 
     @override
-    def begin_steps(self) -> Steps[None]:
+    def begin_waits(self) -> Waits[None]:
         self.channel.call("begin")
-        yield from super().begin_steps()
+        yield from super().begin_waits()
 
     @override
-    def rest_steps(self) -> Steps[None]:
-        yield from super().rest_steps()
+    def rest_waits(self) -> Waits[None]:
+        yield from super().rest_waits()
         self._lay_kept()
         self.channel.call("rest")
 
     @override
-    def finish_steps(self) -> Steps[None]:
-        yield from super().finish_steps()
+    def finish_waits(self) -> Waits[None]:
+        yield from super().finish_waits()
         self._lay_kept()
         self.channel.call("finish")
 

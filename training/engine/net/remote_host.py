@@ -20,7 +20,7 @@ from scalebook.training.engine.store.coded_traffic import CodedPulls
 from scalebook.training.engine.store.hosts import EncodedPush, Host, Outcome, Push
 from scalebook.training.engine.store.optimizer_partition import OptimizerPartition
 from scalebook.training.engine.store.shard import Newest, Shard
-from scalebook.training.engine.worker_clock import Steps
+from scalebook.training.engine.worker_clock import Waits
 
 LAY_S: Final = 30.0
 """How often residuals are sent to the shards, for checkpoints."""
@@ -76,7 +76,7 @@ class RemoteHost(Host):
         return super().send(worker, seq, gradients, valid)
 
     @override
-    def push(self, push: Push) -> Steps[Outcome]:
+    def push(self, push: Push) -> Waits[Outcome]:
         """With overlap, returns the staleness and verdict of the previous push."""
         present, body = self._body(push)
         arguments = (
@@ -163,13 +163,13 @@ class RemoteHost(Host):
             self._laid = monotonic()
 
     @override
-    def flush(self, worker: int) -> Steps[None]:
+    def flush(self, worker: int) -> Waits[None]:
         """The proxy waits for its own pushes when it begins and when it leaves."""
         self._land()
         yield from ()
 
     @override
-    def await_turn(self, worker: int) -> Steps[None]:
+    def await_turn(self, worker: int) -> Waits[None]:
         if not self._has_come and self._under_way is None:
             self._control.seconds[worker * ROW + WAIT] += self._channel.call("await_turn", self.partition.number)
         yield from ()
@@ -226,7 +226,7 @@ class RemoteHost(Host):
         """No-op: the server does it."""
 
     @override
-    def complete(self) -> Steps[None]:
+    def complete(self) -> Waits[None]:
         """No-op: the proxy has waited."""
         yield from ()
 
@@ -235,7 +235,7 @@ class RemoteHost(Host):
         """No-op: the server does it."""
 
     @override
-    def _await_round(self, worker: int) -> Steps[None]:
+    def _await_round(self, worker: int) -> Waits[None]:
         yield from ()
 
     # --- room --------------------------------------------------------------------------------------------------------

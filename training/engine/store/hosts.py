@@ -16,7 +16,7 @@ from scalebook.training.engine.store.coded_traffic import Carrier
 from scalebook.training.engine.store.optimizer_partition import OptimizerPartition
 from scalebook.training.engine.store.shard import Newest
 from scalebook.training.engine.trace import Origin
-from scalebook.training.engine.worker_clock import Steps, Wait
+from scalebook.training.engine.worker_clock import Wait, Waits
 
 ROW_NUMBER: Final = 8
 """Bytes of a row's number in a table."""
@@ -67,7 +67,8 @@ class Host(ABC):
     `OptimizerPartition.deadline_s`.
 
     A push is applied at most once, even if a process dies in the middle of it. When `push` returns, the worker may
-    overwrite its gradients. Methods that may wait return steps, which the run's clock runs (`engine/worker_clock.py`).
+    overwrite its gradients. Methods that may wait return a coroutine, which the run's
+    clock runs (`engine/worker_clock.py`).
     """
 
     pipelines: ClassVar[bool] = True
@@ -147,15 +148,15 @@ class Host(ABC):
             self._carrier.arrive(number)
 
     @abstractmethod
-    def push(self, push: Push) -> Steps[Outcome]:
+    def push(self, push: Push) -> Waits[Outcome]:
         """Hand in a gradient, and return what became of it. TimeoutError when nothing happens for the deadline."""
 
     @abstractmethod
-    def flush(self, worker: int) -> Steps[None]:
+    def flush(self, worker: int) -> Waits[None]:
         """Wait until the last push of `worker` has been applied; returns at once if `push` waits for that."""
 
     @abstractmethod
-    def await_turn(self, worker: int) -> Steps[None]:
+    def await_turn(self, worker: int) -> Waits[None]:
         """Wait until the rule lets `worker` begin its next gradient, or the budget of updates is used up."""
 
     @abstractmethod
@@ -164,11 +165,11 @@ class Host(ABC):
         themselves."""
 
     @abstractmethod
-    def complete(self) -> Steps[None]:
+    def complete(self) -> Waits[None]:
         """After all workers have finished: wait until everything that they pushed has been applied."""
 
     @abstractmethod
-    def _await_round(self, worker: int) -> Steps[None]:
+    def _await_round(self, worker: int) -> Waits[None]:
         """Return when a closed round may have been applied, by this worker or by others."""
 
     def is_over(self) -> bool:
@@ -233,7 +234,7 @@ class Host(ABC):
         if self._coded is not None and self.keeps:
             self._coded.come_back(worker, self._shards)
 
-    def _contribute(self, push: Push) -> Steps[Outcome]:
+    def _contribute(self, push: Push) -> Waits[Outcome]:
         """Under a gathering rule: write the gradient into a slot and add it to the round."""
         rounds, base = self.partition.rounds, min(base.version for base in push.bases)
         slot = rounds.slot(push.worker)
@@ -285,7 +286,7 @@ class InlineHost(Host):
         self._places = [shard.plan.parameters for shard in partition.shards]
         self._gives_base = self._control.settings.can_reuse_base
 
-    def push(self, push: Push) -> Steps[Outcome]:
+    def push(self, push: Push) -> Waits[Outcome]:
         if self._rule.gathers:
             return (yield from self._contribute(push))
         staleness = self._staleness(push)
@@ -305,11 +306,11 @@ class InlineHost(Host):
             self._apply(push)
         return Outcome(verdict, staleness)
 
-    def flush(self, worker: int) -> Steps[None]:
+    def flush(self, worker: int) -> Waits[None]:
         """No-op: a push returns after it has been applied."""
         yield from ()
 
-    def await_turn(self, worker: int) -> Steps[None]:
+    def await_turn(self, worker: int) -> Waits[None]:
         began = self._now()
         if self._rule.gathers:
             what = f"worker {worker} waits in rule {self._rule.name}"
@@ -325,7 +326,7 @@ class InlineHost(Host):
     def _contributed(self) -> None:
         self.help()
 
-    def complete(self) -> Steps[None]:
+    def complete(self) -> Waits[None]:
         self.help()
         yield from ()
 
@@ -344,7 +345,7 @@ class InlineHost(Host):
                     shard.apply([push.origin(number)], gradients, push.groups, pusher)
         self._handed_in(push)
 
-    def _await_round(self, worker: int) -> Steps[None]:
+    def _await_round(self, worker: int) -> Waits[None]:
         self.partition.rounds.commit()
         yield from ()
 
@@ -366,7 +367,7 @@ class ProcessHost(Host):
         super().__init__(partition)
         self._overlap, self._serial = self._control.settings.overlap, self._control.settings.serial
 
-    def push(self, push: Push) -> Steps[Outcome]:
+    def push(self, push: Push) -> Waits[Outcome]:
         if self._rule.gathers:
             return (yield from self._contribute(push))
         yield from self.flush(push.worker)
@@ -391,7 +392,7 @@ class ProcessHost(Host):
             yield from self.flush(push.worker)
         return Outcome(Verdict.ADMIT, staleness)
 
-    def flush(self, worker: int) -> Steps[None]:
+    def flush(self, worker: int) -> Waits[None]:
         if self._rule.gathers or self._settled(worker):
             return
         began = self._now()
@@ -399,7 +400,7 @@ class ProcessHost(Host):
         yield Wait(lambda: self._settled(worker), self._deadline_s, lambda: what)
         self._waited(worker, began)
 
-    def await_turn(self, worker: int) -> Steps[None]:
+    def await_turn(self, worker: int) -> Waits[None]:
         began = self._now()
         yield from self._admission.await_turn(worker)
         self._waited(worker, began)
@@ -410,7 +411,7 @@ class ProcessHost(Host):
     def _contributed(self) -> None:
         """No-op: the servers close and apply rounds."""
 
-    def complete(self) -> Steps[None]:
+    def complete(self) -> Waits[None]:
         yield Wait(self._is_complete, self._deadline_s, lambda: "the last pushes wait for the servers")
 
     def _is_complete(self) -> bool:
@@ -431,7 +432,7 @@ class ProcessHost(Host):
                 self._control.event.wake()
         self._control.event.wake()
 
-    def _await_round(self, worker: int) -> Steps[None]:
+    def _await_round(self, worker: int) -> Waits[None]:
         began, what = self._now(), f"worker {worker} waits for the servers to apply a round"
         yield Wait(lambda: not self._admission.round().closed, self._deadline_s, lambda: what)
         self._waited(worker, began)

@@ -34,7 +34,7 @@ from scalebook.training.engine.worker.local_client import LocalClient, LocalRepl
 from scalebook.training.engine.worker.peer_client import peer_client
 from scalebook.training.engine.worker.replica import Replica
 from scalebook.training.engine.worker.worker_end import MemoryNeed
-from scalebook.training.engine.worker_clock import Steps
+from scalebook.training.engine.worker_clock import Waits
 
 DECODING: Final = 4
 """Copies of the parameters that a worker keeps to decode frames: the known values, and scratch memory, 3 at most."""
@@ -127,13 +127,13 @@ def join(
     """
     if model is not None:
         mark_tables(model)
-    joined = run.control.clock.play(join_steps(run, membership, optimizers, announce, device=device))
+    joined = run.control.clock.play(join_waits(run, membership, optimizers, announce, device=device))
     if model is not None:
         joined.read_rows(model)
     return joined
 
 
-def join_steps(
+def join_waits(
     run: SharedRun,
     membership: Membership,
     optimizers: Sequence[Optimizer],
@@ -141,8 +141,8 @@ def join_steps(
     common: ProcessShared | None = None,
     stands_in: bool = False,
     device: Device | None = None,
-) -> Steps[Joined]:
-    """The steps of `join`. Workers of one process pass the same `common`: they share its shards and have parameters of
+) -> Waits[Joined]:
+    """The waits of `join`. Workers of one process pass the same `common`: they share its shards and have parameters of
     their own. `stands_in`: as in `make_client`."""
     shared = ProcessShared() if common is None else common
     control, worker, late = run.control, membership.worker, membership.joins_late

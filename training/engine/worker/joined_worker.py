@@ -12,14 +12,14 @@ from scalebook.training.engine.memory.region import FINISHED, NO_DATA, RESTING
 from scalebook.training.engine.worker.client import Client
 from scalebook.training.engine.worker.sparse_rows import RowReaders, sources_of
 from scalebook.training.engine.worker.worker_end import Residuals, Snapshot
-from scalebook.training.engine.worker_clock import Steps
+from scalebook.training.engine.worker_clock import Waits
 
 
 @dataclass(frozen=True)
 class Joined:
     """One worker's clients, one for each optimizer, in order.
 
-    A method that may wait exists twice: as a call, and as its steps for a process with several workers
+    A method that may wait exists twice: as a call, and as its waits, for a process with several workers
     (`worker_clock.py`).
     """
 
@@ -47,10 +47,10 @@ class Joined:
         Worker 0's writes count, and other workers must have written the same (`WrittenError`). All wait for each other.
         A late worker gets the newest version instead.
         """
-        self.run.control.clock.play(self.start_steps())
+        self.run.control.clock.play(self.start_waits())
 
-    def start_steps(self) -> Steps[None]:
-        """The steps of `start`."""
+    def start_waits(self) -> Waits[None]:
+        """The waits of `start`."""
         for client in self.clients:
             client.check_groups()
         if self.membership.worker == 0 and not self.late:
@@ -90,10 +90,10 @@ class Joined:
 
     def begin(self) -> None:
         """Before the first gradient, and after a rest: wait until the rule lets this worker begin, then pull."""
-        self.run.control.clock.play(self.begin_steps())
+        self.run.control.clock.play(self.begin_waits())
 
-    def begin_steps(self) -> Steps[None]:
-        """The steps of `begin`."""
+    def begin_waits(self) -> Waits[None]:
+        """The waits of `begin`."""
         control, worker = self.run.control, self.membership.worker
         self.check_foreign_writes("before its first step, or while it waited for data")
         if control.counter(worker, RESTING):
@@ -101,7 +101,7 @@ class Joined:
                 client.host.partition.counters.clocks[worker] = -1
             control.set_counter(worker, RESTING, 0)
         for client in self.clients:
-            yield from client.begin_steps()
+            yield from client.begin_waits()
 
     def pull(self, moment: str = "between two pulls") -> None:
         """Make the replicas the newest version; `moment` as in `check_foreign_writes`."""
@@ -111,50 +111,50 @@ class Joined:
 
     def rest(self) -> None:
         """This worker has nothing to compute at present: rules do not count on it until `begin`."""
-        self.run.control.clock.play(self.rest_steps())
+        self.run.control.clock.play(self.rest_waits())
 
-    def rest_steps(self) -> Steps[None]:
-        """The steps of `rest`."""
+    def rest_waits(self) -> Waits[None]:
+        """The waits of `rest`."""
         yield from self._leave(RESTING, NO_DATA)
 
     def push_rest(self) -> bool:
         """Push the part of a sum that is left; False if the budget of updates does not allow it."""
-        return self.run.control.clock.play(self.push_rest_steps())
+        return self.run.control.clock.play(self.push_rest_waits())
 
-    def push_rest_steps(self) -> Steps[bool]:
-        """The steps of `push_rest`."""
+    def push_rest_waits(self) -> Waits[bool]:
+        """The waits of `push_rest`."""
         is_allowed = True
         for client in self.clients:
-            is_allowed &= yield from client.push_rest_steps()
+            is_allowed &= yield from client.push_rest_waits()
         return is_allowed
 
     def finish(self) -> None:
         """This worker will not push any more, apart from the rest of a sum."""
-        self.run.control.clock.play(self.finish_steps())
+        self.run.control.clock.play(self.finish_waits())
 
-    def finish_steps(self) -> Steps[None]:
-        """The steps of `finish`."""
-        yield from self.push_rest_steps()
+    def finish_waits(self) -> Waits[None]:
+        """The waits of `finish`."""
+        yield from self.push_rest_waits()
         yield from self._leave(FINISHED)
 
     def wait_for_others(self) -> None:
         """After `finish`: wait until all living workers have finished and all their pushes have been applied."""
-        self.run.control.clock.play(self.wait_for_others_steps())
+        self.run.control.clock.play(self.wait_for_others_waits())
 
-    def wait_for_others_steps(self) -> Steps[None]:
-        """The steps of `wait_for_others`."""
+    def wait_for_others_waits(self) -> Waits[None]:
+        """The waits of `wait_for_others`."""
         yield from self.membership.wait_for_others()
         for client in self.clients:
             yield from client.host.complete()
 
-    def _leave(self, counter: int, value: int = 1) -> Steps[None]:
+    def _leave(self, counter: int, value: int = 1) -> Waits[None]:
         has_left = False
         while not has_left:
             for client in self.clients:
-                yield from client.complete_steps()
+                yield from client.complete()
             has_left = all(client.leave() for client in self.clients)
         for client in self.clients:
-            yield from client.left_steps()
+            yield from client.after_leaving()
             yield from client.host.flush(self.membership.worker)
             for shard in client.host.partition.shards:
                 shard.release(self.membership.worker)
