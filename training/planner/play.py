@@ -114,7 +114,7 @@ WARM_UP: Final = 0.5
 class EndlessWork:
     """A `Work`: there is always another batch."""
 
-    def claim_batch(self, worker: int) -> bool:
+    def take_batch(self, worker: int) -> bool:
         return True
 
     def mark_pushed(self, worker: int) -> None:

@@ -45,7 +45,7 @@ class SideCalls:
             "sign_of_life": CallSpec((), end.sign_of_life),
             "is_over": CallSpec((), end.is_over),
             "cursor.enter_epoch": CallSpec((int, int, int), self._begin),
-            "cursor.claim_batch": CallSpec((), lambda: cursor.claim_batch(worker)),
+            "cursor.take_batch": CallSpec((), lambda: cursor.take_batch(worker)),
             "cursor.mark_done": CallSpec((int,), lambda done: cursor.mark_done(worker, count(done, MOST_BATCHES))),
             "cursor.outstanding": CallSpec((list,), lambda besides: cursor.outstanding(set(besides))),
             "cursor.progress": CallSpec((), cursor.progress),

@@ -14,7 +14,7 @@ from scalebook.training.engine.net.push_stream import PushStream
 from scalebook.training.engine.net.raw_tensors import bytes_of
 from scalebook.training.engine.net.wire import ProtocolError
 from scalebook.training.engine.rules.settings import Deal
-from scalebook.training.engine.worker.cursor import Claim
+from scalebook.training.engine.worker.cursor import TakenBatch
 
 LETTER: Final = 64 << 20
 """Most bytes that a worker sends in one exchange."""
@@ -29,9 +29,9 @@ class RemoteCursor:
     def enter_epoch(self, worker: int, epoch: int, batches: int, deal: Deal) -> bool:
         return bool(self._call("cursor.enter_epoch", epoch, batches, int(deal)))
 
-    def claim_batch(self, worker: int) -> Claim | None:
-        claimed = self._call("cursor.claim_batch")
-        return None if claimed is None else Claim(*claimed)
+    def take_batch(self, worker: int) -> TakenBatch | None:
+        found = self._call("cursor.take_batch")
+        return None if found is None else TakenBatch(*found)
 
     def mark_done(self, worker: int, count: int = 1) -> None:
         if self._stream is not None:

@@ -396,7 +396,7 @@ class SimulatedWorkers:
         return bool(late)
 
     def _takes(self, worker: int) -> bool:
-        return not self._ended and self._work.claim_batch(worker)
+        return not self._ended and self._work.take_batch(worker)
 
     def _rest(self, worker: int, joined: Joined) -> Waits[bool]:
         """Wait for batches that a death may bring back; returns whether the worker has taken one."""

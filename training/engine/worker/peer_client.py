@@ -91,7 +91,7 @@ class PeerClient(LocalClient, ABC):
         self.check_foreign_writes("in a forward pass, in training_step or in a hook after on_train_batch_start")
         self._count_gradient()
         is_due = self._since + 1 >= self.peering.every
-        if is_due and not self._claim_update():
+        if is_due and not self._reserve_update():
             return PushResult(self.version, False, 0, is_last=True)
         self._started_s, waited = self._now(), self._waited()
         staleness = yield from self._update(valid, is_due)
@@ -102,7 +102,7 @@ class PeerClient(LocalClient, ABC):
         return PushResult(self.version, True, staleness, self._is_last(), is_due)
 
     @abstractmethod
-    def _claim_update(self) -> bool:
+    def _reserve_update(self) -> bool:
         """Whether the budget of updates has room for one more of this peer, which is then made."""
 
     @abstractmethod
@@ -290,12 +290,12 @@ class RoundPeer(PeerClient):
         return self._made()
 
     @override
-    def _claim_update(self) -> bool:
+    def _reserve_update(self) -> bool:
         return self._budget is None or self._made() < self._budget
 
     @override
     def _is_last(self) -> bool:
-        return not self._claim_update() or self.host.is_over()
+        return not self._reserve_update() or self.host.is_over()
 
     def _made(self) -> int:
         """Rounds that it has completed, those of the resumed run included."""
@@ -355,7 +355,7 @@ class RoundPeer(PeerClient):
             yield from self._publish(before_step)
         if self._graph is not None:
             yield from self._mix_waits(self._graph)
-        if not self._claim_update():  # the others' last rounds are updates of the run, too
+        if not self._reserve_update():  # the others' last rounds are updates of the run, too
             yield from self._await(self._are_all_done, "the others' last round")
         elif self._is_early:
             yield from self._publish()
@@ -502,7 +502,7 @@ class PairPeer(PeerClient):
         self._apart: set[int] = set()  # places of parameters that are its own alone, in memory of their own
 
     @override
-    def _claim_update(self) -> bool:
+    def _reserve_update(self) -> bool:
         return self.room.count_update(self._worker, self._budget)
 
     @override
@@ -615,7 +615,7 @@ class MailPeer(PeerClient):
         self._random = random.Random(f"{torch.initial_seed()} peer {worker}")
 
     @override
-    def _claim_update(self) -> bool:
+    def _reserve_update(self) -> bool:
         return self.room.count_update(self._worker, self._budget)
 
     @override

@@ -30,7 +30,7 @@ PIECE = 30
 """Frames between two pushes of the other worker, for which its servers do not wait without end."""
 CALLS = [
     "join", "begin", "rest", "finish", "detach", "pull", "fetch_full", "publish_initial", "await_turn", "push",
-    "rendezvous", "living", "sign_of_life", "is_over", "cursor.enter_epoch", "cursor.claim_batch", "cursor.mark_done",
+    "rendezvous", "living", "sign_of_life", "is_over", "cursor.enter_epoch", "cursor.take_batch", "cursor.mark_done",
     "cursor.outstanding", "cursor.progress", "cursor.mark_dead", "cursor.rejoin", "cursor.state", "signals.stop",
     "signals.plateau_steps", "meetings.set_phase",
     "meetings.gather_before_training", "meetings.all_gather", "rows.map", "rows.write", "rows.read",

@@ -20,11 +20,11 @@ from scalebook.training.engine.rules.local_steps import Downpour
 from scalebook.training.engine.rules.settings import Deal, Settings
 from scalebook.training.engine.rules.update_rules import Bounded, Sync
 from scalebook.training.engine.worker.worker_end import (
-    Claim,
     MemoryNeed,
     Phase,
     PlateauStep,
     PushResult,
+    TakenBatch,
     WorkerEnd,
     WrittenError,
 )
@@ -161,7 +161,7 @@ class EndContract(ABC):
             for worker, one in enumerate((first, second)):
                 one.end.cursor.enter_epoch(worker, 0, 8, Deal.IN_TURNS)
             for _ in range(3):
-                assert mine.claim_batch(0) is not None
+                assert mine.take_batch(0) is not None
                 first.push()
                 mine.mark_done(0)
             assert mine.state() == {0: [(1, 2), (3, 4), (5, 8)]}
@@ -333,24 +333,24 @@ class EndContract(ABC):
 
     # --- beside parameters -----------------------------------------------------------------------------------------
 
-    def test_batches_are_claimed_once_and_again_after_a_death(self) -> None:
+    def test_batches_are_taken_once_and_again_after_a_death(self) -> None:
         with self.run(2) as (launch, (first, second)):
             mine, theirs = first.end.cursor, second.end.cursor
             assert mine.workers == 2
             mine.enter_epoch(0, 0, 3, Deal.ONE_EACH)
             theirs.enter_epoch(1, 0, 3, Deal.ONE_EACH)
-            assert (mine.claim_batch(0), theirs.claim_batch(1), mine.claim_batch(0)) == (
-                Claim(0, 0),
-                Claim(0, 1),
-                Claim(0, 2),
+            assert (mine.take_batch(0), theirs.take_batch(1), mine.take_batch(0)) == (
+                TakenBatch(0, 0),
+                TakenBatch(0, 1),
+                TakenBatch(0, 2),
             )
             before = mine.progress()
             mine.mark_done(0, 2)
             assert mine.progress() > before
-            assert (theirs.claim_batch(1), mine.outstanding({0})) == (None, 1)
+            assert (theirs.take_batch(1), mine.outstanding({0})) == (None, 1)
             assert mine.state() == {0: [(1, 2)]}
             launch.mark_dead(1)
-            assert mine.claim_batch(0) == Claim(0, 1)
+            assert mine.take_batch(0) == TakenBatch(0, 1)
             launch.rejoin(1)
 
     def test_what_one_says_the_others_hear(self) -> None:
