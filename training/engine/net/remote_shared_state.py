@@ -30,8 +30,8 @@ class RemoteCursor:
         return bool(self._call("cursor.enter_epoch", epoch, batches, int(deal)))
 
     def take_batch(self, worker: int) -> TakenBatch | None:
-        found = self._call("cursor.take_batch")
-        return None if found is None else TakenBatch(*found)
+        taken = self._call("cursor.take_batch")
+        return None if taken is None else TakenBatch(*taken)
 
     def mark_done(self, worker: int, count: int = 1) -> None:
         if self._stream is not None:

@@ -157,10 +157,10 @@ class Cursor(Uncopied):
         with self._locked():
             epoch = self._counters[row + _EPOCH] - 1
             assert epoch >= 0, "take_batch before enter_epoch"
-            found = self._returned(worker, epoch) or self._owned(worker, epoch) or self._pooled(epoch)
-            if found is None:
+            available = self._returned(worker, epoch) or self._owned(worker, epoch) or self._pooled(epoch)
+            if available is None:
                 return None
-            taken, writes = found
+            taken, writes = available
             self._commit(writes + ([] if (row + _HANDED) in dict(writes) else self._promise(row, taken)))
             return taken
 
@@ -267,9 +267,9 @@ class Cursor(Uncopied):
         """The next batch of the worker's own share, else of a dead worker's, up to this epoch."""
         dead = [other for other in range(self.workers) if self._counters[self._row(other) + _GONE] and other != worker]
         for owner in (worker, *dead):
-            found = self._share(owner, epoch)
-            if found is not None:
-                taken, step = found
+            available = self._share(owner, epoch)
+            if available is not None:
+                taken, step = available
                 row = self._row(owner)
                 return taken, [(row + _SHARE_EPOCH, taken.epoch), (row + _SHARE_STEP, step + 1)]
         return None
