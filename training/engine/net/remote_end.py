@@ -113,7 +113,7 @@ class RemoteEnd:
     """A `WorkerEnd`, made in the worker's process and used by one thread at a time.
 
     When the channel is lost for good (`ChannelLost`, `Refused`) this worker is dead to the run. A process that replaces
-    it is given a larger incarnation.
+    it is given a larger generation.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class RemoteEnd:
         workers: int,
         deadline_s: float,
         lost: Callable[[str], None] = lambda why: None,
-        begins: Callable[[int], None] = lambda incarnation: None,
+        begins: Callable[[int], None] = lambda generation: None,
     ) -> None:
         """`deadline_s`: how long the other side may take to start; every other wait is bounded there. `lost`, `begins`:
         as in `Channel`."""
@@ -317,7 +317,7 @@ class ServerConnection(RemoteMailbox):
         super().__init__(run.name, ProxyAddress(run.host, run.port, run.secret, run.tls, machine - 1))
         self._run, self._first = run, first
         self._notes = WorkerNotes(count)
-        self._lives = memoryview(mmap(-1, 8 * count)).cast("q")  # incarnations of the workers here, 0 before the first
+        self._lives = memoryview(mmap(-1, 8 * count)).cast("q")  # generations of the workers here, 0 before the first
         self._in = memoryview(mmap(-1, count))  # 1: this worker has been let in
         self._updates = memoryview(mmap(-1, 8 * count)).cast("q")  # that each worker here has seen
 
@@ -334,10 +334,10 @@ class ServerConnection(RemoteMailbox):
         run, place = self._run, worker - self._first
         is_first_life = self._lives[place] == 0
 
-        def begins(incarnation: int) -> None:
-            self._lives[place] = incarnation
+        def begins(generation: int) -> None:
+            self._lives[place] = generation
 
-        reach = self._reach._replace(gate=run.machines + worker)
+        reach = self._reach._replace(destination=run.machines + worker)
         within_s = deadline_s if is_first_life else COME_AGAIN_S
         try:
             end = RemoteEnd(reach, run.name, run.settings, worker, run.workers, within_s, self._lost(worker), begins)

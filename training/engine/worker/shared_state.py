@@ -120,10 +120,10 @@ class MessageExchange(Protocol):
     def pass_by(self, place: int) -> None:
         """Say that this worker makes no more calls at this boundary or an earlier one."""
 
-    def gather_before_training(self, letter: bytes, what: str) -> dict[int, bytes]:
+    def gather_before_training(self, message: bytes, what: str) -> dict[int, bytes]:
         """Before training: every worker's message at this call, by worker; also for a late worker."""
 
-    def all_gather(self, place: int, letter: bytes, what: str, meanwhile: Callable[[], None]) -> dict[int, bytes]:
+    def all_gather(self, place: int, message: bytes, what: str, meanwhile: Callable[[], None]) -> dict[int, bytes]:
         """During training: the messages of the workers that have come to this place, by worker, the same for all of
         them.
 

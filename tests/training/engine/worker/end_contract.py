@@ -366,7 +366,7 @@ class EndContract(ABC):
             assert first.end.signals.stop
             assert first.end.is_over()
 
-    def test_letters_reach_all_that_come_to_a_place(self) -> None:
+    def test_messages_reach_all_that_come_to_a_place(self) -> None:
         with self.run(2) as (_, (first, second)):
             calls = [
                 lambda one=one: one.end.meetings.gather_before_training(b"%d" % one.end.worker, "hello")
@@ -382,7 +382,7 @@ class EndContract(ABC):
             differ = [lambda one=one: one.end.meetings.streams_differ(one.end.worker + 1) for one in (first, second)]
             assert together(*differ) == [True, True]
 
-    def test_letters_may_be_long_and_of_different_lengths(self) -> None:
+    def test_messages_may_be_long_and_of_different_lengths(self) -> None:
         with self.run(2) as (_, (first, second)):
             sent = {0: bytes(range(256)) * 12_000, 1: b""}
             before = [
