@@ -1,4 +1,4 @@
-"""All calls that a worker on another node may make of its proxy."""
+"""All calls that a worker on another node may make of its proxy; read `call_protocol.py` first, then this."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

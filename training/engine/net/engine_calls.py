@@ -1,4 +1,4 @@
-"""Calls of a remote worker about parameters and gradients."""
+"""Calls of a remote worker about parameters and gradients; read `calls.py` first, which lists them all."""
 
 from collections import deque
 from collections.abc import Callable, Sequence

@@ -1,4 +1,7 @@
-"""Calls about rows of sparse tables, and memory for the rows that a remote worker pushes."""
+"""Calls about rows of sparse tables, and memory for the rows that a remote worker pushes.
+
+Read `engine_calls.py` first.
+"""
 
 from collections.abc import Callable
 from typing import Final
