@@ -113,7 +113,7 @@ def play(
     try:
         players = SimulatedWorkers(run, now, make, EndlessWork())
         players.begin_all()
-        (shard,) = players.sections[0].shards
+        (shard,) = players.partitions[0].shards
         stale, update_times = list[tuple[int, int]](), list[float]()
         for _ in range(gradients):
             worker = players.next()

@@ -29,8 +29,8 @@ from scalebook.training.engine.memory.layout import split_into_shards
 from scalebook.training.engine.store.optimizer_partition import (
     OptimizerPartition,
     allocate,
-    make_sections,
-    plan_sections,
+    make_partitions,
+    plan_partitions,
 )
 from scalebook.training.engine.trace import Origin
 from scalebook.training.lightning.processes.run_workers import run_workers
@@ -53,13 +53,13 @@ LARGE: Final = [torch.Size(shape) for shape in ((25_000, 512), (3072, 2048), (20
 class Update(NamedTuple):
     """Makes updates of one partition, one after the other."""
 
-    section: OptimizerPartition
+    partition: OptimizerPartition
     in_blocks: bool
 
     def make(self) -> None:
         """Make one more."""
-        section, slots = self.section, self.section.slots
-        for number, shard in enumerate(section.shards):
+        partition, slots = self.partition, self.partition.slots
+        for number, shard in enumerate(partition.shards):
             filled = slots.read(0)
             newest = shard.newest()
             origin = Origin(0, newest.version + 1, newest.version, newest.buffer, 0.0)
@@ -70,20 +70,20 @@ class Update(NamedTuple):
                 assert shard.apply([origin], gradients, filled.groups), number
 
 
-def section_of(shapes: Sequence[torch.Size], make: Make) -> OptimizerPartition:
+def partition_of(shapes: Sequence[torch.Size], make: Make) -> OptimizerPartition:
     """A partition of one worker, with a gradient in its slot."""
     run = SharedRun(1, Settings(host="process"))
     optimizer = make([Parameter(torch.randn(shape)) for shape in shapes])
-    plans = plan_sections(run, [optimizer])
+    plans = plan_partitions(run, [optimizer])
     allocate(run, plans)
-    (section,) = make_sections(run, plans, [optimizer], 0, 10.0)
+    (partition,) = make_partitions(run, plans, [optimizer], 0, 10.0)
     values = [p.detach() for group in optimizer.param_groups for p in group["params"]]
-    for shard in section.shards:
+    for shard in partition.shards:
         shard.initialise([values[place] for place in shard.plan.parameters])
     gradients: list[Tensor | None] = [torch.randn_like(value) for value in values]
     origins = [Origin(0, 1, 0, 0, 0.0)]
-    section.slots.write(0, origins, gradients, optimizer.param_groups, valid=True)
-    return section
+    partition.slots.write(0, origins, gradients, optimizer.param_groups, valid=True)
+    return partition
 
 
 def seconds_of(shapes: Sequence[torch.Size], rounds: int) -> dict[str, list[float]]:
@@ -95,7 +95,7 @@ def seconds_of(shapes: Sequence[torch.Size], rounds: int) -> dict[str, list[floa
     timed: dict[str, Callable[[], object]] = {"copy": lambda: memcpy(here.data_ptr(), there.data_ptr(), size)}
     for name, (make, _) in OPTIMIZERS.items():
         for in_blocks in (False, True) if name != "SGD" else (True,):
-            timed[f"{name}{'' if in_blocks else ', whole'}"] = Update(section_of(shapes, make), in_blocks).make
+            timed[f"{name}{'' if in_blocks else ', whole'}"] = Update(partition_of(shapes, make), in_blocks).make
     for _ in range(3):
         for what in timed.values():
             what()

@@ -217,11 +217,11 @@ def free(workers: int, settings: Settings, rate: float, seed: int, epochs: int) 
         joined = join(run, run.member(worker, DEADLINE_S), [SGD(model.parameters(), lr=rate)])
         cursor.enter_epoch(worker, 0, updates, Deal.ONE_EACH)
         joined.begin()
-        while not hopeless[0] and (claim := cursor.claim_batch(worker)) is not None:
-            gradient(model, batch(seed, *divmod(claim.batch, batches_per_epoch())))
+        while not hopeless[0] and (taken := cursor.take_batch(worker)) is not None:
+            gradient(model, batch(seed, *divmod(taken.batch, batches_per_epoch())))
             joined.clients[0].push()
             cursor.mark_done(worker)
-            if claim.batch == updates // 4:
+            if taken.batch == updates // 4:
                 hopeless[0] = accuracy(model) < HOPELESS
         joined.finish()
         joined.wait_for_others()

@@ -89,8 +89,8 @@ def run(rule: Rule, local: Local, seed: int, rate: float, target: float) -> Reac
             multiplexer.hand_over(worker)
             players.push()
             if number % EACH == EACH - 1:
-                (section,) = players.sections
-                newest = [shard.newest() for shard in section.shards]
+                (partition,) = players.partitions
+                newest = [shard.newest() for shard in partition.shards]
                 multiplexer.put(players.joined[0].clients[0].replica.seen(newest))
                 with torch.no_grad():
                     losses.append(cross_entropy(model(held_out.pixels), held_out.labels).item())

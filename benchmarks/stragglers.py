@@ -101,8 +101,8 @@ def under_rule(rule: Rule, averaged: int, seed: int, epochs: int) -> Trained:
         cursor.enter_epoch(worker, 0, epochs * batches_per_epoch(), Deal.ONE_EACH)
         joined.begin()
         began = time.monotonic()
-        while (claim := cursor.claim_batch(worker)) is not None:
-            compute(model, worker, seed, claim.batch)
+        while (taken := cursor.take_batch(worker)) is not None:
+            compute(model, worker, seed, taken.batch)
             if client.push().applied:
                 applied += 1
             else:

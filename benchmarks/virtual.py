@@ -29,7 +29,7 @@ from scalebook.training.engine import Settings, SharedRun
 from scalebook.training.engine.rules.clock_settings import ClockSettings, Distribution, Link
 from scalebook.training.engine.rules.update_rules import RULES
 from scalebook.training.engine.sim import ModelMultiplexer, SimulatedClock, SimulatedWorkers
-from scalebook.training.engine.worker_clock import Steps
+from scalebook.training.engine.worker_clock import Waits
 from scalebook.training.lightning.processes.forked import keep_what_is_freed
 from scalebook.training.planner.play import EndlessWork
 
@@ -126,7 +126,7 @@ class CountingClock(SimulatedClock):
     pushes = 0
 
     @override
-    def sends(self, worker: int, nbytes: int) -> Steps[None]:
+    def sends(self, worker: int, nbytes: int) -> Waits[None]:
         self.pushes += 1
         try:
             yield from super().sends(worker, nbytes)
@@ -153,7 +153,7 @@ def virtual(workers: int, rule: str) -> Iterator[Virtual]:
         all_of_them.push()
 
     def traffic() -> Traffic:
-        held = {buffer for buffer in all_of_them.sections[0].counters.shards[0].held.tolist() if buffer >= 0}
+        held = {buffer for buffer in all_of_them.partitions[0].counters.shards[0].held.tolist() if buffer >= 0}
         return Traffic(len(held), clock.pushes, settings.rule.averaged(workers))
 
     yield Virtual(step, traffic)

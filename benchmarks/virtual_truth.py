@@ -154,7 +154,7 @@ def virtual(rule: Rule, workers: int, host: HostName, cost: Cost, seconds: float
         numbers[worker] += workers
         one.hand_over(worker)
         players.push()
-    updates = players.sections[0].shards[0].version / clock.now()
+    updates = players.partitions[0].shards[0].version / clock.now()
     seen = _seen(run, updates, losses)
     players.end_all()
     players.detach()

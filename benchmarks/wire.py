@@ -258,7 +258,7 @@ class ZmqChannel(Channel):
     @override
     def open(self, within_s: float, pulse: bool = True) -> None:
         self._context_zmq = zmq.Context(io_threads=1)
-        self._hello = self._hello._replace(incarnation=1)
+        self._hello = self._hello._replace(generation=1)
         self._connect(time.monotonic() + within_s)
         self._greeting_s = 1.0
 
@@ -344,7 +344,7 @@ class ZmqDoor(ConnectionAcceptor):
                 hello = Hello(**json.loads(wire.text(head)))
                 if (hello.run, hello.worker, hello.digest) == (expected.run, expected.worker, expected.digest):
                     self._watch.follow(parts[-1].get(zmq.SRCFD))
-                    wire.send(Kind.WELCOME, hello.incarnation)
+                    wire.send(Kind.WELCOME, hello.generation)
                     return wire
         raise WorkerGone(self._gone or "nobody came")
 

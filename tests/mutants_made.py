@@ -81,8 +81,8 @@ MUTANTS = (
         "engine", "training/engine/worker/cursor.py",
         "self._commit([(row + _GONE, 1), (row + _HANDED, self._counters[row + _DONE])])",
         "self._commit([(row + _GONE, 1)])",
-        "batches that a dead worker had claimed are lost",
-        (f"{PS}/worker/test_cursor.py::test_what_the_dead_had_claimed_comes_first_then_its_share",),
+        "batches that a dead worker had taken are lost",
+        (f"{PS}/worker/test_cursor.py::test_what_the_dead_had_taken_comes_first_then_its_share",),
     ),
     Mutant(
         "engine", "training/engine/worker/cursor.py",

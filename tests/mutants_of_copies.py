@@ -9,9 +9,9 @@ WORKER = "training/engine/worker"
 MUTANTS_OF_COPIES = (
     Mutant(
         "engine", f"{APPLYING}/hosts.py",
-        "        for number in self.section.order:\n            shard = self._shards[number]\n",
-        "        for number in self.section.order:\n            self._arrive(number)\n"
-        "        for number in self.section.order:\n            shard = self._shards[number]\n",
+        "        for number in self.partition.order:\n            shard = self._shards[number]\n",
+        "        for number in self.partition.order:\n            self._arrive(number)\n"
+        "        for number in self.partition.order:\n            shard = self._shards[number]\n",
         "no shard is applied before the last one's gradient has come", LATE,
     ),
     Mutant(
@@ -28,7 +28,7 @@ MUTANTS_OF_COPIES = (
     ),
     Mutant(
         "engine", f"{APPLYING}/hosts.py",
-        "        for number in self.section.order:\n            self._arrive(number)\n        while", "        while",
+        "        for number in self.partition.order:\n            self._arrive(number)\n        while", "        while",
         "a gradient is part of a round before it has come", LATE,
     ),
     Mutant(

@@ -4,7 +4,7 @@ from tests.mutants_made import PS, Mutant
 
 CHANNEL = "training/engine/net"
 FAR = f"{PS}/net"
-ELSEWHERE = (f"{FAR}/test_incarnations.py::test_who_belongs_elsewhere_is_told_so",)
+ELSEWHERE = (f"{FAR}/test_generations.py::test_who_belongs_elsewhere_is_told_so",)
 CLUSTER = "training/cluster"
 ON_CLUSTER = "tests/training/cluster"
 
@@ -46,7 +46,7 @@ MUTANTS_OF_MACHINES = (
     ),
     Mutant(
         "channel", f"{CHANNEL}/acceptor.py",
-        "return self.newest < incarnation <=", "return self.newest <= incarnation <=",
+        "return self.newest < generation <=", "return self.newest <= generation <=",
         "one life of a worker begins twice", (f"{FAR}/test_acceptor.py",),
     ),
     Mutant(
@@ -56,8 +56,8 @@ MUTANTS_OF_MACHINES = (
     ),
     Mutant(
         "channel", f"{CHANNEL}/connection_handoff.py",
-        "magic == _MAGIC and number < gates else None", "magic == _MAGIC and number <= gates else None",
-        "an address behind the last gate ends who listens for all", (f"{FAR}/test_connection_handoff.py",),
+        "magic == _MAGIC and number < count else None", "magic == _MAGIC and number <= count else None",
+        "an address of a handoff that does not exist ends who listens for all", (f"{FAR}/test_connection_handoff.py",),
     ),
     Mutant(
         "channel", f"{CHANNEL}/raw_tensors.py",
@@ -76,9 +76,9 @@ MUTANTS_OF_MACHINES = (
     ),
     Mutant(
         "channel", f"{CHANNEL}/remote_shared_state.py",
-        "        if len(letter) > LETTER:", "        if len(letter) >= LETTER:",
-        "the longest letter is refused",
-        (f"{FAR}/test_remote_end.py::test_a_letter_that_is_too_long_is_refused_by_name",),
+        "        if len(message) > MOST_MESSAGE_BYTES:", "        if len(message) >= MOST_MESSAGE_BYTES:",
+        "the longest message is refused",
+        (f"{FAR}/test_remote_end.py::test_a_message_that_is_too_long_is_refused",),
     ),
     Mutant(
         "channel", f"{CHANNEL}/remote_tables.py",

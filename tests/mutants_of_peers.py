@@ -36,8 +36,8 @@ MUTANTS_OF_PEERS = (
         "push-sum forgets the weight", ORACLES,
     ),
     Mutant(
-        "engine", CLIENT, "        if not self._is_early:\n            yield from self._publish_steps(before_step)\n",
-        "        if not self._is_early:\n            yield from self._publish_steps()\n",
+        "engine", CLIENT, "        if not self._is_early:\n            yield from self._publish(before_step)\n",
+        "        if not self._is_early:\n            yield from self._publish()\n",
         "a step is multiplied by the weight", ORACLES,
     ),
     Mutant(
@@ -60,7 +60,7 @@ MUTANTS_OF_PEERS = (
     ),
     Mutant(
         "engine", CLIENT,
-        "        yield from self._await_readers_steps(which)\n        room.write(worker, which, -self._round",
+        "        yield from self._await_readers(which)\n        room.write(worker, which, -self._round",
         "        room.write(worker, which, -self._round",
         "who leaves writes over what its receivers have not read", ORACLES,
     ),

@@ -7,7 +7,7 @@ TESTS = "tests/training/lightning/async_ps"
 ORDER = ("tests/training/lightning/data/test_epoch_order.py",)
 SHARE = (f"{TESTS}/test_evaluation_share.py",)
 WATCHED = (f"{TESTS}/test_changed_buffers.py",)
-PLAYED = (f"{TESTS}/test_played_claims.py",)
+PLAYED = (f"{TESTS}/test_simulated_batches.py",)
 DEATHS = (
     "tests/training/lightning/processes/test_deaths.py::test_what_follows_a_death_is_a_matter_of_who_it_was_and_how_many_there_were",
     "tests/training/lightning/processes/test_deaths.py::test_a_death_names_the_newest_checkpoint_that_is_there",
@@ -102,18 +102,18 @@ MUTANTS_OF_STRATEGIES = (
         ("tests/training/lightning/async_ps/test_sharing_resume.py",),
     ),
     Mutant(
-        "strategies", "training/lightning/data/claims_sampler.py",
+        "strategies", "training/lightning/data/batch_queue.py",
         "                self._in_vain.add(worker)\n", "",
         "a hundred workers that wait ask the cursor after each event", PLAYED,
     ),
     Mutant(
-        "strategies", "training/lightning/data/claims_sampler.py",
+        "strategies", "training/lightning/data/batch_queue.py",
         "        self._in_vain.clear()\n        self._cursor.mark_dead(worker)\n",
         "        self._cursor.mark_dead(worker)\n",
         "what a dead worker had taken is lost", PLAYED,
     ),
     Mutant(
-        "strategies", "training/lightning/data/claims_sampler.py",
+        "strategies", "training/lightning/data/batch_queue.py",
         "if self._meets and is_first and (", "if self._meets and not is_first and (",
         "workers begin an epoch before the others have ended the last", PLAYED,
     ),

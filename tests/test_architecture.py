@@ -20,7 +20,7 @@ BROWSER_MAY_USE = tuple(
     f"scalebook.training.{name}"
     for name in (
         "base", "cluster.ray_executor", "engine.coordination.measures", "engine.rules", "experiments", "jobs",
-        "notebook", "planner.answer", "planner.question_folder", "pricing.links", "pricing.profile",
+        "notebook", "planner.answers", "planner.question_folder", "pricing.links", "pricing.profile",
         "pricing.part_record", "pricing.quantities", "planner.question", "planner.reliability",
         "planner.time_to_target", "planner.answer_words", "planner.split_words", "search", "tracking.curves",
         "tracking.directions", "tracking.estimates", "tracking.names",

@@ -199,8 +199,8 @@ class FarRun:
             self._admitted[worker] += 1  # the last, which was under way
         joined.wait_for_others()
         kept = self._kept(worker, joined, parameters)
-        plans = [shard.plan.parameters for shard in client.host.section.shards]
-        versions = [shard.version for shard in client.host.section.shards]
+        plans = [shard.plan.parameters for shard in client.host.partition.shards]
+        versions = [shard.version for shard in client.host.partition.shards]
         joined.detach()  # after which whole tables are everywhere
         return FinalState(versions, plans, [parameter.detach().clone() for parameter in parameters], kept)
 

@@ -98,7 +98,7 @@ class Agent:
     ) -> None:
         os.umask(OWNER_ONLY)
         adopt_orphans()
-        self.name, self.incarnation = name, uuid.uuid4().hex
+        self.name, self.start_id = name, uuid.uuid4().hex
         machine = this_machine()
         self.machine = NodeDevices(machine.cores[:cores], machine.gpus, name)
         self.folder = cluster_home() / "work" / key
@@ -120,7 +120,7 @@ class Agent:
 
     def hello(self) -> dict[str, Any]:
         return {
-            "incarnation": self.incarnation, "machine": self.machine, "package": package_hash(),
+            "start_id": self.start_id, "machine": self.machine, "package": package_hash(),
             "state": self.launcher.state, "problem": self._problem, "jobs": list(self.jobs),
         }  # fmt: skip
 
@@ -206,7 +206,7 @@ class Agent:
         lease = Lease(parcel.job, "", parcel.cores, parcel.gpus, machine=self.name)
         where = {} if parcel.rendezvous is None else parcel.rendezvous.environment(parcel.node, asks / "key")
         away = RemoteJobContext(
-            self.name, self.incarnation, parcel.home, str(asks), ProcessId.of(), parcel.parts, parcel.others,
+            self.name, self.start_id, parcel.home, str(asks), ProcessId.of(), parcel.parts, parcel.others,
             {**parcel.environment, **where},
         )  # fmt: skip
         self.jobs[parcel.job] = _Job(JobFolder(folder), asks, shared, lease, away)

@@ -142,7 +142,7 @@ class NodeWorker:
             self.words = hello["problem"] or "loads what runs need (about 6 s, once)"
             time.sleep(0.1)
         self.link = self.link or AgentLink(
-            self.daemon.spool, self.name, hello["incarnation"], self.call, self.daemon.recording,
+            self.daemon.spool, self.name, hello["start_id"], self.call, self.daemon.recording,
             self.daemon.gathering,
         )  # fmt: skip
         if hello["package"] == package_hash() and hello["state"] == "ready":

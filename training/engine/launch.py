@@ -96,7 +96,7 @@ class Launch:
 
     @property
     def hands_on_data(self) -> bool:
-        """Whether workers claim their batches one by one, so that those of a dead one are left to the others."""
+        """Whether workers take their batches one by one, so that those of a dead one are left to the others."""
         return self._cursor.progress() > 0
 
     def checkpoint(self) -> Path | None:

@@ -60,7 +60,7 @@ class ServerEndpoint(MonitorMailbox):
         super().__init__(run.name, run.secret, tls, listener, run.machines, run.workers)
         self._launch, self._first = launch, first
         self._posts = {
-            worker: launch.post(worker, run.name, self._gates[run.machines + worker], run.secret, tls)
+            worker: launch.post(worker, run.name, self._handoffs[run.machines + worker], run.secret, tls)
             for worker in range(first, run.workers)
         }
         self._notes = WorkerNotes(run.workers)
@@ -76,11 +76,11 @@ class ServerEndpoint(MonitorMailbox):
         return self._notes.pop(worker)
 
     def await_again(self, worker: int) -> None:
-        """Expect a new incarnation of a dead worker."""
+        """Expect a new generation of a dead worker."""
         self._awaited[worker] = self._posts[worker].lives.newest
 
     def is_awaited(self, worker: int) -> bool:
-        """Whether a new incarnation is expected and has not connected."""
+        """Whether a new generation is expected and has not connected."""
         return self._awaited.get(worker) == self._posts[worker].lives.newest
 
     def mark_served(self, worker: int) -> None:
@@ -98,9 +98,9 @@ class ServerEndpoint(MonitorMailbox):
         return WorkerProxyEnd(self._launch, worker, self._first, deadline_s, self._posts[worker], self._notes)
 
     @override
-    def _tell_death(self, worker: int, incarnation: int, why: str) -> None:
+    def _tell_death(self, worker: int, generation: int, why: str) -> None:
         if worker in self._posts:
-            self._gates[self._machines + worker].tell_death(incarnation, why)
+            self._handoffs[self._machines + worker].tell_death(generation, why)
 
     @override
     def _given_up(self, number: int) -> bool:
@@ -115,7 +115,7 @@ class ServerEndpoint(MonitorMailbox):
         lives = self._posts[hello.worker].lives
         if hello.use == "number":
             return lives.next_generation()
-        if not lives.may_begin(hello.incarnation):
+        if not lives.may_begin(hello.generation):
             turn_away(hello)
         with suppress(BlockingIOError):  # it will knock again
             self._board.send(json.dumps([0, json.dumps(["knocks", hello.worker])]).encode(), socket.MSG_DONTWAIT)

@@ -1,10 +1,10 @@
 """The log of updates: which gradients made which version of which shard.
 
 A folder with `trace.json`: the run's settings, and the versions at start and end. Each shard has
-`section-i-shard-j.bin`: which gradients made its versions. Each worker has `section-i-worker-w.bin`: the versions that
-its gradients were computed from; and `section-i-worker-w.jsonl`: the hyper-parameters when they changed. A shard's
-record is written before its version is published, at an offset that follows from the version, so the successor of a
-killed process overwrites what that one had begun.
+`optimizer-i-shard-j.bin`: which gradients made its versions. Each worker has `optimizer-i-worker-w.bin`: the versions
+that its gradients were computed from; and `optimizer-i-worker-w.jsonl`: the hyper-parameters when they changed. A
+shard's record is written before its version is published, at an offset that follows from the version, so the successor
+of a killed process overwrites what that one had begun.
 """
 
 import json
@@ -44,7 +44,7 @@ class Record(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The run that a trace is of. `most`: gradients in an update at most. `first` by section, `last` by section and
+    """The run that a trace is of. `most`: gradients in an update at most. `first` by optimizer, `last` by optimizer and
     shard: the versions before the first and after the last update."""
 
     workers: int
@@ -75,10 +75,10 @@ class Head(NamedTuple):
 class ShardTrace:
     """Writes one shard's records. Opened in each process that applies, and called under `Shard.applying`."""
 
-    def __init__(self, folder: Path, section: int, shard: int, most: int) -> None:
+    def __init__(self, folder: Path, optimizer: int, shard: int, most: int) -> None:
         """`most`: gradients in one update at most; each update has room for that many records."""
         self._most = most
-        self._file = os.open(_records(folder, section, shard), os.O_WRONLY | os.O_CREAT, 0o644)
+        self._file = os.open(_records(folder, optimizer, shard), os.O_WRONLY | os.O_CREAT, 0o644)
 
     def record(self, version: int, origins: Sequence[Origin], rate: float) -> None:
         """Write one update of the shard; `version` is the one it makes."""
@@ -93,11 +93,11 @@ class ShardTrace:
 class WorkerTrace:
     """Writes one worker's pushes, each before it is made."""
 
-    def __init__(self, folder: Path, section: int, worker: int, shards: int) -> None:
-        self._settings = _hyper(folder, section, worker)
+    def __init__(self, folder: Path, optimizer: int, worker: int, shards: int) -> None:
+        self._settings = _hyper(folder, optimizer, worker)
         self._encode, self._last = Encoder(), b""
         self._record = _pushed(shards)
-        self._file = os.open(_pushes(folder, section, worker), os.O_WRONLY | os.O_CREAT, 0o644)
+        self._file = os.open(_pushes(folder, optimizer, worker), os.O_WRONLY | os.O_CREAT, 0o644)
 
     def record_push(self, seq: int, bases: Sequence[int], valid: bool, groups: Groups) -> None:
         """Write push `seq`: the version of each shard it was computed from, whether it counts, and its
@@ -125,9 +125,9 @@ def read_head(folder: Path) -> Head:
     return Head(**json.loads((folder / "trace.json").read_text(encoding="utf-8")))
 
 
-def read_updates(folder: Path, section: int, shard: int, most: int, first: int, last: int) -> Iterator[list[Record]]:
+def read_updates(folder: Path, optimizer: int, shard: int, most: int, first: int, last: int) -> Iterator[list[Record]]:
     """The updates that made versions `first`..`last` of a shard, in order: the records of each one's gradients."""
-    content = _records(folder, section, shard).read_bytes()
+    content = _records(folder, optimizer, shard).read_bytes()
     for version in range(first, last + 1):
         offset = (version - 1) * most * RECORD.size
         lead = Record(*RECORD.unpack_from(content, offset))
@@ -135,17 +135,17 @@ def read_updates(folder: Path, section: int, shard: int, most: int, first: int, 
         yield [Record(*RECORD.unpack_from(content, offset + i * RECORD.size)) for i in range(lead.gradients)]
 
 
-def read_hyper(folder: Path, section: int, worker: int) -> list[tuple[int, list[dict[str, Any]]]]:
+def read_hyper(folder: Path, optimizer: int, worker: int) -> list[tuple[int, list[dict[str, Any]]]]:
     """(push, groups) at each change, in order of pushes."""
-    path = _hyper(folder, section, worker)
+    path = _hyper(folder, optimizer, worker)
     lines = path.read_bytes().splitlines() if path.exists() else []
     parts = [line.split(b" ", 1) for line in lines]
     return [(int(seq), decode(text)) for seq, text in parts]
 
 
-def read_pushes(folder: Path, section: int, worker: int, shards: int) -> dict[int, tuple[bool, tuple[int, ...]]]:
+def read_pushes(folder: Path, optimizer: int, worker: int, shards: int) -> dict[int, tuple[bool, tuple[int, ...]]]:
     """By push: whether it counts, and the version of each shard that it was computed from."""
-    path, record = _pushes(folder, section, worker), _pushed(shards)
+    path, record = _pushes(folder, optimizer, worker), _pushed(shards)
     content = path.read_bytes() if path.exists() else b""
     rows = (record.unpack_from(content, offset) for offset in range(0, len(content), record.size))
     return {seq: (bool(valid), tuple(bases)) for seq, valid, *bases in rows if seq}
@@ -155,13 +155,13 @@ def _pushed(shards: int) -> struct.Struct:
     return struct.Struct(f"<qq{shards}q")
 
 
-def _pushes(folder: Path, section: int, worker: int) -> Path:
-    return folder / f"section-{section}-worker-{worker}.bin"
+def _pushes(folder: Path, optimizer: int, worker: int) -> Path:
+    return folder / f"optimizer-{optimizer}-worker-{worker}.bin"
 
 
-def _records(folder: Path, section: int, shard: int) -> Path:
-    return folder / f"section-{section}-shard-{shard}.bin"
+def _records(folder: Path, optimizer: int, shard: int) -> Path:
+    return folder / f"optimizer-{optimizer}-shard-{shard}.bin"
 
 
-def _hyper(folder: Path, section: int, worker: int) -> Path:
-    return folder / f"section-{section}-worker-{worker}.jsonl"
+def _hyper(folder: Path, optimizer: int, worker: int) -> Path:
+    return folder / f"optimizer-{optimizer}-worker-{worker}.jsonl"

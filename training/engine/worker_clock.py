@@ -1,10 +1,10 @@
 """How a worker waits, and the time that measures use.
 
-Whatever a worker does that may wait is written as steps: a generator that yields a `Wait` at each such place (an
-`Until` where something travels on a simulated clock) and returns the result. `Clock.play` runs them: over real time it
-sleeps; a scheduler with many workers in one process calls `next` on the steps of each, and continues those whose `Wait`
-is ready, in its own order and at its own time. Between two steps a worker holds no lock under the host `inline`, so no
-step can wait for another.
+Whatever a worker does that may wait is written as a coroutine of waits (`Waits`): a generator that yields a `Wait` at
+each such place (an `Until` where something travels on a simulated clock) and returns the result. `Clock.play` runs it:
+over real time it sleeps; a scheduler with many workers in one process calls `next` on the coroutine of each, and
+continues those whose `Wait` is ready, in its own order and at its own time. At a wait a worker holds no lock under the
+host `inline`, so none of them can block another.
 """
 
 from collections.abc import Callable, Generator
@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 
 class Wait(NamedTuple):
-    """Wait until `ready()`. Whoever runs the steps may ask that at any time and any number of times; it may also do
+    """Wait until `ready()`. Whoever runs the coroutine may ask that at any time and any number of times; it may also do
     useful work (admit workers, apply a complete round).
 
     TimeoutError with `awaited()` when nothing happens in the run for `deadline_s` (real seconds).
@@ -33,7 +33,7 @@ class Until(NamedTuple):
 
 
 T = TypeVar("T")
-Steps = Generator[Wait | Until, None, T]
+Waits = Generator[Wait | Until, None, T]
 
 
 class Clock(Protocol):
@@ -42,23 +42,23 @@ class Clock(Protocol):
     def now(self) -> float:
         """Seconds; only differences mean something."""
 
-    def play(self, steps: Steps[T]) -> T:
-        """Run all steps of one call, waiting as they ask; returns their result, or raises their error."""
+    def play(self, waits: Waits[T]) -> T:
+        """Run the coroutine of one call, waiting as it asks; returns its result, or raises its error."""
 
     def travelling(self, workers: int) -> int:
         """Maximum number of gradients of so many workers that exist at once."""
 
-    def sends(self, worker: int, nbytes: int) -> Steps[None]:
+    def sends(self, worker: int, nbytes: int) -> Waits[None]:
         """So many bytes of a push leave `worker`; returns when all servers have received them."""
 
-    def receives(self, worker: int, nbytes: int) -> Steps[None]:
+    def receives(self, worker: int, nbytes: int) -> Waits[None]:
         """So many bytes of parameters leave the servers; returns when `worker` has received them."""
 
     def travels(self, sender: int, receiver: int, nbytes: int, messages: int = 1) -> float:
         """So many bytes leave a peer for another now, in so many messages one after the other; returns when they will
         have arrived."""
 
-    def arrives(self, at_s: float) -> Steps[None]:
+    def arrives(self, at_s: float) -> Waits[None]:
         """Returns at this time; at once if it is over, and on a real clock."""
 
 
@@ -69,27 +69,27 @@ class RealClock:
         self._sleep = sleep
         self.now = monotonic
 
-    def play(self, steps: Steps[T]) -> T:
+    def play(self, waits: Waits[T]) -> T:
         try:
             while True:
                 try:
-                    wait = next(steps)
+                    wait = next(waits)
                 except StopIteration as end:
                     result: T = end.value
                     return result
                 assert isinstance(wait, Wait), "real time passes by itself"
                 self._sleep(*wait)
         finally:
-            steps.close()  # a wait in vain gives back the locks at once, whoever keeps the traceback
+            waits.close()  # a wait in vain gives back the locks at once, whoever keeps the traceback
 
     def travelling(self, workers: int) -> int:
         return workers
 
-    def sends(self, worker: int, nbytes: int) -> Steps[None]:
+    def sends(self, worker: int, nbytes: int) -> Waits[None]:
         """No-op: real transfers take their own time."""
         yield from ()
 
-    def receives(self, worker: int, nbytes: int) -> Steps[None]:
+    def receives(self, worker: int, nbytes: int) -> Waits[None]:
         """No-op, as `sends`."""
         yield from ()
 
@@ -97,6 +97,6 @@ class RealClock:
         """Now: whoever reads shared memory takes its own time."""
         return self.now()
 
-    def arrives(self, at_s: float) -> Steps[None]:
+    def arrives(self, at_s: float) -> Waits[None]:
         """No-op, as `sends`."""
         yield from ()

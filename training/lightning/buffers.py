@@ -94,13 +94,13 @@ class Buffers:
 
     def _begin_as_worker_0(self, meetings: MessageExchange, rows: BufferRows) -> None:
         packed = struct.pack(f"{len(self._all)}I", *(digest(buffer.now) for buffer in self._all))
-        letters = list(meetings.gather_before_training(packed, "the first buffers").values())
-        if any(len(letter) != len(packed) for letter in letters):
+        messages = list(meetings.gather_before_training(packed, "the first buffers").values())
+        if any(len(message) != len(packed) for message in messages):
             raise ValueError(
                 "model: workers have created different numbers of buffers. Create the same model in every worker, "
                 "whatever its rank."
             )
-        digests = [struct.unpack(f"{len(self._all)}I", letter) for letter in letters]
+        digests = [struct.unpack(f"{len(self._all)}I", message) for message in messages]
         differ = [number for number, values in enumerate(zip(*digests, strict=True)) if len(set(values)) > 1]
         runs = rows.runs(differ, lambda _: BufferFate.FIRST)
         if self._worker == 0 and differ:

@@ -22,7 +22,7 @@ from scalebook.training.engine.rules.local_steps import Communication, NoLocalSt
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.rules.update_rules import Async, Rule, Sync
 from scalebook.training.engine.sim import Line, SimulatedClock, SimulatedWorkers, Watch
-from scalebook.training.engine.worker_clock import Steps, Until
+from scalebook.training.engine.worker_clock import Until, Waits
 from scalebook.training.planner.answers import Point
 from scalebook.training.planner.closed_forms import (
     ENOUGH,
@@ -55,12 +55,12 @@ class DeclaredBytes(SimulatedClock):
         super().__init__(settings, workers, shards, seed)
         self._push_bytes, self._pull_bytes = push_bytes, pull_bytes
 
-    def sends(self, worker: int, nbytes: int) -> Steps[None]:
+    def sends(self, worker: int, nbytes: int) -> Waits[None]:
         yield from self._until(self.time_s + self._latency(worker, "out"))
         yield from self._travels(worker, self._push_bytes, self.inward, "out")
         yield from self._until(max(line.serve(self.time_s, self._server_s(worker)) for line in self.servers))
 
-    def receives(self, worker: int, nbytes: int) -> Steps[None]:
+    def receives(self, worker: int, nbytes: int) -> Waits[None]:
         yield from self._travels(worker, self._pull_bytes, self.outward, "in")
         yield from self._until(self.time_s + self._latency(worker, "in"))
 
@@ -75,7 +75,7 @@ class DeclaredBytes(SimulatedClock):
             return [self.inward, self.outward]
         return [max(lines.values(), key=lambda line: line.busy_s) for lines in (self._to, self._from)]
 
-    def _travels(self, worker: int, nbytes: float, line: Line, way: str) -> Steps[None]:
+    def _travels(self, worker: int, nbytes: float, line: Line, way: str) -> Waits[None]:
         """Through both links; they work on a piece at the same time, so the slower one decides."""
         shared_s = self._seconds(int(nbytes), self.settings.server_link.bandwidth, f"server bandwidth {way}", worker)
         own_s = self._seconds(int(nbytes), self._link(worker).bandwidth, f"bandwidth {way}", worker)
@@ -114,7 +114,7 @@ WARM_UP: Final = 0.5
 class EndlessWork:
     """A `Work`: there is always another batch."""
 
-    def claim_batch(self, worker: int) -> bool:
+    def take_batch(self, worker: int) -> bool:
         return True
 
     def mark_pushed(self, worker: int) -> None:
@@ -223,7 +223,7 @@ class _Watch(Watch):
     def settling(self) -> bool:
         assert self.players is not None
         assert self.clock is not None
-        version = self.players.sections[0].shards[-1].version
+        version = self.players.partitions[0].shards[-1].version
         if version != self._now[1]:
             if (time_s := self.clock.now()) > self._now[0]:
                 self.last = self._now

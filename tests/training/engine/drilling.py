@@ -177,7 +177,7 @@ class Drill:
     def _final(self, joined: Joined, parameters: Sequence[Parameter]) -> FinalState:
         states = self.trained.states(joined)
         kept = [states.get(place, {}).get(self.trained.state) for place in range(len(parameters))]
-        shards = joined.clients[0].host.section.shards
+        shards = joined.clients[0].host.partition.shards
         return FinalState(
             [shard.version for shard in shards],
             [shard.plan.parameters for shard in shards],

@@ -54,14 +54,14 @@ def run_peers(
     played = SimulatedClock(timing, workers)
     run = SharedRun(workers, settings, played)
     parameters: dict[int, Parameter] = {}
-    made_steps, claimed = [0] * workers, [0] * workers
+    made_steps, taken = [0] * workers, [0] * workers
 
     def made(worker: int) -> list[Optimizer]:
         parameters[worker] = Parameter(start.clone())
         return [make([parameters[worker]])]
 
     def wants(worker: int) -> bool:
-        claimed[worker] += claimed[worker] < steps
+        taken[worker] += taken[worker] < steps
         is_over = max_updates is not None and run.counts().updates >= max_updates
         return made_steps[worker] < steps and not is_over
 

@@ -17,8 +17,8 @@ from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.store.optimizer_partition import (
     OptimizerPartition,
     allocate,
-    make_sections,
-    plan_sections,
+    make_partitions,
+    plan_partitions,
 )
 from scalebook.training.engine.store.rebuilt_optimizer import parameters_of
 from scalebook.training.engine.store.rounds import clip_
@@ -57,19 +57,19 @@ def replay(folder: Path, settings: Settings, optimizer: Optimizer, compute: Comp
     if head.push_codec not in ("", repr(settings.push_codec)):
         raise ValueError(f"{folder}: this is a trace of pushes by {head.push_codec}, not by {settings.push_codec!r}")
     run = SharedRun(head.workers, replace(settings, host="inline", trace=None, drift=False))
-    plans = plan_sections(run, [optimizer])
+    plans = plan_partitions(run, [optimizer])
     allocate(run, plans)
-    (section,) = make_sections(run, plans, [optimizer], 0, 1.0)
-    _Replay(folder, settings, section, head, compute).run()
+    (partition,) = make_partitions(run, plans, [optimizer], 0, 1.0)
+    _Replay(folder, settings, partition, head, compute).run()
     run.close()
 
 
 class _Replay:
     def __init__(
-        self, folder: Path, settings: Settings, section: OptimizerPartition, head: Head, compute: ComputeGradient
+        self, folder: Path, settings: Settings, partition: OptimizerPartition, head: Head, compute: ComputeGradient
     ) -> None:
-        self._settings, self._section, self._compute = settings, section, compute
-        self._parameters, self._first = parameters_of(section.optimizer), head.first[0]
+        self._settings, self._partition, self._compute = settings, partition, compute
+        self._parameters, self._first = parameters_of(partition.optimizer), head.first[0]
         self._pushes = {
             Key(worker, seq): pushed
             for worker in range(head.workers)
@@ -83,12 +83,12 @@ class _Replay:
         used = {Key(r.worker, r.seq) for updates in self._updates for update in updates for r in update}
         self._base_uses = Counter((s, base) for key in used for s, base in enumerate(self._pushes[key][1]))
         self._gradient_uses = Counter(Key(r.worker, r.seq) for us in self._updates for u in us for r in u)
-        self._tables = {table.place for table in section.plan.tables}
+        self._tables = {table.place for table in partition.plan.tables}
         self._versions: dict[tuple[int, int], list[Tensor]] = {}
         self._gradients: dict[Key, list[Tensor | None]] = {}
 
     def run(self) -> None:
-        for number, shard in enumerate(self._section.shards):
+        for number, shard in enumerate(self._partition.shards):
             shard.initialise([self._parameters[place].detach() for place in shard.plan.parameters])
             if self._first:
                 shard.restore(self._first, {})
@@ -100,20 +100,20 @@ class _Replay:
                 while updates and all(self._gradient(Key(r.worker, r.seq)) for r in updates[0]):
                     self._apply(number, updates.pop(0))
             assert sum(map(len, self._updates)) < before, "the trace has an update that no gradient can lead to"
-        for shard in self._section.shards:
+        for shard in self._partition.shards:
             for place, view in zip(shard.plan.parameters, shard.views[shard.newest().buffer], strict=True):
                 if place not in self._tables:
                     self._parameters[place].data = view.clone()
 
     def _lend_tables(self) -> None:
         """Make the shared tables the parameters, as of the version that is needed (`tables_as_of`)."""
-        for shard in self._section.shards:
+        for shard in self._partition.shards:
             for table in shard.plan.tables:
                 assert shard.tables is not None
                 self._parameters[table.place].data = shard.tables.weight(table.index)
 
     def _keep(self, number: int) -> None:
-        shard = self._section.shards[number]
+        shard = self._partition.shards[number]
         if self._base_uses[number, shard.version]:
             self._versions[number, shard.version] = [view.clone() for view in shard.views[shard.newest().buffer]]
         if shard.tables is not None:
@@ -128,7 +128,7 @@ class _Replay:
         if any(base not in self._versions for base in bases):
             return False
         for number, version in bases:
-            places = self._section.shards[number].plan.parameters
+            places = self._partition.shards[number].plan.parameters
             for place, tensor in zip(places, self._versions[number, version], strict=True):
                 if place not in self._tables:
                     self._parameters[place].data = tensor.clone()
@@ -136,7 +136,7 @@ class _Replay:
             parameter.grad = None
         with ExitStack() as versions:
             for number, version in bases:
-                tables = self._section.shards[number].tables
+                tables = self._partition.shards[number].tables
                 if tables is not None:
                     versions.enter_context(tables_as_of(tables, version))
             self._compute(key.worker, key.seq)
@@ -144,7 +144,7 @@ class _Replay:
         gradients = [g.coalesce() if g is not None and g.is_sparse else g for g in gradients]
         if self._settings.clip is not None and not self._settings.rule.gathers:
             clip_(self._settings.clip, gradients)
-        coded = self._section.coded
+        coded = self._partition.coded
         if coded is not None and self._pushes[key][0]:
             decoded = coded.decode(coded.encode(key.worker, key.seq, gradients))
             gradients = [None if gradient is None else gradient.clone() for gradient in decoded]
@@ -154,7 +154,7 @@ class _Replay:
 
     @torch.no_grad()
     def _apply(self, number: int, update: list[Record]) -> None:
-        shard, keys = self._section.shards[number], [Key(r.worker, r.seq) for r in update]
+        shard, keys = self._partition.shards[number], [Key(r.worker, r.seq) for r in update]
         buffer = self._put_base(number, keys[0]) if self._settings.damping.compensates else shard.newest().buffer
         origins = [Origin(r.worker, r.seq, r.base_version, buffer, 0.0) for r in update]
         gradients = self._averaged(keys) if self._settings.rule.gathers else self._gradients[keys[0]]
@@ -176,7 +176,7 @@ class _Replay:
     def _put_base(self, number: int, key: Key) -> int:
         """Write the version that a gradient was computed from into a buffer, for delay compensation; returns the
         buffer's number."""
-        shard = self._section.shards[number]
+        shard = self._partition.shards[number]
         buffer = (shard.newest().buffer + 1) % len(shard.views)
         for view, tensor in zip(shard.views[buffer], self._versions[number, self._pushes[key][1][number]], strict=True):
             view.copy_(tensor)

@@ -205,7 +205,7 @@ def test_sync_drops_a_gradient_of_which_only_a_part_is_new(host: HostName) -> No
         assert run.push(0, own)
         expected = run.newest()
         late = run.joined[1].clients[0]  # as if it had pulled while the first shard alone had the update
-        late.bases[0] = late.host.section.shards[0].pin(1)
+        late.bases[0] = late.host.partition.shards[0].pin(1)
         assert [base.version for base in late.bases] == [1, 0, 0]
         assert not run.push(1, own)
         assert_equal(run.newest(), expected)

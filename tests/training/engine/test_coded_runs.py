@@ -27,11 +27,11 @@ RATE, STEPS = 0.25, 20
 
 def kept(run: Driven, worker: int) -> list[Tensor]:
     """The worker's residual, by place."""
-    section = run.joined[0].clients[0].host.section
-    assert section.coded is not None
-    by_shard = section.coded.residuals(worker)
+    partition = run.joined[0].clients[0].host.partition
+    assert partition.coded is not None
+    by_shard = partition.coded.residuals(worker)
     places: dict[int, Tensor] = {}
-    for shard, residual in zip(section.plan.shards, by_shard, strict=True):
+    for shard, residual in zip(partition.plan.shards, by_shard, strict=True):
         sizes = [NUMBERS[place] for place in shard.parameters]
         for place, part in zip(shard.parameters, torch.split(residual[: sum(sizes)], sizes), strict=True):
             places[place] = part.view(SHAPES[place])
@@ -154,7 +154,7 @@ def test_differences_come_to_the_newest_when_it_stands_still(codec: Codec, plain
     with driven(1, settings, start, lambda p: SGD(p, lr=RATE)) as run:
         for step in range(6):
             run.push(0, gradients(0, step))
-        newest = run.joined[0].clients[0].host.section.shards[0]
+        newest = run.joined[0].clients[0].host.partition.shards[0]
         whole = [value.clone() for value in newest.views[newest.newest().buffer]]
 
         def away() -> float:

@@ -79,7 +79,7 @@ def push_constants(pushes: int, value: Callable[[int], float] = lambda worker: 1
 
 def fresh_at(run: SharedRun, shard: int) -> list[int]:
     """Gradients of staleness 0 that a shard has applied, by worker; `run.staleness()` knows the first shard only."""
-    meters = run.control.sections[0].shards[shard].meters
+    meters = run.control.partition_counters[0].shards[shard].meters
     return [meters[worker * METER + FIRST_BIN] for worker in range(run.control.workers)]
 
 

@@ -128,7 +128,7 @@ def test_a_push_that_was_not_let_in_is_noticed_unless_its_worker_died(undisturbe
 
 
 def test_a_push_that_is_twice_in_a_shard_is_noticed(undisturbed: Undisturbed) -> None:
-    file = undisturbed.folder / "section-0-shard-1.bin"
+    file = undisturbed.folder / "optimizer-0-shard-1.bin"
     content = bytearray(file.read_bytes())
     version, _, _, *rest = RECORD.unpack_from(content, 2 * RECORD.size)
     _, worker, seq, *_ = RECORD.unpack_from(content, 0)

@@ -194,7 +194,7 @@ class TestHost:
             elements = 0.0  # of all shards, from each one's drift and its own staleness, which differ between servers
             for row in [one for one in run.pushes() if one.worker == worker]:
                 first = worker * METER + FIRST_BIN
-                counts = run.control.sections[0].shards[row.shard].meters[first : first + BINS].tolist()
+                counts = run.control.partition_counters[0].shards[row.shard].meters[first : first + BINS].tolist()
                 assert worker > 0 or sum(counts[4:]) > 0
                 elements += (row.drift * sum(counts) / sum(i * count for i, count in enumerate(counts))) ** 2
             assert elements == pytest.approx(24)

@@ -25,7 +25,7 @@ from scalebook.training.engine.rules.settings import Clip
 from scalebook.training.engine.rules.update_rules import Bounded, Softsync, Sync
 from scalebook.training.engine.store.coded_traffic import Carrier, CodedPulls
 from scalebook.training.engine.store.shard import Shard
-from scalebook.training.engine.store.store_layout import plan_section
+from scalebook.training.engine.store.store_layout import plan_partition
 from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
 from scalebook.training.lightning.processes.run_workers import run_workers
 from tests.training.engine.driven import DEADLINE_S, Driven, driven
@@ -67,7 +67,7 @@ TOGETHER = {
 def see(joined: Joined) -> list[float]:
     """The number that the parameters of each shard have, all of them from one version."""
     client, numbers = joined.clients[0], []
-    for shard in client.host.section.shards:
+    for shard in client.host.partition.shards:
         values = torch.cat([client.replica.parameters[place].detach().flatten() for place in shard.plan.parameters])
         assert float(values.min()) == float(values.max()), "torn, or read too early"
         numbers.append(float(values[0]))
@@ -233,7 +233,7 @@ def test_a_shard_is_applied_while_the_next_one_s_gradient_is_on_its_way(monkeypa
 
 def _hand_in(client: Client) -> None:
     gradients: list[Tensor | None] = [torch.zeros(shape) for shape in SHAPES]
-    client.host.section.control.clock.play(client.hand_in(gradients, client.pushed_groups, valid=True))
+    client.host.partition.control.clock.play(client.hand_in(gradients, client.pushed_groups, valid=True))
 
 
 WHILE_IT_COMES: dict[str, Callable[[Client], object]] = {
@@ -263,7 +263,7 @@ def test_what_ends_the_life_of_a_version_waits_until_it_has_come(what: str) -> N
 def test_a_slot_is_used_again_when_the_last_gradient_is_there() -> None:
     """Of a push that was dropped, say, nobody has waited for that."""
     device, parameters = LateDevice(0, is_eager=False), [Parameter(torch.zeros(shape)) for shape in SHAPES]
-    carrier = Carrier(plan_section(SGD(parameters, lr=1.0), Settings(shards=2), 1), device, parameters)
+    carrier = Carrier(plan_partition(SGD(parameters, lr=1.0), Settings(shards=2), 1), device, parameters)
     for value in (1.0, 2.0):
         carrier.set_out([torch.full(shape, value) for shape in SHAPES], None, [1, 0])
     for number in (0, 1):

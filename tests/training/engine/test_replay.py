@@ -107,7 +107,7 @@ def play(settings: Settings, timing: ClockSettings) -> list[Tensor]:
         adam.param_groups[0]["lr"] = 0.02 / seqs[worker]
         one.hand_over(worker)
         workers.push()
-    shards = workers.sections[0].shards
+    shards = workers.partitions[0].shards
     weights = {
         place: view.clone()
         for shard in shards

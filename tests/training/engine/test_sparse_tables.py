@@ -230,7 +230,7 @@ def test_a_worker_that_is_killed_leaves_whole_pushes(host: HostName) -> None:
             joined.clients[0].push()
         joined.finish()
         joined.wait_for_others()
-        (shard,) = joined.clients[0].host.section.shards
+        (shard,) = joined.clients[0].host.partition.shards
         return [shard.applied(one) for one in range(3)], final(joined, model)
 
     def lost(one: LostProcess) -> Reaction:

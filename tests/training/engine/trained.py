@@ -205,4 +205,4 @@ class LocalSteps(Trained):
 
 def _next(joined: Joined, worker: int) -> int:
     """The number of the worker's next push."""
-    return int(joined.clients[0].host.section.counters.begun[worker]) + 1
+    return int(joined.clients[0].host.partition.counters.begun[worker]) + 1

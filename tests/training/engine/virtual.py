@@ -131,7 +131,7 @@ class VirtualRun(Watch):
             while (worker := workers.next()) is not None:
                 self._push(worker)
             self._read(Path(folder))
-            shard = workers.sections[0].shards[0]
+            shard = workers.partitions[0].shards[0]
             self.weight = float(shard.views[shard.newest().buffer][0])
             self.times: list[WorkerTimes] = run.worker_times()
             self.measures: list[PushMeasures] = run.pushes()
@@ -145,8 +145,8 @@ class VirtualRun(Watch):
 
     def view(self) -> View:
         """This moment, as the rule sees it."""
-        with self._workers.sections[0].admission.locked():
-            return self._workers.sections[0].admission.view()
+        with self._workers.partitions[0].admission.locked():
+            return self._workers.partitions[0].admission.view()
 
     def _make(self, worker: int) -> list[SGD]:
         return [SGD([Parameter(torch.zeros(1))], lr=1.0)]
@@ -157,7 +157,7 @@ class VirtualRun(Watch):
     def _look(self) -> None:
         """Let `watch` see what the rule is asked about."""
         if self.watch is not None:
-            admission, seen = self._workers.sections[0].admission, self.watch
+            admission, seen = self._workers.partitions[0].admission, self.watch
             plain = admission.view
 
             def watched() -> View:
@@ -178,7 +178,7 @@ class VirtualRun(Watch):
 
     def looked(self) -> None:
         """What updates average is read from the engine's own trace, at the end."""
-        version = self._workers.sections[0].shards[0].version
+        version = self._workers.partitions[0].shards[0].version
         while self._version < version:
             self._version += 1
             self._note("update", -1, 0)
@@ -195,7 +195,7 @@ class VirtualRun(Watch):
     # --- what happens ------------------------------------------------------------------------------------------------
 
     def _push(self, worker: int) -> None:
-        counters, gradient = self._run.control.sections[0], self._computing.pop(worker)
+        counters, gradient = self._run.control.partition_counters[0], self._computing.pop(worker)
         before, staleness = self._version, self._version - gradient.base_version
         dropped = counters.shards[0].meters[worker * METER + DROPPED]
         self._last[worker] = gradient.base_version

@@ -34,8 +34,8 @@ class Alone(SimpleNamespace):
     """`MessageExchange` to which nobody else comes."""
 
     @staticmethod
-    def gather_before_training(letter: bytes, what: str) -> dict[int, bytes]:
-        return {1: letter}
+    def gather_before_training(message: bytes, what: str) -> dict[int, bytes]:
+        return {1: message}
 
 
 class Workers:

@@ -12,7 +12,7 @@ from scalebook.training.engine.coordination.membership import enter, leave
 from scalebook.training.engine.memory.lock import HeldLock
 from scalebook.training.engine.memory.region import ARRIVALS, DROPPED, MEETING, METER, RESTING, STOPPING, Control
 from scalebook.training.engine.rules.update_rules import Arrival, View
-from scalebook.training.engine.worker_clock import Steps, Wait
+from scalebook.training.engine.worker_clock import Wait, Waits
 
 _GATHERED: Final = (1 << 31) - 1
 _CLOSED: Final = 1 << 31
@@ -35,16 +35,16 @@ class Verdict(Enum):
 
 
 class Admission:
-    """Decides for one optimizer; each process has an object of its own. `section`: the optimizer's number.
+    """Decides for one optimizer; each process has an object of its own. `number`: the optimizer's number.
     `deadline_s`: of each wait, in seconds."""
 
-    def __init__(self, control: Control, section: int, deadline_s: float) -> None:
-        self.control, self.counters = control, control.sections[section]
+    def __init__(self, control: Control, number: int, deadline_s: float) -> None:
+        self.control, self.counters = control, control.partition_counters[number]
         settings = control.settings
         self.rule, self._damping = settings.rule, settings.damping
         self._warmup, self._budget, self._deadline_s = settings.warmup_updates, settings.max_updates, deadline_s
         self._ends_at_once = self.rule.synchronous and not settings.pushes_rarely
-        self._sections = [counters for counters in control.sections if counters.used[0]]
+        self._used_counters = [counters for counters in control.partition_counters if counters.used[0]]
         self._held = HeldLock(control.admission_lock, deadline_s)
         self.may_wait = self.rule.waits or self._warmup > 0
         self.must_ask = self._budget is not None or settings.serial
@@ -86,7 +86,7 @@ class Admission:
 
     # --- beginning -----------------------------------------------------------------------------------------------
 
-    def await_turn(self, worker: int) -> Steps[None]:
+    def await_turn(self, worker: int) -> Waits[None]:
         """Wait until the rule lets `worker` begin its next gradient, or the budget is used up.
 
         TimeoutError when nothing happens for the deadline.
@@ -180,15 +180,15 @@ class Admission:
         if self._budget is None:
             return False
         if self.rule.gathers:
-            return sum(counters.admission[0] >> 32 for counters in self._sections) >= self._budget
-        return sum(counters.admission[1] + sum(counters.admitted) for counters in self._sections) >= self._budget
+            return sum(counters.admission[0] >> 32 for counters in self._used_counters) >= self._budget
+        return sum(counters.admission[1] + sum(counters.admitted) for counters in self._used_counters) >= self._budget
 
 
 def let_in_again(control: Control, workers: Sequence[int], deadline_s: float) -> None:
     """Count again on workers that waited in an exchange, with the clock of the slowest of the others."""
     with HeldLock(control.admission_lock, deadline_s):
         others = [worker for worker in control.active() if worker not in workers]
-        for counters in control.sections:
+        for counters in control.partition_counters:
             clocks = counters.clocks
             most = max((clocks[worker] for worker in workers), default=0)
             least = min((clocks[worker] for worker in others if clocks[worker] >= 0), default=most)
@@ -203,7 +203,7 @@ def let_in_again(control: Control, workers: Sequence[int], deadline_s: float) ->
 
 def mark_dead(control: Control, worker: int) -> None:
     """Undo what a dead worker has begun and not finished: versions held, slots, admissions. Called by the monitor."""
-    for counters in control.sections:
+    for counters in control.partition_counters:
         counters.writing[worker] = -1
         applied = [s.applied[(s.newest[0] & 0xFFFF) * control.workers + worker] for s in counters.shards]
         handed_in = [shard.pushed[worker] for shard in counters.shards]

@@ -36,7 +36,9 @@ def leave_between_rounds(control: Control, worker: int, deadline_s: float) -> bo
     """`leave`, at a moment when nobody has begun a round with `worker` that it has not published itself: False, with no
     effect, if somebody has. A round that lacks one of its members does not keep the mean on a directed graph."""
     with HeldLock(control.admission_lock, deadline_s):
-        if any(is_behind(section.peers, worker) for section in control.sections if section.peers is not None):
+        if any(
+            is_behind(counters.peers, worker) for counters in control.partition_counters if counters.peers is not None
+        ):
             return False
         _change_locked(control, worker, is_in=False)
     control.event.wake()
@@ -65,7 +67,7 @@ def _change(control: Control, worker: int, deadline_s: float, is_in: bool) -> No
 
 
 def _change_locked(control: Control, worker: int, is_in: bool) -> None:
-    for counters in control.sections:
+    for counters in control.partition_counters:
         if counters.peers is not None and is_member(counters.peers, worker) != is_in:
             _append(counters.peers, worker, is_in)
 

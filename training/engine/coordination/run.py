@@ -50,7 +50,7 @@ from scalebook.training.engine.memory.region import (
 from scalebook.training.engine.rules.duration_summary import together
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.trace import Head, write_head
-from scalebook.training.engine.worker_clock import Clock, Steps, Wait
+from scalebook.training.engine.worker_clock import Clock, Wait, Waits
 
 
 class Membership:
@@ -64,7 +64,7 @@ class Membership:
         """Whether training was under way when this worker joined: it was started again."""
         return bool(self._control.head[STARTED])
 
-    def rendezvous(self, name: str) -> Steps[None]:
+    def rendezvous(self, name: str) -> Waits[None]:
         """Wait until every living worker has come to as many rendezvous as this one; TimeoutError names who is missing.
 
         Only before training: a worker that computes waits for nobody.
@@ -74,7 +74,7 @@ class Membership:
         self._control.event.wake()
         yield self._wait(lambda: self._late(mine), f"rendezvous {name!r}: workers {{}} did not come")
 
-    def wait_for_others(self) -> Steps[None]:
+    def wait_for_others(self) -> Waits[None]:
         """Wait until all other living workers have finished; TimeoutError when nothing happens for the deadline.
 
         Called through `Joined`, which also waits until everything they pushed has been applied.
@@ -157,15 +157,15 @@ class SharedRun:
         times = []
         for worker in range(self.control.workers):
             seconds, offset = self.control.seconds[worker * ROW : worker * ROW + ROW], worker * METER
-            sections = _used(self.control)
-            meters = [shard.meters for counters in sections for shard in counters.shards]
+            used = _used(self.control)
+            meters = [shard.meters for counters in used for shard in counters.shards]
             times.append(
                 WorkerTimes(
                     compute=seconds[COMPUTE],
                     wait=seconds[WAIT],
                     communicate=seconds[COMMUNICATE],
                     data=seconds[DATA],
-                    updates=sum(counters.shards[0].meters[offset + APPLIED] for counters in sections),
+                    updates=sum(counters.shards[0].meters[offset + APPLIED] for counters in used),
                     samples=self.control.counter(worker, SAMPLES),
                     pushed_bytes=sum(meter[offset + PUSHED] for meter in meters),
                     pulled_bytes=sum(meter[offset + PULLED] for meter in meters),
@@ -185,7 +185,7 @@ class SharedRun:
 
     def consensus(self) -> Consensus | None:
         """Of the first optimizer's peers; None before their mean was taken, and without peers."""
-        peers = self.control.sections[0].peers
+        peers = self.control.partition_counters[0].peers
         return Consensus(*peers.spread[:3]) if peers is not None and peers.spread[2] else None
 
     def timings(self) -> Timings:
@@ -222,4 +222,4 @@ def _row(counters: PartitionCounters, worker: int, section: int, shard: int) -> 
 
 
 def _used(control: Control) -> list[PartitionCounters]:
-    return [counters for counters in control.sections if counters.used[0]]
+    return [counters for counters in control.partition_counters if counters.used[0]]

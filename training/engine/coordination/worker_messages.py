@@ -115,13 +115,13 @@ _HELD: Final = 0  # number of the last meeting whose roll is complete
 _PHASE: Final = 0
 _WAITS: Final = 1  # 1: has come, and has not been served
 _PLACE: Final = 2
-_BOX: Final = 3  # which of its two boxes has its newest letter
+_BOX: Final = 3  # which of its two boxes has its newest message
 _LENGTH: Final = 4
 _ROLL: Final = 5  # the last meeting on whose roll it is
-_READ: Final = 6  # the last meeting whose letters it has read
+_READ: Final = 6  # the last meeting whose messages it has read
 _ROLL_BOX: Final = 7
 _ROLL_LENGTH: Final = 8
-_KEPT: Final = 9  # letters of before training
+_KEPT: Final = 9  # messages of before training
 _STREAM: Final = 10  # digest of the first batch of its stream, 0 for none
 _PASSED: Final = 11  # the last place that it has gone by, 0 for none
 _ROW: Final = 16
@@ -149,7 +149,7 @@ class SharedExchange(Uncopied):
         self._head = memory[LOCK_BYTES : LOCK_BYTES + LINE].cast("q")
         self._counters = memory[LOCK_BYTES + LINE :].cast("q")
         self._boxes = [[anonymous_file(f"box {worker} {box}") for box in range(2)] for worker in range(workers)]
-        self._kept = [anonymous_file(f"letters {worker}") for worker in range(workers)]
+        self._kept = [anonymous_file(f"messages {worker}") for worker in range(workers)]
         self._worker: int | None = None
         self._deadline_s = 600.0
         self._calls = 0  # of before training, in this process
@@ -186,20 +186,20 @@ class SharedExchange(Uncopied):
 
     # --- before training: everybody comes, in the order of the program; what was said is kept for who is late ------
 
-    def gather_before_training(self, letter: bytes, what: str) -> dict[int, bytes]:
+    def gather_before_training(self, message: bytes, what: str) -> dict[int, bytes]:
         """Every worker's message at this call."""
         number, mine = self._calls, self._worker
         self._calls += 1
         if mine is not None and self._counter(mine, _KEPT) <= number:
             descriptor = self._kept[mine]
-            os.pwrite(descriptor, struct.pack("q", len(letter)) + letter, os.fstat(descriptor).st_size)
+            os.pwrite(descriptor, struct.pack("q", len(message)) + message, os.fstat(descriptor).st_size)
             self._set(mine, _KEPT, number + 1)
             self._control.event.wake()
         self._wait(lambda: [w for w in self._control.living() if self._counter(w, _KEPT) <= number], what)
         came = [w for w in range(self._control.workers) if self._counter(w, _KEPT) > number]
-        return {worker: self._kept_letter(worker, number) for worker in came}
+        return {worker: self._kept_message(worker, number) for worker in came}
 
-    def _kept_letter(self, worker: int, number: int) -> bytes:
+    def _kept_message(self, worker: int, number: int) -> bytes:
         offset = 0
         for _ in range(number):
             offset += 8 + self._length_at(worker, offset)
@@ -211,7 +211,7 @@ class SharedExchange(Uncopied):
 
     # --- from then on ----------------------------------------------------------------------------------------------
 
-    def all_gather(self, place: int, letter: bytes, what: str, meanwhile: Callable[[], None]) -> dict[int, bytes]:
+    def all_gather(self, place: int, message: bytes, what: str, meanwhile: Callable[[], None]) -> dict[int, bytes]:
         """The messages of all members of this exchange, by worker. `meanwhile` is called whenever something happens.
 
         A worker that waits between two batches has no gradient to give, so rules do not count on it until the exchange
@@ -221,8 +221,8 @@ class SharedExchange(Uncopied):
         mine = self._worker
         assert mine is not None
         box = 1 - self._counter(mine, _BOX)
-        os.pwrite(self._boxes[mine][box], letter, 0)
-        for counter, value in ((_BOX, box), (_LENGTH, len(letter)), (_PLACE, place), (_WAITS, 1)):
+        os.pwrite(self._boxes[mine][box], message, 0)
+        for counter, value in ((_BOX, box), (_LENGTH, len(message)), (_PLACE, place), (_WAITS, 1)):
             self._set(mine, counter, value)
         self._control.event.wake()
 
@@ -237,13 +237,13 @@ class SharedExchange(Uncopied):
         self._wait(missing, what)
         held = self._head[_HELD]
         roll = [worker for worker in range(self._control.workers) if self._counter(worker, _ROLL) == held]
-        letters = {
+        messages = {
             w: os.pread(self._boxes[w][self._counter(w, _ROLL_BOX)], self._counter(w, _ROLL_LENGTH), 0) for w in roll
         }
         self._set(mine, _WAITS, 0)
         self._set(mine, _READ, held)
         self._control.event.wake()
-        return letters
+        return messages
 
     def _served(self, worker: int) -> bool:
         """Whether the last complete exchange includes this worker, and it has not read the messages yet."""

@@ -129,7 +129,7 @@ def _middle(place: int) -> float:
 
 
 LINE: Final = 64  # bytes; what different processes write lies on different cache lines
-SECTIONS: Final = 8  # optimizers at most
+MOST_OPTIMIZERS: Final = 8
 NOTE: Final = 256  # bytes of what a worker says that it waits for
 BINS: Final = 128  # staleness 0..126, and more
 # int64 counters of the run's head
@@ -343,8 +343,8 @@ class Control:
         settings = settings or Settings()
         self.workers, self.settings = workers, settings
         self.slots = settings.slots(workers)
-        section = (workers, settings.shards, self.slots, settings.buffers(workers), settings.local.peers)
-        size = LOCK_BYTES + 4 * LINE + 2 * 8 * ROW * workers + SECTIONS * PartitionCounters.size(*section)
+        extent = (workers, settings.shards, self.slots, settings.buffers(workers), settings.local.peers)
+        size = LOCK_BYTES + 4 * LINE + 2 * 8 * ROW * workers + MOST_OPTIMIZERS * PartitionCounters.size(*extent)
         size += workers * (SPREAD_BYTES + NOTE)
         carve = _Carver(size)
         self.admission_lock = RobustMutex(carve.bytes(LOCK_BYTES))
@@ -353,7 +353,7 @@ class Control:
         self.head = carve.ints(8)
         self.counters = carve.ints(ROW * workers)
         self.seconds = carve.floats(ROW * workers)
-        self.sections = [PartitionCounters(carve, *section) for _ in range(SECTIONS)]
+        self.partition_counters = [PartitionCounters(carve, *extent) for _ in range(MOST_OPTIMIZERS)]
         self.own = [carve.spread() for _ in range(workers)]
         """Each worker's seconds between two pushes, without waiting and applying."""
         self._notes = [carve.bytes(NOTE) for _ in range(workers)]

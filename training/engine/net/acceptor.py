@@ -25,7 +25,7 @@ numbers."""
 
 
 class GenerationCounter:
-    """Numbers the incarnations of one worker. The server gives the numbers, so no node's clock decides which is newer.
+    """Numbers the generations of one worker. The server gives the numbers, so no node's clock decides which is newer.
 
     Made before the fork and shared by all processes and threads; only one at a time calls `activate`. The last number
     is the read offset of an empty file, so that one system call increments it.
@@ -40,25 +40,25 @@ class GenerationCounter:
 
     @property
     def newest(self) -> int:
-        """The incarnation that became active last."""
+        """The generation that became active last."""
         return self._newest[0]
 
     @property
     def have_begun(self) -> bool:
-        """Whether any incarnation has been active."""
+        """Whether any generation has been active."""
         return self.newest > self._first
 
     def next_generation(self) -> int:
         """A new number, larger than all before."""
         return os.lseek(self._file, 1, os.SEEK_CUR)
 
-    def may_begin(self, incarnation: int) -> bool:
+    def may_begin(self, generation: int) -> bool:
         """Whether this number was given, and neither it nor a newer one has been active."""
-        return self.newest < incarnation <= os.lseek(self._file, 0, os.SEEK_CUR)
+        return self.newest < generation <= os.lseek(self._file, 0, os.SEEK_CUR)
 
-    def activate(self, incarnation: int) -> None:
-        """Make this incarnation the newest."""
-        self._newest[0] = incarnation
+    def activate(self, generation: int) -> None:
+        """Make this generation the newest."""
+        self._newest[0] = generation
 
 
 class WorkerGone(ConnectionError):
@@ -69,7 +69,7 @@ class ConnectionAcceptor:
     """Accepts the connections of one remote worker, for one life of its proxy, in threads of its own; answers the
     pulse.
 
-    `lives`: the worker's incarnations; only a newer one is accepted. `lost` is called once, from a thread, when the
+    `lives`: the worker's generations; only a newer one is accepted. `lost` is called once, from a thread, when the
     worker counts as dead.
     """
 
@@ -85,7 +85,7 @@ class ConnectionAcceptor:
         self._listener, self._secret, self._tls, self._expected = listener, secret, tls, expected
         self._lives, self._lost = lives, lost
         self._state = threading.Condition()
-        self._mine: int | None = None  # the incarnation that this life is of
+        self._mine: int | None = None  # the generation that this life is of
         self._heard = monotonic()
         self._newest: dict[Use, Wire] = {}
         self._gone = ""
@@ -145,7 +145,7 @@ class ConnectionAcceptor:
             except TimeoutError:
                 continue
             except ProcessDead as dead:  # of this life, or of one before
-                if dead.incarnation == self._mine:
+                if dead.generation == self._mine:
                     self._lose(dead.why)
                 continue
             except OSError:  # the listener was closed, or a guest left before it was taken
@@ -202,16 +202,16 @@ class ConnectionAcceptor:
         if hello.use == "number":
             return self._lives.next_generation()
         with self._state:
-            if hello.incarnation == self._mine:
-                return hello.incarnation
-            if not self._lives.may_begin(hello.incarnation):
+            if hello.generation == self._mine:
+                return hello.generation
+            if not self._lives.may_begin(hello.generation):
                 raise Refused(GIVEN_UP)
             if self._mine is None:
                 if hello.use != "calls":
                     raise Refused(f"channel: no worker has connected yet for these {hello.use}.", later=True)
-                self._lives.activate(hello.incarnation)
-                self._mine = hello.incarnation
-                return hello.incarnation
+                self._lives.activate(hello.generation)
+                self._mine = hello.generation
+                return hello.generation
         self._lose(f"worker {expected.worker} has connected as a new process")
         raise Refused("channel: the previous process of this worker has not ended yet.", later=True)
 

@@ -1,4 +1,7 @@
-"""How a call is declared and parsed. Parsing is strict, whoever the caller is."""
+"""How a call is declared and parsed; first of the four modules of calls to read, then `calls.py`.
+
+Parsing is strict, whoever the caller is.
+"""
 
 import json
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""All calls that a worker on another node may make of its proxy."""
+"""All calls that a worker on another node may make of its proxy; read `call_protocol.py` first, then this."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from scalebook.training.engine.net.call_protocol import MOST, CallSpec, ReadCall
 from scalebook.training.engine.net.engine_calls import EngineCalls
 from scalebook.training.engine.net.push_stream import OFFERED
 from scalebook.training.engine.net.raw_tensors import bytes_of
-from scalebook.training.engine.net.remote_shared_state import LETTER
+from scalebook.training.engine.net.remote_shared_state import MOST_MESSAGE_BYTES
 from scalebook.training.engine.net.wire import ProtocolError
 from scalebook.training.engine.rules.duration_summary import DurationSummary
 from scalebook.training.engine.rules.settings import Deal
@@ -33,7 +33,7 @@ class SideCalls:
     def __init__(self, end: SharedEnd, tell: Callable[..., None]) -> None:
         self._end, self._tell = end, tell
         self._rows = torch.empty(0, dtype=torch.uint8)
-        self._letter = bytearray()
+        self._message = bytearray()
 
     def offers(self) -> dict[str, CallSpec]:
         """The calls by name."""
@@ -45,7 +45,7 @@ class SideCalls:
             "sign_of_life": CallSpec((), end.sign_of_life),
             "is_over": CallSpec((), end.is_over),
             "cursor.enter_epoch": CallSpec((int, int, int), self._begin),
-            "cursor.claim_batch": CallSpec((), lambda: cursor.claim_batch(worker)),
+            "cursor.take_batch": CallSpec((), lambda: cursor.take_batch(worker)),
             "cursor.mark_done": CallSpec((int,), lambda done: cursor.mark_done(worker, count(done, MOST_BATCHES))),
             "cursor.outstanding": CallSpec((list,), lambda besides: cursor.outstanding(set(besides))),
             "cursor.progress": CallSpec((), cursor.progress),
@@ -62,8 +62,10 @@ class SideCalls:
             "signals.plateau_steps": CallSpec((int,), lambda since: signals.plateau_steps(count(since))),
             "meetings.set_phase": CallSpec((int,), lambda phase: end.meetings.set_phase(Phase(phase))),
             "meetings.pass_by": CallSpec((int,), lambda place: end.meetings.pass_by(count(place))),
-            "meetings.gather_before_training": CallSpec((int, str), self._before, self._letter_room),
-            "meetings.all_gather": CallSpec((int, int, str), self._meet, lambda _, *letter: self._letter_room(*letter)),
+            "meetings.gather_before_training": CallSpec((int, str), self._before, self._message_room),
+            "meetings.all_gather": CallSpec(
+                (int, int, str), self._meet, lambda _, *message: self._message_room(*message)
+            ),
             "meetings.streams_differ": CallSpec((int,), end.meetings.streams_differ),
             "rows.allocate": CallSpec((int,), self._allocate),
             "rows.map": CallSpec((int,), self._map),
@@ -81,15 +83,15 @@ class SideCalls:
             self._end.worker, count(epoch, MOST_BATCHES), count(batches, MOST_BATCHES), Deal(deal)
         )
 
-    def _letter_room(self, length: int, _what: str) -> Room:
-        self._letter = bytearray(count(length, LETTER + 1))
-        return [memoryview(self._letter)]
+    def _message_room(self, length: int, _what: str) -> Room:
+        self._message = bytearray(count(length, MOST_MESSAGE_BYTES + 1))
+        return [memoryview(self._message)]
 
     def _before(self, _length: int, what: str) -> Reply:
-        return _posted(self._end.meetings.gather_before_training(bytes(self._letter), what))
+        return _posted(self._end.meetings.gather_before_training(bytes(self._message), what))
 
     def _meet(self, place: int, _length: int, what: str) -> Reply:
-        return _posted(self._end.meetings.all_gather(count(place), bytes(self._letter), what, self._tell))
+        return _posted(self._end.meetings.all_gather(count(place), bytes(self._message), what, self._tell))
 
     def _allocate(self, row_bytes: int) -> None:
         if self._end.worker != 0 or not 0 < row_bytes <= MOST_ROW:
@@ -130,10 +132,11 @@ def _plain(took: DurationSummary | None) -> Any:
     return None if took is None else [took.count, took.mean, took.cv, took.values]
 
 
-def _posted(letters: dict[int, bytes]) -> Reply:
+def _posted(messages: dict[int, bytes]) -> Reply:
     """The length of each message, and the messages themselves."""
     return Reply(
-        {worker: len(letter) for worker, letter in letters.items()}, [memoryview(letter) for letter in letters.values()]
+        {worker: len(message) for worker, message in messages.items()},
+        [memoryview(message) for message in messages.values()],
     )
 
 

@@ -45,7 +45,7 @@ class ProxyAddress(NamedTuple):
     port: int
     secret: Secret
     tls: bool
-    gate: int | None = None
+    destination: int | None = None
     """The number of the handoff, where one port serves all workers."""
 
 
@@ -64,10 +64,10 @@ class Channel:
         most_text: int,
         notes: Callable[[], Any] = lambda: None,
         lost: Callable[[str], None] = lambda why: None,
-        begins: Callable[[int], None] = lambda incarnation: None,
+        begins: Callable[[int], None] = lambda generation: None,
     ) -> None:
         """`lost` is called when the other side is lost for good: by a call before it raises, or at once by the pulse
-        thread. It may end this process. If `hello` has no incarnation, `open` requests one and passes it to
+        thread. It may end this process. If `hello` has no generation, `open` requests one and passes it to
         `begins`."""
         self._lost_for_good, self._begins = lost, begins
         self._reach, self._hello, self._most_text = reach, hello, most_text
@@ -93,9 +93,9 @@ class Channel:
         self._answer_s = None if pulse or self._first is not None else ANSWER_S
         with self._turn:
             until = monotonic() + within_s
-            if not self._hello.incarnation:
-                self._hello = self._hello._replace(incarnation=self._given(until))
-                self._begins(self._hello.incarnation)
+            if not self._hello.generation:
+                self._hello = self._hello._replace(generation=self._given(until))
+                self._begins(self._hello.generation)
             self._connect(until)
         if pulse:
             self._pulse.start()
@@ -200,11 +200,11 @@ class Channel:
         return self._wire
 
     def _given(self, until: float) -> int:
-        """Request an incarnation. A number that was given and never arrived does no harm."""
-        raw, (wire, incarnation) = self._greeted(self._hello._replace(use="number"), until, self._lives)
+        """Request an generation. A number that was given and never arrived does no harm."""
+        raw, (wire, generation) = self._greeted(self._hello._replace(use="number"), until, self._lives)
         wire.close()
         raw.close()
-        return incarnation
+        return generation
 
     def _greeted(self, hello: Hello, until: float, lives: Callable[[], bool]) -> tuple[socket.socket, HandshakeResult]:
         """A new connection after its handshake; retries until then, with exponential backoff."""
@@ -216,9 +216,9 @@ class Channel:
                 connection = connected(self._reach.host, self._reach.port, until - monotonic())
                 raw = connection.dup()
                 try:
-                    if self._reach.gate is not None:
+                    if self._reach.destination is not None:
                         connection.settimeout(CONNECT_S)
-                        connection.sendall(address(self._reach.gate))
+                        connection.sendall(address(self._reach.destination))
                     return raw, greet(connection, self._reach.secret, hello, self._context)
                 except BaseException:
                     connection.close()

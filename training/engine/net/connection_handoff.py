@@ -42,9 +42,9 @@ class Listener(Protocol):
 class ProcessDead(Exception):  # news, not an error
     """The node of the connecting process reports that this process is dead."""
 
-    def __init__(self, incarnation: int, why: str) -> None:
+    def __init__(self, generation: int, why: str) -> None:
         super().__init__(why)
-        self.incarnation, self.why = incarnation, why
+        self.generation, self.why = generation, why
 
 
 class ConnectionHandoff:
@@ -67,10 +67,10 @@ class ConnectionHandoff:
         with connection, suppress(OSError):  # whoever has connected tries again
             socket.send_fds(self._outside, [b"{}"], [connection.fileno()])
 
-    def tell_death(self, incarnation: int, why: str) -> None:
+    def tell_death(self, generation: int, why: str) -> None:
         """Report that the connecting process is dead."""
         with suppress(OSError):  # then its silence tells
-            self._outside.send(json.dumps([incarnation, why[:_CUT]], ensure_ascii=True).encode())
+            self._outside.send(json.dumps([generation, why[:_CUT]], ensure_ascii=True).encode())
 
     # --- as a listener -----------------------------------------------------------------------------------------------
 
@@ -83,8 +83,8 @@ class ConnectionHandoff:
         if not text:
             raise OSError("channel: no process listens at the port any more")
         if not descriptors:
-            incarnation, why = json.loads(text)
-            raise ProcessDead(incarnation, why)
+            generation, why = json.loads(text)
+            raise ProcessDead(generation, why)
         try:
             return socket.socket(fileno=descriptors[0]), None
         except OSError:
@@ -107,10 +107,10 @@ def address(number: int) -> bytes:
     return ADDRESS.pack(_MAGIC, number)
 
 
-def gate_of(header: bytes, gates: int) -> int | None:
+def destination_of(header: bytes, count: int) -> int | None:
     """The number of the handoff that a header names; None if there is none."""
     magic, number = ADDRESS.unpack(header)
-    return number if magic == _MAGIC and number < gates else None
+    return number if magic == _MAGIC and number < count else None
 
 
 def turn_away(_hello: Hello) -> NoReturn:
@@ -128,13 +128,13 @@ class PortDispatcher:
     def __init__(
         self,
         listener: socket.socket,
-        gates: Sequence[ConnectionHandoff],
+        handoffs: Sequence[ConnectionHandoff],
         secret: Secret,
         tls: ServerTls | None,
         given_up: Callable[[int], bool],
         check: Callable[[Hello], int] = turn_away,
     ) -> None:
-        self._listener, self._gates, self._secret, self._tls = listener, gates, secret, tls
+        self._listener, self._handoffs, self._secret, self._tls = listener, handoffs, secret, tls
         self._given_up, self._check = given_up, check
         self._strangers: dict[int, AddressedConnection] = {}  # by descriptor, the oldest first
         self._away = threading.BoundedSemaphore(_TURNED_AWAY)
@@ -178,13 +178,13 @@ class PortDispatcher:
         except OSError:
             header = b""
         self._forget(selector, fd)
-        number = gate_of(header, len(self._gates)) if len(header) == ADDRESS.size else None
+        number = destination_of(header, len(self._handoffs)) if len(header) == ADDRESS.size else None
         if number is None:
             connection.close()
         elif self._given_up(number):
             self._turn_away(connection)
         else:
-            self._gates[number].hand_over(connection)
+            self._handoffs[number].hand_over(connection)
 
     def _turn_away(self, connection: socket.socket) -> None:
         if not self._away.acquire(blocking=False):

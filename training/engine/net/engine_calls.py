@@ -1,4 +1,4 @@
-"""Calls of a remote worker about parameters and gradients."""
+"""Calls of a remote worker about parameters and gradients; read `calls.py` first, which lists them all."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ from scalebook.training.engine.net.version_mirror import coded_pulls, plan_diges
 from scalebook.training.engine.net.wire import ProtocolError
 from scalebook.training.engine.store.coded_traffic import CodedPulls, CodedPushes
 from scalebook.training.engine.store.hosts import EncodedPush, Host
-from scalebook.training.engine.store.optimizer_partition import plan_sections
+from scalebook.training.engine.store.optimizer_partition import plan_partitions
 from scalebook.training.engine.store.rebuilt_optimizer import parameters_of
 from scalebook.training.engine.store.shard import Newest
 from scalebook.training.engine.worker.client import Client
@@ -61,13 +61,13 @@ class EngineCalls:
 
     def __init__(self, end: SharedEnd, run: SharedRun, optimizers: Sequence[Optimizer], tell: Tell) -> None:
         self._end, self._run, self._optimizers, self._tell = end, run, optimizers, tell
-        self._plans = plan_sections(run, optimizers)
+        self._plans = plan_partitions(run, optimizers)
         self._first = [[torch.empty(s.version.nbytes, dtype=torch.uint8) for s in p.shards] for p in self._plans]
-        self._gradients: list[list[Tensor]] = []  # by section, one for each parameter
-        self._rows: list[dict[int, RowRoom]] = []  # by section and place of a table
-        self._frames: list[list[Tensor]] = []  # by section, room for one of each shard
-        self._pulls: list[CodedPulls | None] = []  # by section: what the worker knows
-        self._knows: set[int] = set()  # sections of which it knows something
+        self._gradients: list[list[Tensor]] = []  # by partition, one for each parameter
+        self._rows: list[dict[int, RowRoom]] = []  # by partition and place of a table
+        self._frames: list[list[Tensor]] = []  # by partition, room for one of each shard
+        self._pulls: list[CodedPulls | None] = []  # by partition: what the worker knows
+        self._knows: set[int] = set()  # partitions of which it knows something
         self._joined: Joined | None = None
         self._has_lane = has_lane(run.settings)
         self._given = [InFlightVersions() for _ in self._plans]
@@ -102,10 +102,10 @@ class EngineCalls:
     def _do(self, what: Callable[[Joined], None]) -> None:
         what(self._own)
 
-    def _client(self, section: int) -> Client:
-        if not 0 <= section < len(self._own.clients):
+    def _client(self, number: int) -> Client:
+        if not 0 <= number < len(self._own.clients):
             raise ProtocolError("channel: no such optimizer")
-        return self._own.clients[section]
+        return self._own.clients[number]
 
     # --- joining -----------------------------------------------------------------------------------------------------
 
@@ -128,7 +128,7 @@ class EngineCalls:
         self._joined = self._end.join_for(self._optimizers, self._announce)
         for plan, client in zip(self._plans, self._joined.clients, strict=True):
             client.host.keeps = False
-            coded, nbytes = client.host.section.coded, plan.gradients.nbytes
+            coded, nbytes = client.host.partition.coded, plan.gradients.nbytes
             self._gradients.append(
                 plan.gradients.views(torch.empty(nbytes, dtype=torch.uint8)) if coded is None else []
             )
@@ -137,7 +137,7 @@ class EngineCalls:
             own = coded_pulls(plan, self._run.settings, self._end.worker, client.replica.parameters)
             self._pulls.append(own)
         self._first = [[] for _ in self._plans]
-        counters = [client.host.section.counters for client in self._joined.clients]
+        counters = [client.host.partition.counters for client in self._joined.clients]
         progress = [
             [client.seq, counts.steps.tolist(), counts.since.tolist()]
             for client, counts in zip(self._joined.clients, counters, strict=True)
@@ -153,24 +153,24 @@ class EngineCalls:
 
     # --- versions ----------------------------------------------------------------------------------------------------
 
-    def _pull(self, section: int, held: list[Any]) -> Reply:
-        client = self._client(section)
-        return Reply(*self._newer(client, numbers(held, count=len(client.host.section.shards))))
+    def _pull(self, number: int, held: list[Any]) -> Reply:
+        client = self._client(number)
+        return Reply(*self._newer(client, numbers(held, count=len(client.host.partition.shards))))
 
     def _newer(self, client: Client, held: Sequence[int]) -> tuple[tuple[list[int], list[int]], Room]:
         """Pin the newest versions. Returns their numbers (`OLD` where the worker has it), and the bytes of the others.
         Where the worker knows some version, all come as frames, whose sizes follow the numbers."""
-        self._given[client.host.section.number].record_pin(client)
-        section = client.host.section
-        pulls = self._pulls[section.number]
+        self._given[client.host.partition.number].record_pin(client)
+        partition = client.host.partition
+        pulls = self._pulls[partition.number]
         if pulls is not None and any(had != OLD for had in held):
             return self._coded(client, pulls)
-        if pulls is not None and section.number not in self._knows:
-            self._knows.add(section.number)
-            pulls.know(client.bases, section.shards)
+        if pulls is not None and partition.number not in self._knows:
+            self._knows.add(partition.number)
+            pulls.know(client.bases, partition.shards)
         versions: list[int] = []
         body: list[memoryview] = []
-        for shard, base, had in zip(client.host.section.shards, client.bases, held, strict=True):
+        for shard, base, had in zip(client.host.partition.shards, client.bases, held, strict=True):
             is_newer = base.version > had
             versions.append(base.version if is_newer else OLD)
             if is_newer:
@@ -182,35 +182,35 @@ class EngineCalls:
 
     def _coded(self, client: Client, pulls: CodedPulls) -> tuple[tuple[list[int], list[int]], Room]:
         frames = []
-        for number, (shard, base) in enumerate(zip(client.host.section.shards, client.bases, strict=True)):
+        for number, (shard, base) in enumerate(zip(client.host.partition.shards, client.bases, strict=True)):
             frames.append(pulls.encode(number, shard.views[base.buffer], client.replica.frozen))
             pulls.learn(number, frames[-1])
             shard.counters.meters[self._end.worker * METER + PULLED] += frames[-1].numel()
         sizes = [frame.numel() for frame in frames]
         return ([base.version for base in client.bases], sizes), [bytes_of(frame) for frame in frames]
 
-    def _look(self, section: int) -> Reply:
+    def _look(self, number: int) -> Reply:
         """Versions and states of one moment. States are copied, since the update after the next overwrites them."""
-        client = self._client(section)
-        shards = client.host.section.shards
+        client = self._client(number)
+        shards = client.host.partition.shards
         with ExitStack() as locks:
             for shard in shards:
                 locks.enter_context(shard.applying)
-            self._given[section].record_pin(client)
+            self._given[number].record_pin(client)
             states = [shard.content(base)[1].clone() for shard, base in zip(shards, client.bases, strict=True)]
         versions = [shard.flats[base.buffer] for shard, base in zip(shards, client.bases, strict=True)]
         body = [bytes_of(part) for pair in zip(versions, states, strict=True) for part in pair]
         return Reply([base.version for base in client.bases], body)
 
-    def _lay_down_room(self, section: int, _versions: list[Any], _steps: list[Any]) -> Room:
+    def _lay_down_room(self, number: int, _versions: list[Any], _steps: list[Any]) -> Room:
         if self._end.worker != 0 or self._end.signals.stop:
             raise ProtocolError("channel: only worker 0 sends the first version")
-        shards = self._client(section).host.section.shards
+        shards = self._client(number).host.partition.shards
         return [bytes_of(part) for shard in shards for part in shard.content(shard.newest())]
 
-    def _lay_down(self, section: int, versions: list[Any], steps: list[Any]) -> None:
-        counters = self._client(section).host.section.counters
-        shards = self._client(section).host.section.shards
+    def _lay_down(self, number: int, versions: list[Any], steps: list[Any]) -> None:
+        counters = self._client(number).host.partition.counters
+        shards = self._client(number).host.partition.shards
         for worker, made in enumerate(numbers(steps, count=self._end.workers)):
             counters.steps[worker] = made
         for shard, version in zip(shards, numbers(versions, count=len(shards)), strict=True):
@@ -220,27 +220,27 @@ class EngineCalls:
 
     # --- gradients ---------------------------------------------------------------------------------------------------
 
-    def _turn(self, section: int) -> float:
+    def _turn(self, number: int) -> float:
         before = self._waited()
-        self._await_turn(self._client(section).host)
+        self._await_turn(self._client(number).host)
         return self._waited() - before
 
     def _await_turn(self, host: Host) -> None:
         self._run.control.clock.play(host.await_turn(self._end.worker))
 
     def _push_room(
-        self, section: int, _seq: int, _bases: list[Any], valid: bool, _wants: bool, present: list[Any], _groups: str
+        self, number: int, _seq: int, _bases: list[Any], valid: bool, _wants: bool, present: list[Any], _groups: str
     ) -> Room:
-        if self._client(section).host.section.coded is not None and valid:
-            rooms = self._frames[section]
+        if self._client(number).host.partition.coded is not None and valid:
+            rooms = self._frames[number]
             pairs = zip(rooms, numbers(present, count=len(rooms)), strict=True)
             return [bytes_of(room[: count(size, room.numel() + 1)]) for room, size in pairs]
-        places = len(self._plans[section].gradients.fields)
-        gradients: Sequence[Tensor | None] = self._gradients[section] or [None] * places
+        places = len(self._plans[number].gradients.fields)
+        gradients: Sequence[Tensor | None] = self._gradients[number] or [None] * places
         offered = zip(gradients, numbers(present, count=places), strict=True)
         if not valid and any(present):
             raise ProtocolError("channel: malformed gradients")
-        rows, room = self._rows[section], list[memoryview]()
+        rows, room = self._rows[number], list[memoryview]()
         for place, (gradient, here) in enumerate(offered):
             if place in rows:
                 room += rows[place].room(here)
@@ -249,15 +249,15 @@ class EngineCalls:
         return room
 
     def _push(
-        self, section: int, seq: int, bases: list[Any], valid: bool, wants: bool, present: list[Any], groups: str
+        self, number: int, seq: int, bases: list[Any], valid: bool, wants: bool, present: list[Any], groups: str
     ) -> Reply:
-        client, before = self._client(section), self._waited()
-        held = self._given[section].go_back(client, bases) if self._has_lane else bases
+        client, before = self._client(number), self._waited()
+        held = self._given[number].go_back(client, bases) if self._has_lane else bases
         if seq != client.seq + 1 or bases != [base.version for base in client.bases]:
             raise ProtocolError("channel: a push that does not follow the last, or from other versions than are held")
         way = self._way(client, valid, present)
         play = self._run.control.clock.play
-        outcome = play(client.deliver(way, self._groups(section, groups), valid))
+        outcome = play(client.deliver(way, self._groups(number, groups), valid))
         come: tuple[list[int], list[int]] = [OLD] * len(bases), []
         body: Room = ()
         if wants or self._has_lane:
@@ -270,40 +270,40 @@ class EngineCalls:
 
     def _way(self, client: Client, valid: bool, present: list[Any]) -> EncodedPush:
         """The push that has arrived: frames, or raw gradients; None for each gradient of a push that is not valid."""
-        section = client.host.section
-        places = len(self._plans[section.number].gradients.fields)
-        if section.coded is None or not valid:
-            rooms: Sequence[Tensor | None] = self._gradients[section.number] or [None] * places
+        partition = client.host.partition
+        places = len(self._plans[partition.number].gradients.fields)
+        if partition.coded is None or not valid:
+            rooms: Sequence[Tensor | None] = self._gradients[partition.number] or [None] * places
             gradients = [room if here else None for room, here in zip(rooms, present, strict=True)]
-            for place, room in self._rows[section.number].items():
+            for place, room in self._rows[partition.number].items():
                 gradients[place] = room.gradient(present[place])
             return EncodedPush(gradients, None, client.host.sizes(gradients))
-        frames = [room[:size] for room, size in zip(self._frames[section.number], present, strict=True)]
+        frames = [room[:size] for room, size in zip(self._frames[partition.number], present, strict=True)]
         return EncodedPush([None] * places, frames, present)
 
     # --- what a codec leaves out -------------------------------------------------------------------------------------
 
-    def _kept(self, section: int) -> Reply:
-        coded = self._coded_of(section)
+    def _kept(self, number: int) -> Reply:
+        coded = self._coded_of(number)
         return Reply(None, [bytes_of(one) for one in coded.counting(self._end.worker)])
 
-    def _lay_kept_room(self, section: int) -> Room:
-        return [bytes_of(one) for one in self._coded_of(section).room(self._end.worker)]
+    def _lay_kept_room(self, number: int) -> Room:
+        return [bytes_of(one) for one in self._coded_of(number).room(self._end.worker)]
 
-    def _lay_kept(self, section: int) -> None:
-        self._coded_of(section).store_residual(self._end.worker, self._client(section).seq)
+    def _lay_kept(self, number: int) -> None:
+        self._coded_of(number).store_residual(self._end.worker, self._client(number).seq)
 
-    def _coded_of(self, section: int) -> CodedPushes:
-        coded = self._client(section).host.section.coded
+    def _coded_of(self, number: int) -> CodedPushes:
+        coded = self._client(number).host.partition.coded
         if coded is None:
             raise ProtocolError("channel: no codec here keeps residuals")
         return coded
 
-    def _groups(self, section: int, text: str) -> Groups:
+    def _groups(self, number: int, text: str) -> Groups:
         """The param groups; parsed only when the text has changed."""
-        if section not in self._hyper or self._hyper[section][0] != text:
-            self._hyper[section] = text, [{**group, "params": ()} for group in decode(text.encode())]
-        return self._hyper[section][1]
+        if number not in self._hyper or self._hyper[number][0] != text:
+            self._hyper[number] = text, [{**group, "params": ()} for group in decode(text.encode())]
+        return self._hyper[number][1]
 
     def _waited(self) -> float:
         return float(self._run.control.seconds[self._end.worker * ROW + WAIT])

@@ -32,7 +32,7 @@ _PROOF: Final = 32
 _HELLO: Final = 1024  # bytes at most
 _PLAIN: Final = bytes(32)
 Use = Literal["number", "calls", "pushes", "pulse"]
-"""What a connection is for. `number`: only to be given an incarnation."""
+"""What a connection is for. `number`: only to be given an generation."""
 
 
 class Refused(ConnectionError):
@@ -45,20 +45,20 @@ class Refused(ConnectionError):
 
 class Hello(NamedTuple):
     """Who connects, and for what. `run`: its name. `digest`: of the settings. Of two processes that are the same worker
-    the one with the larger `incarnation` counts; the server gives a process its incarnation, which is 0 until then."""
+    the one with the larger `generation` counts; the server gives a process its generation, which is 0 until then."""
 
     run: str
     digest: str
     worker: int
-    incarnation: int
+    generation: int
     use: Use = "calls"
 
 
 class HandshakeResult(NamedTuple):
-    """The connection, and a new incarnation if `use` was `number`."""
+    """The connection, and a new generation if `use` was `number`."""
 
     wire: Wire
-    incarnation: int
+    generation: int
 
 
 class Secret:
@@ -183,7 +183,7 @@ def _taken(wire: Wire) -> int:
 def admit(
     connection: socket.socket, secret: Secret, tls: ServerTls | None, check: Callable[[Hello], int]
 ) -> tuple[Wire, Hello]:
-    """The listening side of the handshake. `check` returns the incarnation to send, or raises `Refused`, which is sent
+    """The listening side of the handshake. `check` returns the generation to send, or raises `Refused`, which is sent
     and raised here. OSError (ConnectionError, ssl.SSLError, TimeoutError) for anything else; the connection is then
     closed."""
     connection.settimeout(GREETING_S)
@@ -210,11 +210,11 @@ def admit(
 def _admitted(wire: Wire, text: bytes, check: Callable[[Hello], int]) -> Hello:
     try:
         hello = _hello(text)
-        incarnation = check(hello)
+        generation = check(hello)
     except Refused as refusal:
         wire.send(Kind.REFUSED, text=json.dumps({"why": str(refusal)[: _HELLO // 2], "later": refusal.later}).encode())
         raise
-    wire.send(Kind.WELCOME, incarnation)
+    wire.send(Kind.WELCOME, generation)
     return hello
 
 
@@ -230,7 +230,7 @@ def _hello(text: bytes) -> Hello:
         message: dict[str, Any] = json.loads(text)
         protocol = message.pop("protocol")
         hello = Hello(**message)
-        right = (hello.run, hello.digest, hello.worker, hello.incarnation, hello.use)
+        right = (hello.run, hello.digest, hello.worker, hello.generation, hello.use)
         if [type(value) for value in right] != [str, str, int, int, str] or hello.use not in get_args(Use):
             raise TypeError("hello")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

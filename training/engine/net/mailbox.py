@@ -130,8 +130,8 @@ class MailboxCalls:
     def _news(self, read_count: int) -> Any:
         return self._board.since(self._machine, count(read_count))
 
-    def _tell_death(self, worker: int, incarnation: int, why: str) -> None:
-        self._died(worker, incarnation, why)
+    def _tell_death(self, worker: int, generation: int, why: str) -> None:
+        self._died(worker, generation, why)
 
     def _leave(self) -> None:
         self._board.remove_node(self._machine)
@@ -139,12 +139,12 @@ class MailboxCalls:
 
 
 def _serve(
-    gate: Listener, secret: Secret, tls: ServerTls | None, expected: Hello, calls: Callable[[], MailboxCalls]
+    listener: Listener, secret: Secret, tls: ServerTls | None, expected: Hello, calls: Callable[[], MailboxCalls]
 ) -> None:
     """Serve one process of another node's monitor after the other, without end, in a thread."""
     lives = GenerationCounter()
     while True:
-        acceptor = ConnectionAcceptor(gate, secret, tls, expected, lives)
+        acceptor = ConnectionAcceptor(listener, secret, tls, expected, lives)
         acceptor.open()
         try:
             with suppress(OSError):
@@ -170,7 +170,7 @@ class MonitorMailbox:
         self.met = StartSignal()
         self._name, self._secret, self._tls, self._listener = name, secret, tls, listener
         self._machines = machines
-        self._gates = [ConnectionHandoff() for _ in range(machines + workers)]
+        self._handoffs = [ConnectionHandoff() for _ in range(machines + workers)]
         self._board, self._wall = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)  # texts whole, in order
         self._wall.setblocking(False)
 
@@ -195,8 +195,8 @@ class MonitorMailbox:
     def close(self) -> None:
         """Close this process's descriptors."""
         self._listener.close()
-        for gate in self._gates:
-            gate.close()
+        for handoff in self._handoffs:
+            handoff.close()
         self._board.close()
         self._wall.close()
 
@@ -234,15 +234,15 @@ class MonitorMailbox:
             return over.is_set() and (board.is_read() or monotonic() > until)
 
         PortDispatcher(
-            self._listener, self._gates, self._secret, self._tls, self._given_up, self._turn_away
+            self._listener, self._handoffs, self._secret, self._tls, self._given_up, self._turn_away
         ).dispatch_until(is_over)
 
     def _open(self, machine: int, board: MessageBoard) -> None:
-        gate, hello = self._gates[machine - 1], Hello(self._name, "", machine - 1, 0)
+        handoff, hello = self._handoffs[machine - 1], Hello(self._name, "", machine - 1, 0)
 
         def serve() -> None:
             _serve(
-                gate,
+                handoff,
                 self._secret,
                 self._tls,
                 hello,
@@ -254,7 +254,7 @@ class MonitorMailbox:
     def _heard(self, machine: int, text: str) -> None:
         self._board.send(json.dumps([machine, text]).encode())
 
-    def _tell_death(self, worker: int, incarnation: int, why: str) -> None:
+    def _tell_death(self, worker: int, generation: int, why: str) -> None:
         """Report the death of a remote worker to its proxy."""
 
     def _given_up(self, number: int) -> bool:
@@ -276,7 +276,7 @@ def _is_stopped(pid: int) -> bool:
 
 
 class RemoteMailbox:
-    """The mailbox of any other node, made by its monitor before the fork. `gate` of `reach`: the handoff of this
+    """The mailbox of any other node, made by its monitor before the fork. `destination` of `reach`: the handoff of this
     node."""
 
     def __init__(self, name: str, reach: ProxyAddress) -> None:
@@ -292,7 +292,7 @@ class RemoteMailbox:
         """Connect to the first node if not connected; False if it cannot be reached. Raises `Refused`."""
         if self._channel is None:
             began = monotonic()
-            channel = Channel(self._reach, Hello(self._name, "", self._reach.gate or 0, 0), MOST_TEXT)
+            channel = Channel(self._reach, Hello(self._name, "", self._reach.destination or 0, 0), MOST_TEXT)
             try:
                 channel.open(within_s, pulse=False)
             except (ChannelLost, Refused) as error:

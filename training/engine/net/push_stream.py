@@ -39,7 +39,7 @@ class PushStream:
         return self._thread.submit(call)
 
     def mark_done(self, count: int) -> None:
-        """Mark the worker's oldest claims as done when the pushes submitted before have arrived."""
+        """Mark the worker's oldest batches as done when the pushes submitted before have arrived."""
 
         def tell() -> None:
             if not self.is_over:

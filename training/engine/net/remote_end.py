@@ -38,7 +38,7 @@ from scalebook.training.engine.store.table_optimizer import mark_tables
 from scalebook.training.engine.worker.join import make_client
 from scalebook.training.engine.worker.joined_worker import Joined
 from scalebook.training.engine.worker.worker_end import Figures, JoinedEnd, MemoryNeed, Part
-from scalebook.training.engine.worker_clock import Steps
+from scalebook.training.engine.worker_clock import Waits
 
 _PARTS: Final[tuple[Part, ...]] = ("compute", "data")
 
@@ -51,12 +51,12 @@ class RemoteMembership(Membership):
         self._channel = channel
 
     @override
-    def rendezvous(self, name: str) -> Steps[None]:
+    def rendezvous(self, name: str) -> Waits[None]:
         self._channel.call("rendezvous", name)
         yield from ()
 
     @override
-    def wait_for_others(self) -> Steps[None]:
+    def wait_for_others(self) -> Waits[None]:
         self._channel.call("wait_for_others")
         yield from ()
 
@@ -71,25 +71,25 @@ class RemoteJoined(Joined):
     stream: PushStream | None = field(default=None, repr=False)
 
     @override
-    def start_steps(self) -> Steps[None]:
-        yield from super().start_steps()
+    def start_waits(self) -> Waits[None]:
+        yield from super().start_waits()
         for reads in self.tables:
             reads.has_begun = True
 
     @override
-    def begin_steps(self) -> Steps[None]:
+    def begin_waits(self) -> Waits[None]:
         self.channel.call("begin")
-        yield from super().begin_steps()
+        yield from super().begin_waits()
 
     @override
-    def rest_steps(self) -> Steps[None]:
-        yield from super().rest_steps()
+    def rest_waits(self) -> Waits[None]:
+        yield from super().rest_waits()
         self._lay_kept()
         self.channel.call("rest")
 
     @override
-    def finish_steps(self) -> Steps[None]:
-        yield from super().finish_steps()
+    def finish_waits(self) -> Waits[None]:
+        yield from super().finish_waits()
         self._lay_kept()
         self.channel.call("finish")
 
@@ -113,7 +113,7 @@ class RemoteEnd:
     """A `WorkerEnd`, made in the worker's process and used by one thread at a time.
 
     When the channel is lost for good (`ChannelLost`, `Refused`) this worker is dead to the run. A process that replaces
-    it is given a larger incarnation.
+    it is given a larger generation.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class RemoteEnd:
         workers: int,
         deadline_s: float,
         lost: Callable[[str], None] = lambda why: None,
-        begins: Callable[[int], None] = lambda incarnation: None,
+        begins: Callable[[int], None] = lambda generation: None,
     ) -> None:
         """`deadline_s`: how long the other side may take to start; every other wait is bounded there. `lost`, `begins`:
         as in `Channel`."""
@@ -175,10 +175,10 @@ class RemoteEnd:
         refuse_first(self.worker, optimizers)
         mirror = mirrored(self.settings, self.workers, self.worker, optimizers, self._deadline_s)
         first = [parameters_of(optimizer) for optimizer in optimizers]
-        for section, parameters in zip(mirror.sections, first, strict=True):
-            for shard in section.shards:
+        for partition, parameters in zip(mirror.partitions, first, strict=True):
+            for shard in partition.shards:
                 shard.initialise([parameters[place].detach() for place in shard.plan.parameters], with_tables=False)
-        shards = [shard for section in mirror.sections for shard in section.shards]
+        shards = [shard for partition in mirror.partitions for shard in partition.shards]
         flats = [shard.flats[0][: shard.plan.version.nbytes] for shard in shards]  # parameters alone
         late, progress = self.channel.call(
             "join",
@@ -187,16 +187,16 @@ class RemoteEnd:
             meanwhile=lambda *need: announce(MemoryNeed(*need)),
         )
         clients, hosts, tables = [], list[RemoteHost](), list[RemoteTableReads]()
-        for section, optimizer, parameters, (seq, steps, since) in zip(
-            mirror.sections, optimizers, first, progress, strict=True
+        for partition, optimizer, parameters, (seq, steps, since) in zip(
+            mirror.partitions, optimizers, first, progress, strict=True
         ):
-            section.counters.begun[self.worker] = seq
+            partition.counters.begun[self.worker] = seq
             for worker in range(self.workers):
-                section.counters.steps[worker], section.counters.since[worker] = steps[worker], since[worker]
-            pulls = coded_pulls(section.plan, self.settings, self.worker, parameters)
-            host = RemoteHost(section, self.channel, self.worker, pulls, self._stream)
+                partition.counters.steps[worker], partition.counters.since[worker] = steps[worker], since[worker]
+            pulls = coded_pulls(partition.plan, self.settings, self.worker, parameters)
+            host = RemoteHost(partition, self.channel, self.worker, pulls, self._stream)
             hosts.append(host)
-            clients.append(make_client(section, host, self.worker, parameters, optimizer, mirror.lending, late))
+            clients.append(make_client(partition, host, self.worker, parameters, optimizer, mirror.lending, late))
             clients[-1].reads = reads = RemoteTableReads(self.channel, self.worker, clients[-1])
             host.fetch_written = reads.fetch_written
             tables.append(reads)
@@ -317,7 +317,7 @@ class ServerConnection(RemoteMailbox):
         super().__init__(run.name, ProxyAddress(run.host, run.port, run.secret, run.tls, machine - 1))
         self._run, self._first = run, first
         self._notes = WorkerNotes(count)
-        self._lives = memoryview(mmap(-1, 8 * count)).cast("q")  # incarnations of the workers here, 0 before the first
+        self._lives = memoryview(mmap(-1, 8 * count)).cast("q")  # generations of the workers here, 0 before the first
         self._in = memoryview(mmap(-1, count))  # 1: this worker has been let in
         self._updates = memoryview(mmap(-1, 8 * count)).cast("q")  # that each worker here has seen
 
@@ -334,10 +334,10 @@ class ServerConnection(RemoteMailbox):
         run, place = self._run, worker - self._first
         is_first_life = self._lives[place] == 0
 
-        def begins(incarnation: int) -> None:
-            self._lives[place] = incarnation
+        def begins(generation: int) -> None:
+            self._lives[place] = generation
 
-        reach = self._reach._replace(gate=run.machines + worker)
+        reach = self._reach._replace(destination=run.machines + worker)
         within_s = deadline_s if is_first_life else COME_AGAIN_S
         try:
             end = RemoteEnd(reach, run.name, run.settings, worker, run.workers, within_s, self._lost(worker), begins)

@@ -20,7 +20,7 @@ from scalebook.training.engine.store.coded_traffic import CodedPulls
 from scalebook.training.engine.store.hosts import EncodedPush, Host, Outcome, Push
 from scalebook.training.engine.store.optimizer_partition import OptimizerPartition
 from scalebook.training.engine.store.shard import Newest, Shard
-from scalebook.training.engine.worker_clock import Steps
+from scalebook.training.engine.worker_clock import Waits
 
 LAY_S: Final = 30.0
 """How often residuals are sent to the shards, for checkpoints."""
@@ -29,7 +29,7 @@ OLD: Final = -1
 
 
 class RemoteHost(Host):
-    """`section`: of the mirror. If a pull follows each push, the reply brings the newest versions. `pulls`: decodes
+    """`partition`: of the mirror. If a pull follows each push, the reply brings the newest versions. `pulls`: decodes
     versions that come as frames into the mirror.
 
     With a `stream` a push is under way while the worker computes from the versions of the previous reply. Its outcome
@@ -38,19 +38,19 @@ class RemoteHost(Host):
 
     def __init__(
         self,
-        section: OptimizerPartition,
+        partition: OptimizerPartition,
         channel: Channel,
         worker: int,
         pulls: CodedPulls | None = None,
         stream: PushStream | None = None,
     ) -> None:
-        super().__init__(section)
+        super().__init__(partition)
         self._channel, self._worker = channel, worker
         self._encode = Encoder()
-        settings = section.control.settings
+        settings = partition.control.settings
         self._wants = settings.local.n_fetch == 1 and not settings.local.keeps
         self._has_come = self._is_over = False
-        self._fields = section.plan.gradients.fields
+        self._fields = partition.plan.gradients.fields
         self._frames: list[Tensor] | None = None  # of the push under way
         self.fetch_written: Callable[[], None] = lambda: None
         """Fetches the tables that somebody has written into, to compare them (`RemoteTableReads`)."""
@@ -58,11 +58,13 @@ class RemoteHost(Host):
         self._come = [] if pulls is None else [torch.empty(most, dtype=torch.uint8) for most in pulls.most()]
         self._laid = monotonic()
         self._knows = False
-        self._stream = None if section.plan.tables else stream  # whose rows are asked for while it computes
+        self._stream = None if partition.plan.tables else stream  # whose rows are asked for while it computes
         self._under_way: Future[Any] | None = None
         self._copies: list[Tensor] = []  # of gradients, to which the worker may write while they travel
         if self._stream is not None and self._coded is None:
-            self._copies = section.plan.gradients.views(torch.empty(section.plan.gradients.nbytes, dtype=torch.uint8))
+            self._copies = partition.plan.gradients.views(
+                torch.empty(partition.plan.gradients.nbytes, dtype=torch.uint8)
+            )
         self._coming: list[int] = []  # into which buffers
         self._known = Outcome(Verdict.ADMIT, 0)  # of the last push whose reply has come
 
@@ -74,11 +76,11 @@ class RemoteHost(Host):
         return super().send(worker, seq, gradients, valid)
 
     @override
-    def push(self, push: Push) -> Steps[Outcome]:
+    def push(self, push: Push) -> Waits[Outcome]:
         """With overlap, returns the staleness and verdict of the previous push."""
         present, body = self._body(push)
         arguments = (
-            self.section.number,
+            self.partition.number,
             push.seq,
             [base.version for base in push.bases],
             push.valid,
@@ -156,20 +158,20 @@ class RemoteHost(Host):
         self._land()
         if self._coded is not None and (residuals := self._coded.counting(self._worker)):
             self._channel.call(
-                "sync_residuals", self.section.number, body=[bytes_of(residual) for residual in residuals]
+                "sync_residuals", self.partition.number, body=[bytes_of(residual) for residual in residuals]
             )
             self._laid = monotonic()
 
     @override
-    def flush(self, worker: int) -> Steps[None]:
+    def flush(self, worker: int) -> Waits[None]:
         """The proxy waits for its own pushes when it begins and when it leaves."""
         self._land()
         yield from ()
 
     @override
-    def await_turn(self, worker: int) -> Steps[None]:
+    def await_turn(self, worker: int) -> Waits[None]:
         if not self._has_come and self._under_way is None:
-            self._control.seconds[worker * ROW + WAIT] += self._channel.call("await_turn", self.section.number)
+            self._control.seconds[worker * ROW + WAIT] += self._channel.call("await_turn", self.partition.number)
         yield from ()
 
     @override
@@ -178,7 +180,7 @@ class RemoteHost(Host):
             self._land()
             coming = [self._beside(shard)[0] for shard in self._shards]
             held = [shard.version if shard.counters.held[worker] >= 0 else OLD for shard in self._shards]
-            come = self._channel.call("pull", self.section.number, held, into=lambda reply: self._room(reply, coming))
+            come = self._channel.call("pull", self.partition.number, held, into=lambda reply: self._room(reply, coming))
             self._have(come, coming)
         self._has_come = False
         return super().pull(worker)
@@ -190,7 +192,7 @@ class RemoteHost(Host):
     @override
     def fetch_full(self) -> None:
         self._land()
-        versions = self._channel.call("fetch_full", self.section.number, into=self._room_for_all)
+        versions = self._channel.call("fetch_full", self.partition.number, into=self._room_for_all)
         for shard, version in zip(self._shards, versions, strict=True):
             shard.publish(version, *self._beside(shard))
 
@@ -200,12 +202,12 @@ class RemoteHost(Host):
         places = [shard.newest() for shard in self._shards]
         room = [bytes_of(shard.content(place)[0]) for shard, place in zip(self._shards, places, strict=True)]
         nothing = [OLD] * len(self._shards)
-        versions, _ = self._channel.call("pull", self.section.number, nothing, into=lambda _: room)
+        versions, _ = self._channel.call("pull", self.partition.number, nothing, into=lambda _: room)
         for shard, place, version in zip(self._shards, places, versions, strict=True):
             shard.publish(version, place.buffer, place.state)
         if self._coded is not None and (residuals := self._coded.counting(self._worker)):
             self._channel.call(
-                "residuals", self.section.number, into=lambda _: [bytes_of(residual) for residual in residuals]
+                "residuals", self.partition.number, into=lambda _: [bytes_of(residual) for residual in residuals]
             )
         self.fetch_written()
 
@@ -213,10 +215,10 @@ class RemoteHost(Host):
     def publish_initial(self) -> None:
         self._land()
         content = [part for shard in self._shards for part in shard.content(shard.newest())]
-        steps = self.section.counters.steps.tolist()
+        steps = self.partition.counters.steps.tolist()
         versions = [shard.version for shard in self._shards]
         self._channel.call(
-            "publish_initial", self.section.number, versions, steps, body=[bytes_of(part) for part in content]
+            "publish_initial", self.partition.number, versions, steps, body=[bytes_of(part) for part in content]
         )
 
     @override
@@ -224,7 +226,7 @@ class RemoteHost(Host):
         """No-op: the server does it."""
 
     @override
-    def complete(self) -> Steps[None]:
+    def complete(self) -> Waits[None]:
         """No-op: the proxy has waited."""
         yield from ()
 
@@ -233,7 +235,7 @@ class RemoteHost(Host):
         """No-op: the server does it."""
 
     @override
-    def _await_round(self, worker: int) -> Steps[None]:
+    def _await_round(self, worker: int) -> Waits[None]:
         yield from ()
 
     # --- room --------------------------------------------------------------------------------------------------------

@@ -14,9 +14,9 @@ from scalebook.training.engine.net.push_stream import PushStream
 from scalebook.training.engine.net.raw_tensors import bytes_of
 from scalebook.training.engine.net.wire import ProtocolError
 from scalebook.training.engine.rules.settings import Deal
-from scalebook.training.engine.worker.cursor import Claim
+from scalebook.training.engine.worker.cursor import TakenBatch
 
-LETTER: Final = 64 << 20
+MOST_MESSAGE_BYTES: Final = 64 << 20
 """Most bytes that a worker sends in one exchange."""
 
 
@@ -29,9 +29,9 @@ class RemoteCursor:
     def enter_epoch(self, worker: int, epoch: int, batches: int, deal: Deal) -> bool:
         return bool(self._call("cursor.enter_epoch", epoch, batches, int(deal)))
 
-    def claim_batch(self, worker: int) -> Claim | None:
-        claimed = self._call("cursor.claim_batch")
-        return None if claimed is None else Claim(*claimed)
+    def take_batch(self, worker: int) -> TakenBatch | None:
+        taken = self._call("cursor.take_batch")
+        return None if taken is None else TakenBatch(*taken)
 
     def mark_done(self, worker: int, count: int = 1) -> None:
         if self._stream is not None:
@@ -87,8 +87,8 @@ class RemoteSignals:
 
 
 class RemoteExchange:
-    """A `MessageExchange`. ValueError for a message of more than LETTER bytes. Messages are sent raw, after their
-    lengths."""
+    """A `MessageExchange`. ValueError for a message of more than MOST_MESSAGE_BYTES bytes. Messages are sent raw, after
+    their lengths."""
 
     def __init__(self, channel: Channel, workers: int) -> None:
         self._call, self._workers = channel.call, workers
@@ -99,32 +99,35 @@ class RemoteExchange:
     def pass_by(self, place: int) -> None:
         self._call("meetings.pass_by", place)
 
-    def gather_before_training(self, letter: bytes, what: str) -> dict[int, bytes]:
-        return self._letters("gather_before_training", letter, what)
+    def gather_before_training(self, message: bytes, what: str) -> dict[int, bytes]:
+        return self._messages("gather_before_training", message, what)
 
-    def all_gather(self, place: int, letter: bytes, what: str, meanwhile: Callable[[], None]) -> dict[int, bytes]:
-        return self._letters("all_gather", letter, what, place, meanwhile=meanwhile)
+    def all_gather(self, place: int, message: bytes, what: str, meanwhile: Callable[[], None]) -> dict[int, bytes]:
+        return self._messages("all_gather", message, what, place, meanwhile=meanwhile)
 
     def streams_differ(self, digest: int) -> bool:
         return bool(self._call("meetings.streams_differ", digest))
 
-    def _letters(
-        self, name: str, letter: bytes, what: str, *place: int, meanwhile: Callable[..., None] | None = None
+    def _messages(
+        self, name: str, message: bytes, what: str, *place: int, meanwhile: Callable[..., None] | None = None
     ) -> dict[int, bytes]:
-        if len(letter) > LETTER:
+        if len(message) > MOST_MESSAGE_BYTES:
             raise ValueError(
-                f"all_gather: a worker sent {len(letter):,} bytes; at most {LETTER:,} fit between nodes. Gather less."
+                f"all_gather: a worker sent {len(message):,} bytes; at most {MOST_MESSAGE_BYTES:,} fit between nodes. "
+                "Gather less."
             )
         come: dict[int, bytearray] = {}
 
         def room(lengths: dict[str, int]) -> list[memoryview]:
-            if len(lengths) > self._workers or any(not 0 <= length <= LETTER for length in lengths.values()):
+            if len(lengths) > self._workers or any(
+                not 0 <= length <= MOST_MESSAGE_BYTES for length in lengths.values()
+            ):
                 raise ProtocolError("channel: messages of no worker, or too long")
             come.update({int(worker): bytearray(length) for worker, length in lengths.items()})
             return [memoryview(one) for one in come.values()]
 
         self._call(
-            f"meetings.{name}", *place, len(letter), what, body=[memoryview(letter)], into=room, meanwhile=meanwhile
+            f"meetings.{name}", *place, len(message), what, body=[memoryview(message)], into=room, meanwhile=meanwhile
         )
         return {worker: bytes(one) for worker, one in come.items()}
 

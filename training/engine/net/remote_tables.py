@@ -124,10 +124,10 @@ class RemoteTableReads(TableReads):
     """The reads of one optimizer's tables. `client` works on the mirror."""
 
     def __init__(self, channel: Channel, worker: int, client: Client) -> None:
-        self._section = client.host.section
-        super().__init__(worker, self._section, client.replica, lambda: client.bases)
+        self._partition = client.host.partition
+        super().__init__(worker, self._partition, client.replica, lambda: client.bases)
         self._channel, self._client, self._own = channel, client, client.replica
-        self._plans = {table.place: table for table in self._section.plan.tables}
+        self._plans = {table.place: table for table in self._partition.plan.tables}
         self.has_begun = False
         """Whether training has begun: what is written into a table from now on is not part of the first version."""
 
@@ -145,7 +145,7 @@ class RemoteTableReads(TableReads):
 
     def _ask(self, place: int, rows: Tensor, into: Tensor) -> None:
         self._channel.call(
-            "rows", self._section.number, place, len(rows), body=[bytes_of(rows)], into=lambda _: [bytes_of(into)]
+            "rows", self._partition.number, place, len(rows), body=[bytes_of(rows)], into=lambda _: [bytes_of(into)]
         )
 
     @override
@@ -175,7 +175,7 @@ class RemoteTableReads(TableReads):
 
     def fetch(self, places: Iterable[int] | None = None) -> None:
         """Fetch these tables (all: None) as a whole, as of the version held."""
-        for shard in self._section.shards:
+        for shard in self._partition.shards:
             for table in shard.plan.tables:
                 if shard.tables is None or (places is not None and table.place not in places):
                     continue

@@ -33,12 +33,12 @@ class RemoteWorkerService:
         hello: Hello,
     ) -> None:
         """`end`: makes the worker's end over shared memory, with this deadline. `hello`: what the worker must send,
-        apart from its incarnation."""
+        apart from its generation."""
         refuse_far(run.settings)
         self._run, self._end, self._listener, self._secret, self._tls = run, end, listener, secret, tls
         self._hello = hello._replace(digest=settings_digest(run.settings))
         self.lives = GenerationCounter()
-        """The worker's incarnations."""
+        """The worker's generations."""
 
     def serve(
         self,

@@ -1,4 +1,7 @@
-"""Calls about rows of sparse tables, and memory for the rows that a remote worker pushes."""
+"""Calls about rows of sparse tables, and memory for the rows that a remote worker pushes.
+
+Read `engine_calls.py` first.
+"""
 
 from collections.abc import Callable
 from typing import Final
@@ -48,7 +51,7 @@ class RowRoom:
 
 
 class TableCalls:
-    """Carried out by the worker's client beside the shards; `client` finds it by section number."""
+    """Carried out by the worker's client beside the shards; `client` finds it by the number of its optimizer."""
 
     def __init__(self, client: Callable[[int], Client]) -> None:
         self._client = client
@@ -58,20 +61,20 @@ class TableCalls:
         """The calls by name."""
         return {"rows": CallSpec((int, int, int), self._rows, self._room)}
 
-    def _table(self, section: int, place: int) -> TablePlan:
-        for table in self._client(section).host.section.plan.tables:
+    def _table(self, number: int, place: int) -> TablePlan:
+        for table in self._client(number).host.partition.plan.tables:
             if table.place == place:
                 return table
         raise ProtocolError("channel: no such table")
 
-    def _room(self, section: int, place: int, rows: int) -> Room:
-        return [bytes_of(self._numbers[: count(rows, rows_at_once(self._table(section, place)) + 1)])]
+    def _room(self, number: int, place: int, rows: int) -> Room:
+        return [bytes_of(self._numbers[: count(rows, rows_at_once(self._table(number, place)) + 1)])]
 
-    def _rows(self, section: int, place: int, rows: int) -> Reply:
+    def _rows(self, number: int, place: int, rows: int) -> Reply:
         """Rows as of the versions pinned for the worker when it was sent the newest."""
         numbers = self._numbers[:rows]
-        _check(numbers, self._table(section, place).rows)
-        values = self._client(section).reads.rows(place, numbers).contiguous()
+        _check(numbers, self._table(number, place).rows)
+        values = self._client(number).reads.rows(place, numbers).contiguous()
         return Reply(None, [bytes_of(values)])
 
 

@@ -24,8 +24,8 @@ from scalebook.training.engine.store.coded_traffic import CodedPulls
 from scalebook.training.engine.store.optimizer_partition import (
     OptimizerPartition,
     allocate,
-    make_sections,
-    plan_sections,
+    make_partitions,
+    plan_partitions,
 )
 from scalebook.training.engine.store.store_layout import Capacity, PartitionPlan, digest
 
@@ -53,7 +53,7 @@ class Mirror(NamedTuple):
 
     run: SharedRun
     plans: list[PartitionPlan]
-    sections: list[OptimizerPartition]
+    partitions: list[OptimizerPartition]
     lending: CowMapping | None
 
 
@@ -70,9 +70,9 @@ def mirrored(
     """Allocate the mirror, empty."""
     given = replace(settings, trace=None, host="inline", pull_codec=Fp32())
     run = SharedRun(workers, given)
-    plans = plan_sections(run, optimizers, _OfOne(VERSIONS + has_lane(settings)))
+    plans = plan_partitions(run, optimizers, _OfOne(VERSIONS + has_lane(settings)))
     allocate(run, plans)
-    return Mirror(run, plans, make_sections(run, plans, optimizers, worker, deadline_s), CowMapping.of(run.memory))
+    return Mirror(run, plans, make_partitions(run, plans, optimizers, worker, deadline_s), CowMapping.of(run.memory))
 
 
 def coded_pulls(

@@ -269,15 +269,15 @@ class BetweenWorkers:
         """The parameters of the newest version, by their places in the model's."""
         by_place: dict[int, Tensor] = {}
         first = 0
-        for number, (client, section) in enumerate(
-            zip(self._workers.joined[0].clients, self._workers.sections, strict=True)
+        for number, (client, partition) in enumerate(
+            zip(self._workers.joined[0].clients, self._workers.partitions, strict=True)
         ):
             peer = self._workers.joined[self._last].clients[number]
             if isinstance(client, PeerClient) and isinstance(peer, PeerClient):
                 values = client.mean() if self._is_copy else [value.clone() for value in peer.values]
                 seen = {place: value for place, value in enumerate(values) if place not in client.replica.frozen}
             else:
-                seen = client.replica.seen([shard.newest() for shard in section.shards])
+                seen = client.replica.seen([shard.newest() for shard in partition.shards])
             by_place |= {first + place: value for place, value in seen.items()}
             first += len(parameters_of(client.optimizer))
         return by_place

@@ -1,9 +1,9 @@
 """The order of events: the workers of a run, simulated in one process at virtual times.
 
-A worker's life is steps that yield a `Computes` wherever it needs a gradient. `Scheduler.next` runs all lives until a
-gradient is due; the caller puts it in place and calls `go_on`. Nothing here is random, so the same lives and seconds
-give the same order: at the same time, what was begun earlier comes first; what was begun at the same time goes by
-worker number; deaths and returns come before either.
+A worker's life is a coroutine that yields a `Computes` wherever it needs a gradient. `Scheduler.next` runs all lives
+until a gradient is due; the caller puts it in place and calls `go_on`. Nothing here is random, so the same lives and
+seconds give the same order: at the same time, what was begun earlier comes first; what was begun at the same time goes
+by worker number; deaths and returns come before either.
 """
 
 import heapq
@@ -285,17 +285,17 @@ class Scheduler:
 
     def _play(self, worker: int) -> None:
         try:
-            step = next(self._lives[worker])
+            wait = next(self._lives[worker])
         except StopIteration:
             del self._lives[worker]
             self._watch.ends(worker)
             return
-        if isinstance(step, Wait):
-            self._waiting[worker], self._all_asked = step, -1
-        elif isinstance(step, Until):
-            self._plan(step.at_s, _GOES_ON, worker)
-            if step.later is not None:
-                self._later[worker] = step.later
+        if isinstance(wait, Wait):
+            self._waiting[worker], self._all_asked = wait, -1
+        elif isinstance(wait, Until):
+            self._plan(wait.at_s, _GOES_ON, worker)
+            if wait.later is not None:
+                self._later[worker] = wait.later
         else:
             self._ready.add(worker)
 

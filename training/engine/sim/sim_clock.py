@@ -13,7 +13,7 @@ from scalebook.training.engine.rules.clock_settings import (
     Link,
     Seconds,
 )
-from scalebook.training.engine.worker_clock import Steps, T, Until, Wait
+from scalebook.training.engine.worker_clock import T, Until, Wait, Waits
 
 Draw = Callable[[random.Random, Distribution], float]
 
@@ -110,13 +110,13 @@ class SimulatedClock:
     def now(self) -> float:
         return self.time_s
 
-    def play(self, steps: Steps[T]) -> T:
-        """Run steps that need not wait at this moment; the scheduler runs all others."""
+    def play(self, waits: Waits[T]) -> T:
+        """Run a coroutine that need not wait at this moment; the scheduler runs all others."""
         try:
             while True:
-                step = next(steps)
-                assert isinstance(step, Wait), "play its steps: it travels"
-                assert step.ready(), f"{step.awaited()}: play its steps"
+                wait = next(waits)
+                assert isinstance(wait, Wait), "run it in the scheduler: it travels"
+                assert wait.ready(), f"{wait.awaited()}: run it in the scheduler"
         except StopIteration as end:
             result: T = end.value
             return result
@@ -139,12 +139,12 @@ class SimulatedClock:
         links = [settings.link, settings.server_link, *settings.links.values()]
         return 1 if settings.server_s == 0 and all(link in (Link(), Link(0)) for link in links) else workers
 
-    def sends(self, worker: int, nbytes: int) -> Steps[None]:
+    def sends(self, worker: int, nbytes: int) -> Waits[None]:
         yield from self._until(self.time_s + self._latency(worker, "out"))
         yield from self._until(self._transfer(worker, nbytes, self.inward, "out"))
         yield from self._until(max(line.serve(self.time_s, self._server_s(worker)) for line in self.servers))
 
-    def receives(self, worker: int, nbytes: int) -> Steps[None]:
+    def receives(self, worker: int, nbytes: int) -> Waits[None]:
         done_s = self._transfer(worker, nbytes, self.outward, "in")
         yield from self._until(done_s + self._latency(worker, "in"))
 
@@ -157,10 +157,10 @@ class SimulatedClock:
         latency_s = self._own_latency(sender, "out") + self._own_latency(receiver, "in")
         return messages * latency_s + max(outward.serve(self.time_s, sent_s), inward.serve(self.time_s, received_s))
 
-    def arrives(self, at_s: float) -> Steps[None]:
+    def arrives(self, at_s: float) -> Waits[None]:
         yield from self._until(at_s)
 
-    def _until(self, at_s: float) -> Steps[None]:
+    def _until(self, at_s: float) -> Waits[None]:
         if at_s > self.time_s:
             yield Until(at_s)
 

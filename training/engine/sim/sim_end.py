@@ -231,7 +231,7 @@ class SimulatedJoined:
         return self.workers.joined[worker].clients
 
     def _version(self, number: int) -> int:
-        return min(shard.version for shard in self.workers.sections[number].shards)
+        return min(shard.version for shard in self.workers.partitions[number].shards)
 
     def _show_again(self, worker: int) -> None:
         own = [p for client in self._clients(worker) for p in client.replica.parameters]
@@ -270,7 +270,7 @@ class SimulatedClient:
         worker = self._joined.last
         self._joined.push_pending()
         outcome = self._joined.workers.pushed.get(worker, pushed)
-        is_last = self._joined.client(self._number).host.section.admission.is_over()
+        is_last = self._joined.client(self._number).host.partition.admission.is_over()
         return PushResult(self.version, outcome.applied, outcome.staleness, is_last, outcome.was_sent)
 
     def groups(self) -> list[dict[str, Any]]:

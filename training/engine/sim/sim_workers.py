@@ -23,11 +23,11 @@ from scalebook.training.engine.store.shard import Newest
 from scalebook.training.engine.store.slots import Average, Slots
 from scalebook.training.engine.store.store_layout import Capacity, PartitionPlan
 from scalebook.training.engine.trace import Origin
-from scalebook.training.engine.worker.join import ProcessShared, join_steps
+from scalebook.training.engine.worker.join import ProcessShared, join_waits
 from scalebook.training.engine.worker.joined_worker import Joined
 from scalebook.training.engine.worker.shared_state import Work
 from scalebook.training.engine.worker.worker_end import MemoryNeed, PushResult
-from scalebook.training.engine.worker_clock import Steps, T, Wait
+from scalebook.training.engine.worker_clock import T, Wait, Waits
 
 
 def may_release(settings: Settings) -> bool:
@@ -60,8 +60,8 @@ class SimulatedAdmission(Admission):
     """Admission of many workers in one process, which ask again after each event: the view is cached until something
     happens."""
 
-    def __init__(self, control: Control, section: int, deadline_s: float) -> None:
-        super().__init__(control, section, deadline_s)
+    def __init__(self, control: Control, number: int, deadline_s: float) -> None:
+        super().__init__(control, number, deadline_s)
         own = type(self.rule).may_begin is not Rule.may_begin
         self._tick_tells = self.may_wait and (own or not self.rule.synchronous)
         self._seen: tuple[int, View] | None = None  # after how many wakes, and what was to be seen
@@ -119,8 +119,8 @@ class SummedSlots(Slots):
     into a slot's memory.
     """
 
-    def __init__(self, plan: PartitionPlan, memory: Tensor, control: Control, section: int, takes_over: bool) -> None:
-        super().__init__(plan, memory, control, section)
+    def __init__(self, plan: PartitionPlan, memory: Tensor, control: Control, number: int, takes_over: bool) -> None:
+        super().__init__(plan, memory, control, number)
         self._takes_over = takes_over
         self._room = self._gradients[0]
         self._sum: list[Tensor | None] = [None] * len(self._room)
@@ -188,8 +188,8 @@ class SimulatedHost(InlineHost):
 
     @override
     def carry(self, parameters: Sequence[Tensor]) -> None:
-        if not self.section.device.is_host:
-            self._bringer = Carrier(self.section.plan, self.section.device, parameters)
+        if not self.partition.device.is_host:
+            self._bringer = Carrier(self.partition.plan, self.partition.device, parameters)
 
     @override
     def collect(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
@@ -226,11 +226,11 @@ class _Releasing(Joined):
     """A worker that releases its version when it rests: nobody reads its parameters until it pulls again."""
 
     @override
-    def _leave(self, counter: int, value: int = 1) -> Steps[None]:
+    def _leave(self, counter: int, value: int = 1) -> Waits[None]:
         yield from super()._leave(counter, value)
         for client in self.clients:
             client.replica.arrive()
-            for shard in client.host.section.shards:
+            for shard in client.host.partition.shards:
                 shard.unpin(self.membership.worker)
 
 
@@ -287,18 +287,18 @@ class SimulatedWorkers:
             self._stop_late if run.settings.rule.stops else lambda: False,
         )
         self._valid, self._ended = True, False
-        for worker, joined in self._in_turn(lambda worker: self._join_steps(worker, announce)).items():
+        for worker, joined in self._in_turn(lambda worker: self._join(worker, announce)).items():
             self.joined[worker] = joined
 
     @property
-    def sections(self) -> list[OptimizerPartition]:
+    def partitions(self) -> list[OptimizerPartition]:
         """One for each optimizer, the same for all workers."""
-        return self._common.sections
+        return self._common.partitions
 
     def start(self) -> None:
         """Call all workers' `Joined.start`; what has been written into worker 0's parameters becomes part of the first
         version."""
-        self._in_turn(lambda worker: self.joined[worker].start_steps())
+        self._in_turn(lambda worker: self.joined[worker].start_waits())
 
     def begin_all(self) -> None:
         """Let all begin, in order; once, before `next`."""
@@ -328,7 +328,7 @@ class SimulatedWorkers:
         self._ended = True
         if not self.scheduler.has_begun:
             self.begin_all()
-        self.scheduler.give_up(lambda worker: self.joined[worker].finish_steps())
+        self.scheduler.give_up(lambda worker: self.joined[worker].finish_waits())
         due = self.scheduler.next()
         assert due is None, f"worker {due} computes after the end"
 
@@ -337,43 +337,43 @@ class SimulatedWorkers:
         for joined in self.joined.values():
             joined.detach()
 
-    def _in_turn(self, steps_of: Callable[[int], Steps[T]]) -> dict[int, T]:
-        """The results of all workers' steps, which wait for each other."""
-        left = {worker: steps_of(worker) for worker in range(self.run.control.workers)}
+    def _in_turn(self, waits_of: Callable[[int], Waits[T]]) -> dict[int, T]:
+        """The results of all workers' waits, which wait for each other."""
+        left = {worker: waits_of(worker) for worker in range(self.run.control.workers)}
         results: dict[int, T] = {}
         while left:
-            for worker, steps in list(left.items()):
+            for worker, waits in list(left.items()):
                 try:
-                    next(steps)
+                    next(waits)
                 except StopIteration as end:
                     del left[worker]
                     results[worker] = end.value
         return results
 
-    def _join_steps(self, worker: int, announce: Callable[[MemoryNeed], None] = lambda need: None) -> Steps[Joined]:
+    def _join(self, worker: int, announce: Callable[[MemoryNeed], None] = lambda need: None) -> Waits[Joined]:
         membership = self.run.member(worker, self._deadline_s)
-        return join_steps(self.run, membership, self._make(worker), announce, self._common)
+        return join_waits(self.run, membership, self._make(worker), announce, self._common)
 
     def _life(self, worker: int, joined: Joined | None) -> Life:
         if joined is None:
-            joined = yield from self._join_steps(worker)
+            joined = yield from self._join(worker)
             self.joined[worker] = joined
         yield from self._gradients(worker, joined)
 
     def _gradients(self, worker: int, joined: Joined, taken: bool = False) -> Life:
         """Begin, and make all gradients until the end. `taken`: it has its first batch already."""
-        yield from joined.begin_steps()
-        while (taken and not self._ended) or self._takes(worker) or (yield from self._rest_steps(worker, joined)):
+        yield from joined.begin_waits()
+        while (taken and not self._ended) or self._takes(worker) or (yield from self._rest(worker, joined)):
             taken = False
             self._begins(worker)
             yield Computes()
             yield from self._push(worker, joined)
-        yield from joined.finish_steps()
+        yield from joined.finish_waits()
 
     def _push(self, worker: int, joined: Joined) -> Life:
         """Push the gradient that is there."""
         for client in joined.clients:
-            self.pushed[worker] = yield from client.push_steps(self._valid)
+            self.pushed[worker] = yield from client.push_waits(self._valid)
             for parameter in client.replica.parameters:
                 parameter.grad = None
         self._work.mark_pushed(worker)
@@ -383,7 +383,7 @@ class SimulatedWorkers:
     def _stop_late(self) -> bool:
         """Restart the gradients that are computed from an older version than the newest, with the same batch; returns
         whether any was."""
-        newest = [section.admission.version() for section in self.sections]
+        newest = [partition.admission.version() for partition in self.partitions]
         late = [
             worker
             for worker, joined in self.joined.items()
@@ -396,19 +396,19 @@ class SimulatedWorkers:
         return bool(late)
 
     def _takes(self, worker: int) -> bool:
-        return not self._ended and self._work.claim_batch(worker)
+        return not self._ended and self._work.take_batch(worker)
 
-    def _rest_steps(self, worker: int, joined: Joined) -> Steps[bool]:
+    def _rest(self, worker: int, joined: Joined) -> Waits[bool]:
         """Wait for batches that a death may bring back; returns whether the worker has taken one."""
         if self._ended or not self._work.may_come_back(worker):
             return False
         self._resting.add(worker)
         try:
-            return (yield from self._await_batch_steps(worker, joined))
+            return (yield from self._await_batch(worker, joined))
         finally:
             self._resting.discard(worker)
 
-    def _await_batch_steps(self, worker: int, joined: Joined) -> Steps[bool]:
+    def _await_batch(self, worker: int, joined: Joined) -> Waits[bool]:
         taken = False
 
         def is_decided() -> bool:
@@ -422,10 +422,10 @@ class SimulatedWorkers:
         yield Wait(lambda: True, self._deadline_s, awaited)  # who can go on at this moment does so first
         if is_decided():
             return taken
-        yield from joined.rest_steps()
+        yield from joined.rest_waits()
         yield Wait(is_decided, self._deadline_s, awaited)
         if taken:
-            yield from joined.begin_steps()
+            yield from joined.begin_waits()
         return taken and not self._ended  # the run may have ended while the parameters travelled
 
     def _computes(self, worker: int) -> float:

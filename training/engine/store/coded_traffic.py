@@ -109,9 +109,9 @@ class CodedPushes:
     """
 
     def __init__(
-        self, section: int, plan: PartitionPlan, memory: Tensor, counters: PartitionCounters, codec: Codec
+        self, number: int, plan: PartitionPlan, memory: Tensor, counters: PartitionCounters, codec: Codec
     ) -> None:
-        self._section, self._plan, self._counters = section, plan, counters
+        self._number, self._plan, self._counters = number, plan, counters
         self._memory = memory
         self._coders = [
             Coder(codec, [Spec(field.shape, field.dtype) for field in shard.version.fields]) for shard in plan.shards
@@ -199,7 +199,7 @@ class CodedPushes:
         raise TimeoutError(f"worker {worker} pushes faster than its residual can be copied, {TRIES} times.")
 
     def _draw(self, worker: int, seq: int, shard: int) -> int:
-        return seq << 32 | worker << 16 | self._section << 12 | shard
+        return seq << 32 | worker << 16 | self._number << 12 | shard
 
 
 class CodedPulls:

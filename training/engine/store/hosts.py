@@ -16,7 +16,7 @@ from scalebook.training.engine.store.coded_traffic import Carrier
 from scalebook.training.engine.store.optimizer_partition import OptimizerPartition
 from scalebook.training.engine.store.shard import Newest
 from scalebook.training.engine.trace import Origin
-from scalebook.training.engine.worker_clock import Steps, Wait
+from scalebook.training.engine.worker_clock import Wait, Waits
 
 ROW_NUMBER: Final = 8
 """Bytes of a row's number in a table."""
@@ -67,7 +67,8 @@ class Host(ABC):
     `OptimizerPartition.deadline_s`.
 
     A push is applied at most once, even if a process dies in the middle of it. When `push` returns, the worker may
-    overwrite its gradients. Methods that may wait return steps, which the run's clock runs (`engine/worker_clock.py`).
+    overwrite its gradients. Methods that may wait return a coroutine, which the run's
+    clock runs (`engine/worker_clock.py`).
     """
 
     pipelines: ClassVar[bool] = True
@@ -75,19 +76,19 @@ class Host(ABC):
     steps_here: ClassVar[bool] = True
     """Whether steps are made in this process, and so with what the worker's code does to its optimizer meanwhile."""
 
-    def __init__(self, section: OptimizerPartition) -> None:
-        self.section = section
-        self._control, self._admission, self._shards = section.control, section.admission, section.shards
-        self._rule, self._deadline_s = section.admission.rule, section.deadline_s
-        self._now = section.control.clock.now
-        fields = section.plan.gradients.fields
-        self._bytes = [[(place, fields[place].nbytes) for place in shard.plan.parameters] for shard in section.shards]
+    def __init__(self, partition: OptimizerPartition) -> None:
+        self.partition = partition
+        self._control, self._admission, self._shards = partition.control, partition.admission, partition.shards
+        self._rule, self._deadline_s = partition.admission.rule, partition.deadline_s
+        self._now = partition.control.clock.now
+        fields = partition.plan.gradients.fields
+        self._bytes = [[(place, fields[place].nbytes) for place in shard.plan.parameters] for shard in partition.shards]
         self._sizes = [sum(size for _, size in shard) for shard in self._bytes]
         self._row_bytes = [
-            [(table.place, ROW_NUMBER + table.row_bytes) for table in shard.plan.tables] for shard in section.shards
+            [(table.place, ROW_NUMBER + table.row_bytes) for table in shard.plan.tables] for shard in partition.shards
         ]
-        self._meters = [shard.counters.meters for shard in section.shards]
-        self._coded = section.coded
+        self._meters = [shard.counters.meters for shard in partition.shards]
+        self._coded = partition.coded
         self.keeps = True
         """Whether residuals are kept in this process; false in the proxy of a remote worker."""
         self._carrier: Carrier | None = None
@@ -97,9 +98,9 @@ class Host(ABC):
 
     def carry(self, parameters: Sequence[Tensor]) -> None:
         """Copy gradients from the device of these parameters; called once, for a worker that computes there."""
-        if self.section.device.is_host:
+        if self.partition.device.is_host:
             return
-        plan, device = self.section.plan, self.section.device
+        plan, device = self.partition.plan, self.partition.device
         halves = rounded_to(self._control.settings.push_codec)
         if halves is not None and not plan.rows.nbytes:
             self._rounder = Carrier(plan, device, parameters, dtype=getattr(torch, halves))
@@ -122,7 +123,7 @@ class Host(ABC):
     def bring(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
         """The gradients on the host; valid until the next call."""
         if self._bringer is None and self._made_where:
-            self._bringer = Carrier(self.section.plan, self.section.device, self._made_where)
+            self._bringer = Carrier(self.partition.plan, self.partition.device, self._made_where)
         return gradients if self._bringer is None else self._bringer.bring(gradients)
 
     def _brought(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
@@ -138,8 +139,8 @@ class Host(ABC):
 
     def _set_out(self, push: Push, slot: int | None = None) -> None:
         if self._carrier is not None:
-            memory = None if slot is None else self.section.slots.memory(slot)
-            self._carrier.set_out(push.gradients, memory, self.section.order)
+            memory = None if slot is None else self.partition.slots.memory(slot)
+            self._carrier.set_out(push.gradients, memory, self.partition.order)
 
     def _arrive(self, number: int) -> None:
         """Wait until a shard's part of the push is here."""
@@ -147,15 +148,15 @@ class Host(ABC):
             self._carrier.arrive(number)
 
     @abstractmethod
-    def push(self, push: Push) -> Steps[Outcome]:
+    def push(self, push: Push) -> Waits[Outcome]:
         """Hand in a gradient, and return what became of it. TimeoutError when nothing happens for the deadline."""
 
     @abstractmethod
-    def flush(self, worker: int) -> Steps[None]:
+    def flush(self, worker: int) -> Waits[None]:
         """Wait until the last push of `worker` has been applied; returns at once if `push` waits for that."""
 
     @abstractmethod
-    def await_turn(self, worker: int) -> Steps[None]:
+    def await_turn(self, worker: int) -> Waits[None]:
         """Wait until the rule lets `worker` begin its next gradient, or the budget of updates is used up."""
 
     @abstractmethod
@@ -164,11 +165,11 @@ class Host(ABC):
         themselves."""
 
     @abstractmethod
-    def complete(self) -> Steps[None]:
+    def complete(self) -> Waits[None]:
         """After all workers have finished: wait until everything that they pushed has been applied."""
 
     @abstractmethod
-    def _await_round(self, worker: int) -> Steps[None]:
+    def _await_round(self, worker: int) -> Waits[None]:
         """Return when a closed round may have been applied, by this worker or by others."""
 
     def is_over(self) -> bool:
@@ -202,7 +203,7 @@ class Host(ABC):
             sizes = self._sizes
         else:
             sizes = [sum(size for place, size in shard if gradients[place] is not None) for shard in self._bytes]
-        if not self.section.plan.rows.nbytes:
+        if not self.partition.plan.rows.nbytes:
             return sizes
         return [size + _of_rows(gradients, of) for size, of in zip(sizes, self._row_bytes, strict=True)]
 
@@ -233,13 +234,13 @@ class Host(ABC):
         if self._coded is not None and self.keeps:
             self._coded.come_back(worker, self._shards)
 
-    def _contribute(self, push: Push) -> Steps[Outcome]:
+    def _contribute(self, push: Push) -> Waits[Outcome]:
         """Under a gathering rule: write the gradient into a slot and add it to the round."""
-        rounds, base = self.section.rounds, min(base.version for base in push.bases)
+        rounds, base = self.partition.rounds, min(base.version for base in push.bases)
         slot = rounds.slot(push.worker)
         self._set_out(push, slot)
         self._fill(slot, push)
-        for number in self.section.order:
+        for number in self.partition.order:
             self._arrive(number)
         while (verdict := rounds.register(push.worker, slot, base)) is None:
             yield from self._await_round(push.worker)
@@ -254,7 +255,7 @@ class Host(ABC):
     def _fill(self, slot: int, push: Push) -> None:
         origins = [push.origin(number) for number in range(len(self._shards))]
         is_carried = self._carrier is not None
-        self.section.slots.write(slot, origins, push.gradients, push.groups, push.valid, is_carried)
+        self.partition.slots.write(slot, origins, push.gradients, push.groups, push.valid, is_carried)
         self._handed_in(push)
 
     def _handed_in(self, push: Push) -> None:
@@ -280,12 +281,12 @@ def _of_rows(gradients: Sequence[Tensor | None], tables: Sequence[tuple[int, int
 class InlineHost(Host):
     """The worker applies its own pushes: one pass over the parameters for each update, and no copy for SGD."""
 
-    def __init__(self, section: OptimizerPartition) -> None:
-        super().__init__(section)
-        self._places = [shard.plan.parameters for shard in section.shards]
+    def __init__(self, partition: OptimizerPartition) -> None:
+        super().__init__(partition)
+        self._places = [shard.plan.parameters for shard in partition.shards]
         self._gives_base = self._control.settings.can_reuse_base
 
-    def push(self, push: Push) -> Steps[Outcome]:
+    def push(self, push: Push) -> Waits[Outcome]:
         if self._rule.gathers:
             return (yield from self._contribute(push))
         staleness = self._staleness(push)
@@ -305,11 +306,11 @@ class InlineHost(Host):
             self._apply(push)
         return Outcome(verdict, staleness)
 
-    def flush(self, worker: int) -> Steps[None]:
+    def flush(self, worker: int) -> Waits[None]:
         """No-op: a push returns after it has been applied."""
         yield from ()
 
-    def await_turn(self, worker: int) -> Steps[None]:
+    def await_turn(self, worker: int) -> Waits[None]:
         began = self._now()
         if self._rule.gathers:
             what = f"worker {worker} waits in rule {self._rule.name}"
@@ -319,13 +320,13 @@ class InlineHost(Host):
         self._waited(worker, began)
 
     def help(self) -> None:
-        if self._rule.gathers and self.section.rounds.close():
-            self.section.rounds.commit()
+        if self._rule.gathers and self.partition.rounds.close():
+            self.partition.rounds.commit()
 
     def _contributed(self) -> None:
         self.help()
 
-    def complete(self) -> Steps[None]:
+    def complete(self) -> Waits[None]:
         self.help()
         yield from ()
 
@@ -333,7 +334,7 @@ class InlineHost(Host):
         """Apply each shard's part when it is there, while the next arrives."""
         pusher = push.worker if self._gives_base else None
         landed = push.gradients if self._carrier is None else self._carrier.landed(push.gradients)
-        for number in self.section.order:
+        for number in self.partition.order:
             shard = self._shards[number]
             self._arrive(number)
             began = self._now()
@@ -344,8 +345,8 @@ class InlineHost(Host):
                     shard.apply([push.origin(number)], gradients, push.groups, pusher)
         self._handed_in(push)
 
-    def _await_round(self, worker: int) -> Steps[None]:
-        self.section.rounds.commit()
+    def _await_round(self, worker: int) -> Waits[None]:
+        self.partition.rounds.commit()
         yield from ()
 
     def _helped(self, worker: int) -> bool:
@@ -362,11 +363,11 @@ class ProcessHost(Host):
 
     steps_here = False
 
-    def __init__(self, section: OptimizerPartition) -> None:
-        super().__init__(section)
+    def __init__(self, partition: OptimizerPartition) -> None:
+        super().__init__(partition)
         self._overlap, self._serial = self._control.settings.overlap, self._control.settings.serial
 
-    def push(self, push: Push) -> Steps[Outcome]:
+    def push(self, push: Push) -> Waits[Outcome]:
         if self._rule.gathers:
             return (yield from self._contribute(push))
         yield from self.flush(push.worker)
@@ -391,7 +392,7 @@ class ProcessHost(Host):
             yield from self.flush(push.worker)
         return Outcome(Verdict.ADMIT, staleness)
 
-    def flush(self, worker: int) -> Steps[None]:
+    def flush(self, worker: int) -> Waits[None]:
         if self._rule.gathers or self._settled(worker):
             return
         began = self._now()
@@ -399,7 +400,7 @@ class ProcessHost(Host):
         yield Wait(lambda: self._settled(worker), self._deadline_s, lambda: what)
         self._waited(worker, began)
 
-    def await_turn(self, worker: int) -> Steps[None]:
+    def await_turn(self, worker: int) -> Waits[None]:
         began = self._now()
         yield from self._admission.await_turn(worker)
         self._waited(worker, began)
@@ -410,7 +411,7 @@ class ProcessHost(Host):
     def _contributed(self) -> None:
         """No-op: the servers close and apply rounds."""
 
-    def complete(self) -> Steps[None]:
+    def complete(self) -> Waits[None]:
         yield Wait(self._is_complete, self._deadline_s, lambda: "the last pushes wait for the servers")
 
     def _is_complete(self) -> bool:
@@ -424,19 +425,19 @@ class ProcessHost(Host):
     def _hand_in(self, push: Push) -> None:
         """Write each shard's part when it is there; its server applies it while the next arrives."""
         self._fill(push.worker, push)
-        for number in self.section.order:
+        for number in self.partition.order:
             self._arrive(number)
             self._shards[number].counters.pushed[push.worker] = push.seq
             if self._carrier is not None:
                 self._control.event.wake()
         self._control.event.wake()
 
-    def _await_round(self, worker: int) -> Steps[None]:
+    def _await_round(self, worker: int) -> Waits[None]:
         began, what = self._now(), f"worker {worker} waits for the servers to apply a round"
         yield Wait(lambda: not self._admission.round().closed, self._deadline_s, lambda: what)
         self._waited(worker, began)
 
 
-def make_host(section: OptimizerPartition) -> Host:
+def make_host(partition: OptimizerPartition) -> Host:
     """The host that the settings name."""
-    return ProcessHost(section) if section.control.settings.has_servers else InlineHost(section)
+    return ProcessHost(partition) if partition.control.settings.has_servers else InlineHost(partition)

@@ -9,7 +9,7 @@ from torch.optim import SGD, Optimizer
 from scalebook.training.engine.coordination.admission import Admission
 from scalebook.training.engine.coordination.run import SharedRun
 from scalebook.training.engine.memory.device import Device, Registered, device_of
-from scalebook.training.engine.memory.region import SECTIONS, Control
+from scalebook.training.engine.memory.region import MOST_OPTIMIZERS, Control
 from scalebook.training.engine.rules.peering import Peering
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.store.coded_traffic import CodedPushes
@@ -18,7 +18,7 @@ from scalebook.training.engine.store.rebuilt_optimizer import parameters_of
 from scalebook.training.engine.store.rounds import Rounds
 from scalebook.training.engine.store.shard import Shard
 from scalebook.training.engine.store.slots import Slots
-from scalebook.training.engine.store.store_layout import OF_PROCESSES, Capacity, PartitionPlan, plan_section
+from scalebook.training.engine.store.store_layout import OF_PROCESSES, Capacity, PartitionPlan, plan_partition
 from scalebook.training.engine.trace import ShardTrace
 
 
@@ -51,10 +51,10 @@ class OptimizerPartition:
         first_shard: int, deadline_s: float, row_memory: Tensor | None = None, device: Device | None = None,
     ) -> None:  # fmt: skip
         """`device`: the worker's, by default the one that the parameters lie on."""
-        settings, counters = control.settings, control.sections[number]
+        settings, counters = control.settings, control.partition_counters[number]
         self.number, self.plan, self.counters, self.optimizer = number, plan, counters, optimizer
         self.device = device_of(parameters_of(optimizer)) if device is None else device
-        self.registered = Registered()  # `memory`, that of all sections
+        self.registered = Registered()  # `memory`, that of all partitions
         self.control, self.deadline_s = control, deadline_s
         traces: list[ShardTrace | None] = [None] * len(plan.shards)
         if settings.trace is not None:
@@ -91,19 +91,21 @@ class OptimizerPartition:
         return self.rounds.order
 
 
-def plan_sections(
+def plan_partitions(
     run: SharedRun, optimizers: Sequence[Optimizer], capacity: Capacity = OF_PROCESSES
 ) -> list[PartitionPlan]:
     """Plan the memory of all optimizers, one after the other."""
-    if not 1 <= len(optimizers) <= SECTIONS:
-        raise ValueError(f"model: configure_optimizers returned {len(optimizers)} optimizers. Return 1 to {SECTIONS}.")
+    if not 1 <= len(optimizers) <= MOST_OPTIMIZERS:
+        raise ValueError(
+            f"model: configure_optimizers returned {len(optimizers)} optimizers. Return 1 to {MOST_OPTIMIZERS}."
+        )
     plans: list[PartitionPlan] = []
     start = rows_start = 0
     for optimizer in all_applied(optimizers, run.settings, run.control.workers):
         others = [p for other in optimizers for p in parameters_of(other)] if len(optimizers) > 1 else []
         own = set(map(id, parameters_of(optimizer)))
         others = [p for p in others if id(p) not in own]
-        plans.append(plan_section(optimizer, run.settings, run.control.workers, start, rows_start, capacity, others))
+        plans.append(plan_partition(optimizer, run.settings, run.control.workers, start, rows_start, capacity, others))
         start, rows_start = plans[-1].end, plans[-1].rows_end
     return plans
 
@@ -114,7 +116,7 @@ def allocate(run: SharedRun, plans: Sequence[PartitionPlan]) -> None:
     run.row_memory.reserve(plans[-1].rows_end)
 
 
-def make_sections(
+def make_partitions(
     run: SharedRun, plans: Sequence[PartitionPlan], optimizers: Sequence[Optimizer], first_shard: int,
     deadline_s: float, device: Device | None = None, kind: type[OptimizerPartition] = OptimizerPartition,
 ) -> list[OptimizerPartition]:  # fmt: skip
@@ -122,21 +124,21 @@ def make_sections(
     `OptimizerPartition`."""
     memory = run.memory.map()
     row_memory = run.row_memory.map() if plans[-1].rows_end else None
-    for counters in run.control.sections[: len(plans)]:
+    for counters in run.control.partition_counters[: len(plans)]:
         counters.used[0] = 1
     pairs = zip(plans, all_applied(optimizers, run.settings, run.control.workers), strict=True)
-    sections = [
+    partitions = [
         kind(i, plan, memory, run.control, optimizer, first_shard, deadline_s, row_memory, device)
         for i, (plan, optimizer) in enumerate(pairs)
     ]
-    register(sections, memory)
-    return sections
+    register(partitions, memory)
+    return partitions
 
 
-def register(sections: Sequence[OptimizerPartition], memory: Tensor) -> None:
+def register(partitions: Sequence[OptimizerPartition], memory: Tensor) -> None:
     """Let the device of this process copy from and to `memory`, which these partitions lie in."""
-    device = next((section.device for section in sections if not section.device.is_host), None)
+    device = next((partition.device for partition in partitions if not partition.device.is_host), None)
     if device is not None:
         registered = device.register(memory)
-        for section in sections:
-            section.registered = registered
+        for partition in partitions:
+            partition.registered = registered

@@ -60,7 +60,7 @@ class PeerRoom:
         """The peers of this process: one, or all on a simulated clock."""
         self.arrivals: dict[tuple[int, int, int], float] = {}
         """On a simulated clock, when what one peer has sent to another from one of its buffers will have arrived, s."""
-        self._letters: list[tuple[float, int, list[Tensor], float]] = []  # on a simulated clock, under way
+        self._messages: list[tuple[float, int, list[Tensor], float]] = []  # on a simulated clock, under way
 
     # --- buffers -----------------------------------------------------------------------------------------------------
 
@@ -232,7 +232,7 @@ class PeerRoom:
     def post(self, receiver: int, values: list[Tensor], weight: float, at_s: float) -> None:
         """Put values, times their weight, into a peer's mailbox, where they are at `at_s`."""
         if at_s > self.control.clock.now():
-            self._letters.append((at_s, receiver, values, weight))
+            self._messages.append((at_s, receiver, values, weight))
             return
         counters = self.counters
         with self.holding(receiver):
@@ -249,9 +249,9 @@ class PeerRoom:
     def open_mail(self, worker: int) -> tuple[list[Tensor], float, int]:
         """Take the sum of what has come for `worker`, and of its weights; and how many messages that were."""
         now_s = self.control.clock.now()
-        come = [letter for letter in self._letters if letter[1] == worker and letter[0] <= now_s]
+        come = [message for message in self._messages if message[1] == worker and message[0] <= now_s]
         if come:
-            self._letters = [letter for letter in self._letters if letter[1] != worker or letter[0] > now_s]
+            self._messages = [message for message in self._messages if message[1] != worker or message[0] > now_s]
             for _, _, values, weight in come:
                 self.post(worker, values, weight, now_s)
         counters = self.counters
@@ -271,7 +271,7 @@ class PeerRoom:
                 values = [value.clone() for value in self.mail(worker, which)] if weight else []
             if weight:
                 yield values, weight
-        yield from ((values, weight) for _, receiver, values, weight in self._letters if receiver in workers)
+        yield from ((values, weight) for _, receiver, values, weight in self._messages if receiver in workers)
 
 
 def blocks(values: Tensor) -> list[Tensor]:

@@ -32,9 +32,9 @@ class Slots:
     """The slots of one optimizer. One worker writes a slot; others read it when it is registered or pushed."""
 
     def __init__(
-        self, plan: PartitionPlan, memory: Tensor, control: Control, section: int, row_memory: Tensor | None = None
+        self, plan: PartitionPlan, memory: Tensor, control: Control, number: int, row_memory: Tensor | None = None
     ) -> None:
-        self._counters, self._shards = control.sections[section], len(plan.shards)
+        self._counters, self._shards = control.partition_counters[number], len(plan.shards)
         self._parts = parts = [plan.slot_memory(memory, slot) for slot in range(plan.slots)]
         self._gradients = [plan.gradients.views(part) for part in parts]
         self._flags = [plan.flags.views(part)[0] for part in parts]

@@ -193,7 +193,7 @@ class Capacity:
 OF_PROCESSES: Final = Capacity()
 
 
-def plan_section(
+def plan_partition(
     optimizer: Optimizer,
     settings: Settings,
     workers: int,

@@ -23,7 +23,7 @@ from scalebook.training.engine.worker.optimizer_view import GroupView, RunState
 from scalebook.training.engine.worker.replica import COMPARED, Replica
 from scalebook.training.engine.worker.table_reads import TableReads
 from scalebook.training.engine.worker.worker_end import LocalState, PushResult, WrittenError
-from scalebook.training.engine.worker_clock import Steps
+from scalebook.training.engine.worker_clock import Waits
 
 
 def written_error(worker: int, names: Sequence[str], moment: str) -> WrittenError:
@@ -49,9 +49,9 @@ class OwnTime:
     Intervals with an interruption (a validation, a checkpoint, a rest) are left out.
     """
 
-    def __init__(self, worker: int, section: OptimizerPartition) -> None:
-        self._control, self._worker, self._shards = section.control, worker, section.shards
-        self._is_noted = section.number == 0 and section.times_workers
+    def __init__(self, worker: int, partition: OptimizerPartition) -> None:
+        self._control, self._worker, self._shards = partition.control, worker, partition.shards
+        self._is_noted = partition.number == 0 and partition.times_workers
         self._last: float | None = None
         self._pushes = 0
 
@@ -137,13 +137,13 @@ class Client:
 
     def __init__(self, control: Control, worker: int, host: Host, replica: Replica, optimizer: Optimizer) -> None:
         self.host, self.replica, self.optimizer = host, replica, optimizer
-        self._control, self._worker, self._counters = control, worker, host.section.counters
+        self._control, self._worker, self._counters = control, worker, host.partition.counters
         settings, rule = control.settings, control.settings.rule
         self._clip = None if rule.gathers else settings.clip
         self._sums, self._sum = settings.local.n_push > 1, GradientSum(settings.local.n_push)
         self._n_fetch = settings.local.n_fetch
         self._groups, self._steps = len(optimizer.param_groups), 0
-        self._seq = max(self._counters.begun[worker], *(shard.applied(worker) for shard in host.section.shards))
+        self._seq = max(self._counters.begun[worker], *(shard.applied(worker) for shard in host.partition.shards))
         self._has_modes = has_modes(optimizer)
         self._unseen: UnseenSettings | None = None
         if not (host.steps_here or settings.local.steps):
@@ -151,15 +151,15 @@ class Client:
         self.names = [f"parameter {place}" for place in range(len(replica.parameters))]
         self._to_compare = 0
         self.state = RunState(host, replica, optimizer)
-        self.notes = GroupView(host.section, optimizer)
+        self.notes = GroupView(host.partition, optimizer)
         self.bases: list[Newest] = []
-        self.reads = TableReads(worker, host.section, replica, lambda: self.bases)
+        self.reads = TableReads(worker, host.partition, replica, lambda: self.bases)
         self._clock, self._now = control.clock, control.clock.now
         self.pulled, self._taken = 0.0, 0  # of the last pull: when (s), bytes
-        self._own = OwnTime(worker, host.section)
+        self._own = OwnTime(worker, host.partition)
         self._trace: WorkerTrace | None = None
         if settings.trace is not None:
-            self._trace = WorkerTrace(settings.trace, host.section.number, worker, settings.shards)
+            self._trace = WorkerTrace(settings.trace, host.partition.number, worker, settings.shards)
 
     @property
     def version(self) -> int:
@@ -188,7 +188,7 @@ class Client:
     def started(self) -> None:
         """After `start`: all have the first version. No-op: a worker of shards holds it until it has another."""
 
-    def begin_steps(self) -> Steps[None]:
+    def begin_waits(self) -> Waits[None]:
         """Before the first gradient: wait until the rule lets this worker begin, then pull."""
         self._own.interrupted()
         yield from self.host.flush(self._worker)
@@ -197,21 +197,21 @@ class Client:
         self.check_foreign_writes("between two pulls", thorough=True)
         self._to_compare = COMPARED
         self.replica.watch_closely()
-        yield from self._begin_anew_steps()
+        yield from self._resume()
 
-    def _begin_anew_steps(self) -> Steps[None]:
-        yield from self._pull_steps()
+    def _resume(self) -> Waits[None]:
+        yield from self._pull_waits()
 
-    def complete_steps(self) -> Steps[None]:
+    def complete(self) -> Waits[None]:
         """This worker has nothing to compute until it begins anew: complete what others wait for. No-op with shards."""
         yield from ()
 
     def leave(self) -> bool:
-        """After `complete_steps` of all its clients: others count on it no more. False if something is to be completed
+        """After `complete` of all its clients: others count on it no more. False if something is to be completed
         before that. No-op: shards need nothing of it."""
         return True
 
-    def left_steps(self) -> Steps[None]:
+    def after_leaving(self) -> Waits[None]:
         """After `leave`: leave behind what others may read until this worker begins again. No-op with shards."""
         yield from ()
 
@@ -221,14 +221,14 @@ class Client:
         `valid` False: the gradients must not be applied (infinite under a loss scaler, say); the rule counts the push
         all the same. TimeoutError when nothing happens for the deadline; WrittenError as in `check_foreign_writes`.
         """
-        return self._clock.play(self.push_steps(valid))
+        return self._clock.play(self.push_waits(valid))
 
     def completed(self, pushed: PushResult) -> PushResult:
         """Returns `pushed`: a worker process has waited for the whole result."""
         return pushed
 
-    def push_steps(self, valid: bool = True) -> Steps[PushResult]:
-        """The steps of `push`."""
+    def push_waits(self, valid: bool = True) -> Waits[PushResult]:
+        """The waits of `push`."""
         self.replica.await_gradients()  # that is computing, and not yet a part of the push
         started, waited = self._now(), self._waited()
         self.check_foreign_writes("in a forward pass, in training_step or in a hook after on_train_batch_start")
@@ -243,9 +243,9 @@ class Client:
         if self._sums:
             self._sum.add(gradients, groups, valid)
             gradients, valid, is_sent = self._sum.gradients, self._sum.valid, self._sum.is_full
-        return (yield from self._send_steps(PendingPush(gradients, groups, valid, usable, started, waited, is_sent)))
+        return (yield from self._send_waits(PendingPush(gradients, groups, valid, usable, started, waited, is_sent)))
 
-    def _send_steps(self, push: PendingPush) -> Steps[PushResult]:
+    def _send_waits(self, push: PendingPush) -> Waits[PushResult]:
         """Send the push, wait for the rule, and bring the replica up to date."""
         verdict, staleness = Verdict.ADMIT, 0
         if push.is_sent:
@@ -255,20 +255,20 @@ class Client:
             yield from self.host.await_turn(self._worker)
             if self.host.has_dropped(self.bases):
                 verdict = Verdict.END
-        yield from self._arrive_steps(push)
+        yield from self._arrive(push)
         is_last = verdict is Verdict.END or self.host.is_over()
         self._communicated(push.started, push.waited)
         self._own.pushed()
         return PushResult(self.version, verdict is Verdict.ADMIT, staleness, is_last, push.is_sent)
 
-    def _arrive_steps(self, push: PendingPush) -> Steps[None]:
+    def _arrive(self, push: PendingPush) -> Waits[None]:
         """Bring the replica up to date after a push."""
         if self._steps % self._n_fetch == 0:
-            yield from self._pull_steps()
+            yield from self._pull_waits()
         elif push.usable:
             self.replica.step(self.optimizer.param_groups)
 
-    def push_rest_steps(self) -> Steps[bool]:
+    def push_rest_waits(self) -> Waits[bool]:
         """At the end, push the part of a sum that is left (`downpour`), with the hyper-parameters of its last gradient.
 
         Lightning steps after the last batch in the same way, however few it has accumulated. False if the budget of
@@ -280,7 +280,7 @@ class Client:
         self.check_foreign_writes("after its last step", thorough=True)
         verdict, _ = yield from self.hand_in(self._sum.gradients, self._sum.groups, valid=True)
         self._sum.clear()
-        yield from self._pull_steps()
+        yield from self._pull_waits()
         self._communicated(started, waited)
         return verdict is not Verdict.END
 
@@ -334,7 +334,7 @@ class Client:
         self.bases = self.host.pull(self._worker)
         self.pulled = self._now()
 
-    def _pull_steps(self) -> Steps[None]:
+    def _pull_waits(self) -> Waits[None]:
         self._pull()
         yield from self._clock.receives(self._worker, self._taken)
 
@@ -346,7 +346,7 @@ class Client:
 
     def _count_taken(self, sizes: Sequence[int]) -> None:
         offset = self._worker * METER + PULLED
-        for shard, size in zip(self.host.section.shards, sizes, strict=True):
+        for shard, size in zip(self.host.partition.shards, sizes, strict=True):
             shard.counters.meters[offset] += size
         self._taken, self.reads.taken = sum(sizes) + self.reads.taken, 0
 
@@ -375,7 +375,7 @@ class Client:
         """Before training: copy the state and groups that were put into the optimizer to the first version."""
         state = self.state.initial_state()  # loaded by whoever loaded weights, or the constructor's own
         if state or self.notes.is_touched:
-            for shard in self.host.section.shards:
+            for shard in self.host.partition.shards:
                 shard.restore(shard.version, state or shard.optimizer_state(), self.groups())
 
     def local_state(self) -> LocalState | None:
@@ -391,9 +391,9 @@ class Client:
         self.replica.arrive()
         self.host.fetch_full()
         with ExitStack() as locks:  # of all shards, in order; whoever applies has one at a time
-            for shard in self.host.section.shards:
+            for shard in self.host.partition.shards:
                 locks.enter_context(shard.applying)
-            self.bases = [shard.pin(self._worker) for shard in self.host.section.shards]
+            self.bases = [shard.pin(self._worker) for shard in self.host.partition.shards]
             state = self.state.locked()
         self.pulled = self._now()
         self.notes.load_version(self.bases)
@@ -403,13 +403,13 @@ class Client:
         self.state.of_snapshot = state
         return self.version, {"state": state, "param_groups": self.groups()}
 
-    def hand_in(self, gradients: list[Tensor | None], groups: Groups, valid: bool) -> Steps[Outcome]:
+    def hand_in(self, gradients: list[Tensor | None], groups: Groups, valid: bool) -> Waits[Outcome]:
         """Push only: no wait for the rule and no pull."""
         way = self.host.send(self._worker, self._seq + 1, gradients, valid)
         yield from self._clock.sends(self._worker, sum(way.sizes) if valid else 0)
         return (yield from self.deliver(way, groups, valid))
 
-    def deliver(self, way: EncodedPush, groups: Groups, valid: bool) -> Steps[Outcome]:
+    def deliver(self, way: EncodedPush, groups: Groups, valid: bool) -> Waits[Outcome]:
         """The rest of `hand_in`, after the transfer."""
         gradients = self.host.receive(way)
         self._seq += 1
@@ -419,7 +419,7 @@ class Client:
         push = Push(self._worker, self._seq, self.bases, self.pulled, gradients, groups, valid, way.sizes)
         outcome = yield from self.host.push(push)
         self.host.store_residuals(push, outcome)
-        self.host.section.admission.tick(self._worker)
+        self.host.partition.admission.tick(self._worker)
         return outcome
 
     def _waited(self) -> float:

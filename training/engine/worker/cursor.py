@@ -1,8 +1,8 @@
 """Which worker takes which batch of which epoch: every batch once, whatever the workers' speed, and again only after a
 death.
 
-A claim is a promise to push the batch's gradient. It stays in the shared row of the worker that made it until the
-worker calls `mark_done`, so that the claims of a dead worker are known and handed out again.
+Whoever takes a batch promises to push its gradient. The batch stays in the worker's shared row until the worker calls
+`mark_done`, so that the batches of a dead worker are known and handed out again.
 """
 
 import mmap
@@ -64,8 +64,8 @@ class RedoLog:
         self._listed[_COUNT] = 0
 
 
-CLAIMS: Final = 4096
-"""Most claims of one worker that wait for their push: batches prefetched or accumulated."""
+MOST_TAKEN: Final = 4096
+"""Most batches of one worker that wait for their push: prefetched or accumulated."""
 EPOCHS: Final = 1024
 """How many epochs the fastest worker may be ahead before the rest of the oldest epoch is forgotten."""
 # int64 counters of the header
@@ -81,15 +81,15 @@ _EPOCH_COUNTERS: Final = 4
 _EPOCH: Final = 0  # 1 + the epoch it is in; 0 before the first
 _SHARE_EPOCH: Final = 1  # its own share: the next batch is number _SHARE_STEP of its share of this epoch
 _SHARE_STEP: Final = 2
-_DONE: Final = 3  # claims pushed. Claims are numbered from 0; number n is in slot n % CLAIMS
-_HANDED: Final = 4  # claims made by the present process of this worker end here; those of a dead one come after
+_DONE: Final = 3  # batches pushed. A worker's batches are numbered from 0; number n is in slot n % MOST_TAKEN
+_HANDED: Final = 4  # batches taken by the present process of this worker end here; those of a dead one come after
 _TAKEN: Final = 5  # end of the latter
-_GONE: Final = 6  # 1: died, or will not claim any more
+_GONE: Final = 6  # 1: died, or will not take any more
 _SLOTS: Final = 8
 _SHIFT: Final = 32  # a slot is epoch << 32 | batch
 
 
-class Claim(NamedTuple):
+class TakenBatch(NamedTuple):
     """One batch of one epoch."""
 
     epoch: int
@@ -100,7 +100,7 @@ class Cursor(Uncopied):
     """The position in the data, shared by all workers. Made before the fork, in anonymous memory.
 
     An epoch has `batches` batches. Some of them, or all, belong to a worker (`Deal`), and the others are first come,
-    first served. Batches that a dead worker had claimed or owned are open to all.
+    first served. Batches that a dead worker had taken or owned are open to all.
 
     A process may be killed anywhere in here: each call happens wholly or not at all (`RedoLog`).
     """
@@ -109,7 +109,7 @@ class Cursor(Uncopied):
         self.workers = workers
         self._ring = _HEADER
         self._rows = _HEADER + EPOCHS * _EPOCH_COUNTERS
-        self._journal = RedoLog(self._rows + workers * (_SLOTS + CLAIMS), deadline_s)
+        self._journal = RedoLog(self._rows + workers * (_SLOTS + MOST_TAKEN), deadline_s)
         self._locked, self._commit, self._counters = self._journal.locked, self._journal.commit, self._journal.counters
 
     # --- what a worker does ----------------------------------------------------------------------------------------
@@ -147,32 +147,32 @@ class Cursor(Uncopied):
             self._commit(writes)
             return True
 
-    def claim_batch(self, worker: int) -> Claim | None:
+    def take_batch(self, worker: int) -> TakenBatch | None:
         """The next batch for this worker: of its epoch, or of an earlier one that a dead worker left unfinished.
 
-        In this order: claims of dead workers, the worker's own share, shares of dead workers, the pool. None: nothing
-        is left now, though a later death can bring something back (`outstanding`).
+        In this order: batches taken by dead workers, the worker's own share, shares of dead workers, the pool. None:
+        nothing is left now, though a later death can bring something back (`outstanding`).
         """
         row = self._row(worker)
         with self._locked():
             epoch = self._counters[row + _EPOCH] - 1
-            assert epoch >= 0, "claim before enter_epoch"
-            claimed = self._returned(worker, epoch) or self._owned(worker, epoch) or self._pooled(epoch)
-            if claimed is None:
+            assert epoch >= 0, "take_batch before enter_epoch"
+            available = self._returned(worker, epoch) or self._owned(worker, epoch) or self._pooled(epoch)
+            if available is None:
                 return None
-            claim, writes = claimed
-            self._commit(writes + ([] if (row + _HANDED) in dict(writes) else self._promise(row, claim)))
-            return claim
+            taken, writes = available
+            self._commit(writes + ([] if (row + _HANDED) in dict(writes) else self._promise(row, taken)))
+            return taken
 
     def mark_done(self, worker: int, count: int = 1) -> None:
-        """The gradients of the worker's oldest `count` claims have been pushed. Only by the worker itself."""
+        """The gradients of the worker's oldest `count` batches have been pushed. Only by the worker itself."""
         row = self._row(worker)
         done = self._counters[row + _DONE] + count
-        assert done <= self._counters[row + _HANDED], "more done than claimed"
+        assert done <= self._counters[row + _HANDED], "more done than taken"
         self._counters[row + _DONE] = done
 
     def outstanding(self, besides: Collection[int] = ()) -> int:
-        """Batches that living workers other than `besides` have claimed and not done, plus 1 for each of these workers
+        """Batches that living workers other than `besides` have taken and not done, plus 1 for each of these workers
         that has not finished its own share. While this is not 0, a death can bring batches back."""
         with self._locked():
             newest, total = self._counters[_NEWEST] - 1, 0
@@ -185,7 +185,8 @@ class Cursor(Uncopied):
             return total
 
     def progress(self) -> int:
-        """A number that grows whenever a worker claims or pushes; deadlines of waits for other workers use it."""
+        """A number that grows whenever a worker takes a batch or pushes; deadlines of waits for other workers use
+        it."""
         return sum(
             self._counters[self._row(worker) + counter]
             for worker in range(self.workers)
@@ -195,7 +196,7 @@ class Cursor(Uncopied):
     # --- what the monitor does -------------------------------------------------------------------------------------
 
     def mark_dead(self, worker: int) -> None:
-        """The worker has died, or claims no more: its unfinished claims and its share are open to all."""
+        """The worker has died, or takes no more: its unfinished batches and its share are open to all."""
         row = self._row(worker)
         with self._locked():
             self._commit([(row + _GONE, 1), (row + _HANDED, self._counters[row + _DONE])])
@@ -221,66 +222,66 @@ class Cursor(Uncopied):
             for slot in range(EPOCHS):
                 epoch = self._counters[self._ring + slot * _EPOCH_COUNTERS + _TAG] - 1
                 if epoch >= 0:
-                    left[epoch] = self._not_claimed(epoch, pool=epoch >= slowest)
+                    left[epoch] = self._not_taken(epoch, pool=epoch >= slowest)
             for row in rows:
                 for number in range(self._counters[row + _DONE], self._counters[row + _TAKEN]):
-                    claim = self._slot(row, number)
-                    left.setdefault(claim.epoch, set()).add(claim.batch)
+                    taken = self._slot(row, number)
+                    left.setdefault(taken.epoch, set()).add(taken.batch)
             return {epoch: _ranges(left[epoch]) for epoch in sorted(left) if left[epoch] or epoch >= slowest}
 
     # --- under the lock --------------------------------------------------------------------------------------------
 
-    def _promise(self, row: int, claim: Claim) -> list[Write]:
-        """Append to the worker's claims; the first claim that an earlier process left there makes room."""
-        done, handed, taken = (self._counters[row + counter] for counter in (_DONE, _HANDED, _TAKEN))
-        if taken - done >= CLAIMS:
+    def _promise(self, row: int, taken: TakenBatch) -> list[Write]:
+        """Append to the worker's batches; the first one that an earlier process left there makes room."""
+        done, handed, end = (self._counters[row + counter] for counter in (_DONE, _HANDED, _TAKEN))
+        if end - done >= MOST_TAKEN:
             raise ValueError(
-                f"trainer.accumulate_grad_batches: {CLAIMS} batches wait for their update, and there is no room for "
-                "more. Accumulate fewer, or let the loader prefetch fewer."
+                f"trainer.accumulate_grad_batches: {MOST_TAKEN} batches wait for their update, and there is no room "
+                "for more. Accumulate fewer, or let the loader prefetch fewer."
             )
         return [
-            (self._slot_at(row, taken), self._counters[self._slot_at(row, handed)]),
-            (self._slot_at(row, handed), claim.epoch << _SHIFT | claim.batch),
+            (self._slot_at(row, end), self._counters[self._slot_at(row, handed)]),
+            (self._slot_at(row, handed), taken.epoch << _SHIFT | taken.batch),
             (row + _HANDED, handed + 1),
-            (row + _TAKEN, taken + 1),
+            (row + _TAKEN, end + 1),
         ]
 
-    def _returned(self, worker: int, epoch: int) -> tuple[Claim, list[Write]] | None:
-        """A batch of this epoch or an earlier one, claimed by a process that is dead now."""
+    def _returned(self, worker: int, epoch: int) -> tuple[TakenBatch, list[Write]] | None:
+        """A batch of this epoch or an earlier one, taken by a process that is dead now."""
         mine = self._row(worker)
         for other in (worker, *range(self.workers)):
             row = self._row(other)
             first, end = self._counters[row + _HANDED], self._counters[row + _TAKEN]
             for number in range(first, end):
-                claim = self._slot(row, number)
-                if claim.epoch > epoch:
+                taken = self._slot(row, number)
+                if taken.epoch > epoch:
                     continue
                 hole, packed = self._slot_at(row, number), self._counters[self._slot_at(row, number)]
                 if row == mine:  # it is in the right row already; let it change places with the first
                     first_at = self._slot_at(row, first)
-                    return claim, [(hole, self._counters[first_at]), (first_at, packed), (row + _HANDED, first + 1)]
-                return claim, [(hole, self._counters[self._slot_at(row, end - 1)]), (row + _TAKEN, end - 1)]
+                    return taken, [(hole, self._counters[first_at]), (first_at, packed), (row + _HANDED, first + 1)]
+                return taken, [(hole, self._counters[self._slot_at(row, end - 1)]), (row + _TAKEN, end - 1)]
         return None
 
-    def _owned(self, worker: int, epoch: int) -> tuple[Claim, list[Write]] | None:
+    def _owned(self, worker: int, epoch: int) -> tuple[TakenBatch, list[Write]] | None:
         """The next batch of the worker's own share, else of a dead worker's, up to this epoch."""
         dead = [other for other in range(self.workers) if self._counters[self._row(other) + _GONE] and other != worker]
         for owner in (worker, *dead):
-            claimed = self._share(owner, epoch)
-            if claimed is not None:
-                claim, step = claimed
+            available = self._share(owner, epoch)
+            if available is not None:
+                taken, step = available
                 row = self._row(owner)
-                return claim, [(row + _SHARE_EPOCH, claim.epoch), (row + _SHARE_STEP, step + 1)]
+                return taken, [(row + _SHARE_EPOCH, taken.epoch), (row + _SHARE_STEP, step + 1)]
         return None
 
-    def _pooled(self, epoch: int) -> tuple[Claim, list[Write]] | None:
+    def _pooled(self, epoch: int) -> tuple[TakenBatch, list[Write]] | None:
         offset = self._epoch_at(epoch)
         batch = self._counters[offset + _NEXT]
         if self._counters[offset + _TAG] != epoch + 1 or batch >= self._counters[offset + _BATCHES]:
             return None
-        return Claim(epoch, batch), [(offset + _NEXT, batch + 1)]
+        return TakenBatch(epoch, batch), [(offset + _NEXT, batch + 1)]
 
-    def _share(self, owner: int, epoch: int) -> tuple[Claim, int] | None:
+    def _share(self, owner: int, epoch: int) -> tuple[TakenBatch, int] | None:
         """The next batch of the owner's share, up to this epoch, and its number in the share of its epoch."""
         row = self._row(owner)
         share_epoch, step = self._counters[row + _SHARE_EPOCH], self._counters[row + _SHARE_STEP]
@@ -288,7 +289,7 @@ class Cursor(Uncopied):
             share_epoch, step = epoch - EPOCHS + 1, 0
         while share_epoch <= epoch:
             if step < self._share_size(owner, share_epoch):
-                return Claim(share_epoch, owner + step * self.workers), step
+                return TakenBatch(share_epoch, owner + step * self.workers), step
             share_epoch, step = share_epoch + 1, 0
         return None
 
@@ -304,7 +305,7 @@ class Cursor(Uncopied):
             return 0
         return max(0, -(-(self._counters[offset + _DEALT] - owner) // self.workers))
 
-    def _not_claimed(self, epoch: int, pool: bool) -> set[int]:
+    def _not_taken(self, epoch: int, pool: bool) -> set[int]:
         offset = self._epoch_at(epoch)
         left = set(range(self._counters[offset + _NEXT], self._counters[offset + _BATCHES])) if pool else set()
         for owner in range(self.workers):
@@ -317,17 +318,17 @@ class Cursor(Uncopied):
     # --- where things are ------------------------------------------------------------------------------------------
 
     def _row(self, worker: int) -> int:
-        return self._rows + worker * (_SLOTS + CLAIMS)
+        return self._rows + worker * (_SLOTS + MOST_TAKEN)
 
     def _epoch_at(self, epoch: int) -> int:
         return self._ring + epoch % EPOCHS * _EPOCH_COUNTERS
 
     def _slot_at(self, row: int, number: int) -> int:
-        return row + _SLOTS + number % CLAIMS
+        return row + _SLOTS + number % MOST_TAKEN
 
-    def _slot(self, row: int, number: int) -> Claim:
+    def _slot(self, row: int, number: int) -> TakenBatch:
         packed = self._counters[self._slot_at(row, number)]
-        return Claim(packed >> _SHIFT, packed & (1 << _SHIFT) - 1)
+        return TakenBatch(packed >> _SHIFT, packed & (1 << _SHIFT) - 1)
 
 
 def _ranges(batches: set[int]) -> list[tuple[int, int]]:

@@ -21,8 +21,8 @@ from scalebook.training.engine.store.hosts import Host, make_host
 from scalebook.training.engine.store.optimizer_partition import (
     OptimizerPartition,
     allocate,
-    make_sections,
-    plan_sections,
+    make_partitions,
+    plan_partitions,
 )
 from scalebook.training.engine.store.rebuilt_optimizer import parameters_of
 from scalebook.training.engine.store.state_discovery import discover
@@ -34,7 +34,7 @@ from scalebook.training.engine.worker.local_client import LocalClient, LocalRepl
 from scalebook.training.engine.worker.peer_client import peer_client
 from scalebook.training.engine.worker.replica import Replica
 from scalebook.training.engine.worker.worker_end import MemoryNeed
-from scalebook.training.engine.worker_clock import Steps
+from scalebook.training.engine.worker_clock import Waits
 
 DECODING: Final = 4
 """Copies of the parameters that a worker keeps to decode frames: the known values, and scratch memory, 3 at most."""
@@ -97,16 +97,16 @@ def _state_bytes(optimizer: Optimizer) -> int:
 
 @dataclass
 class ProcessShared:
-    """What the workers of one process share: `plans`, `sections` and `lending`, which the first to join fills, and the
+    """What the workers of one process share: `plans`, `partitions` and `lending`, which the first to join fills, and
     classes of its parts, by default those of a process with one worker. `in_turn`: as in `need`."""
 
     capacity: Capacity = OF_PROCESSES
-    section: type[OptimizerPartition] = OptimizerPartition
+    partition_class: type[OptimizerPartition] = OptimizerPartition
     host: Callable[[OptimizerPartition], Host] = make_host
     joined: type[Joined] = Joined
     in_turn: bool = False
     plans: list[PartitionPlan] = field(default_factory=list)
-    sections: list[OptimizerPartition] = field(default_factory=list)
+    partitions: list[OptimizerPartition] = field(default_factory=list)
     lending: CowMapping | None = None
 
 
@@ -127,13 +127,13 @@ def join(
     """
     if model is not None:
         mark_tables(model)
-    joined = run.control.clock.play(join_steps(run, membership, optimizers, announce, device=device))
+    joined = run.control.clock.play(join_waits(run, membership, optimizers, announce, device=device))
     if model is not None:
         joined.read_rows(model)
     return joined
 
 
-def join_steps(
+def join_waits(
     run: SharedRun,
     membership: Membership,
     optimizers: Sequence[Optimizer],
@@ -141,14 +141,14 @@ def join_steps(
     common: ProcessShared | None = None,
     stands_in: bool = False,
     device: Device | None = None,
-) -> Steps[Joined]:
-    """The steps of `join`. Workers of one process pass the same `common`: they share its shards and have parameters of
+) -> Waits[Joined]:
+    """The waits of `join`. Workers of one process pass the same `common`: they share its shards and have parameters of
     their own. `stands_in`: as in `make_client`."""
     shared = ProcessShared() if common is None else common
     control, worker, late = run.control, membership.worker, membership.joins_late
     if not shared.plans:
-        shared.plans += plan_sections(run, optimizers, shared.capacity)
-    plans, sections = shared.plans, shared.sections
+        shared.plans += plan_partitions(run, optimizers, shared.capacity)
+    plans, partitions = shared.plans, shared.partitions
     control.set_counter(worker, DIGEST, digest(plans, run.settings))
     if worker == 0 and not late:
         announce(need(plans, optimizers, control, shared.in_turn))
@@ -159,16 +159,20 @@ def join_steps(
         raise RuntimeError("worker 0 died before it had created the parameters, so there is nothing to train.")
     if not late:
         _compare(control, worker)
-    if not sections:
-        sections += make_sections(run, plans, optimizers, worker, membership.deadline_s, device, shared.section)
+    if not partitions:
+        partitions += make_partitions(
+            run, plans, optimizers, worker, membership.deadline_s, device, shared.partition_class
+        )
         shared.lending = CowMapping.of(run.memory)
     clients = []
-    for section, optimizer in zip(sections, optimizers, strict=True):
+    for partition, optimizer in zip(partitions, optimizers, strict=True):
         parameters = parameters_of(optimizer)
         if worker == 0 and not late:
-            _initialise(section, [p.detach() for p in parameters])
+            _initialise(partition, [p.detach() for p in parameters])
         clients.append(
-            make_client(section, shared.host(section), worker, parameters, optimizer, shared.lending, late, stands_in)
+            make_client(
+                partition, shared.host(partition), worker, parameters, optimizer, shared.lending, late, stands_in
+            )
         )
     if worker == 0 and not late:
         control.head[STARTED] = 1
@@ -187,7 +191,7 @@ def join_steps(
 
 
 def make_client(
-    section: OptimizerPartition,
+    partition: OptimizerPartition,
     host: Host,
     worker: int,
     parameters: Sequence[Parameter],
@@ -197,17 +201,17 @@ def make_client(
     stands_in: bool = False,
 ) -> Client:
     """`stands_in`: it pushes gradients of another process, so it makes no steps and decodes nothing itself."""
-    control = section.control
+    control = partition.control
     if isinstance(control.settings.local, Peering):
         return peer_client(control.settings.local)(
-            control, worker, host, LocalReplica(section, parameters, worker), optimizer, late
+            control, worker, host, LocalReplica(partition, parameters, worker), optimizer, late
         )
     if control.settings.local.steps and not stands_in:
-        own = LocalClient(control, worker, host, LocalReplica(section, parameters, worker), optimizer)
+        own = LocalClient(control, worker, host, LocalReplica(partition, parameters, worker), optimizer)
         own.is_late = late
         return own
     own_memory = control.settings.own_replica and not stands_in
-    replica = Replica(section, parameters, own_memory, lending, worker, decodes=not stands_in)
+    replica = Replica(partition, parameters, own_memory, lending, worker, decodes=not stands_in)
     if not stands_in:
         host.carry(parameters)
     return Client(control, worker, host, replica, optimizer)
@@ -221,8 +225,8 @@ def _give_back() -> None:
         trim(0)
 
 
-def _initialise(section: OptimizerPartition, parameters: Sequence[Tensor]) -> None:
-    for shard in section.shards:
+def _initialise(partition: OptimizerPartition, parameters: Sequence[Tensor]) -> None:
+    for shard in partition.shards:
         shard.initialise([parameters[place] for place in shard.plan.parameters])
 
 

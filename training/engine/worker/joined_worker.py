@@ -12,14 +12,14 @@ from scalebook.training.engine.memory.region import FINISHED, NO_DATA, RESTING
 from scalebook.training.engine.worker.client import Client
 from scalebook.training.engine.worker.sparse_rows import RowReaders, sources_of
 from scalebook.training.engine.worker.worker_end import Residuals, Snapshot
-from scalebook.training.engine.worker_clock import Steps
+from scalebook.training.engine.worker_clock import Waits
 
 
 @dataclass(frozen=True)
 class Joined:
     """One worker's clients, one for each optimizer, in order.
 
-    A method that may wait exists twice: as a call, and as its steps for a process with several workers
+    A method that may wait exists twice: as a call, and as its waits, for a process with several workers
     (`worker_clock.py`).
     """
 
@@ -47,10 +47,10 @@ class Joined:
         Worker 0's writes count, and other workers must have written the same (`WrittenError`). All wait for each other.
         A late worker gets the newest version instead.
         """
-        self.run.control.clock.play(self.start_steps())
+        self.run.control.clock.play(self.start_waits())
 
-    def start_steps(self) -> Steps[None]:
-        """The steps of `start`."""
+    def start_waits(self) -> Waits[None]:
+        """The waits of `start`."""
         for client in self.clients:
             client.check_groups()
         if self.membership.worker == 0 and not self.late:
@@ -90,18 +90,18 @@ class Joined:
 
     def begin(self) -> None:
         """Before the first gradient, and after a rest: wait until the rule lets this worker begin, then pull."""
-        self.run.control.clock.play(self.begin_steps())
+        self.run.control.clock.play(self.begin_waits())
 
-    def begin_steps(self) -> Steps[None]:
-        """The steps of `begin`."""
+    def begin_waits(self) -> Waits[None]:
+        """The waits of `begin`."""
         control, worker = self.run.control, self.membership.worker
         self.check_foreign_writes("before its first step, or while it waited for data")
         if control.counter(worker, RESTING):
             for client in self.clients:
-                client.host.section.counters.clocks[worker] = -1
+                client.host.partition.counters.clocks[worker] = -1
             control.set_counter(worker, RESTING, 0)
         for client in self.clients:
-            yield from client.begin_steps()
+            yield from client.begin_waits()
 
     def pull(self, moment: str = "between two pulls") -> None:
         """Make the replicas the newest version; `moment` as in `check_foreign_writes`."""
@@ -111,52 +111,52 @@ class Joined:
 
     def rest(self) -> None:
         """This worker has nothing to compute at present: rules do not count on it until `begin`."""
-        self.run.control.clock.play(self.rest_steps())
+        self.run.control.clock.play(self.rest_waits())
 
-    def rest_steps(self) -> Steps[None]:
-        """The steps of `rest`."""
+    def rest_waits(self) -> Waits[None]:
+        """The waits of `rest`."""
         yield from self._leave(RESTING, NO_DATA)
 
     def push_rest(self) -> bool:
         """Push the part of a sum that is left; False if the budget of updates does not allow it."""
-        return self.run.control.clock.play(self.push_rest_steps())
+        return self.run.control.clock.play(self.push_rest_waits())
 
-    def push_rest_steps(self) -> Steps[bool]:
-        """The steps of `push_rest`."""
+    def push_rest_waits(self) -> Waits[bool]:
+        """The waits of `push_rest`."""
         is_allowed = True
         for client in self.clients:
-            is_allowed &= yield from client.push_rest_steps()
+            is_allowed &= yield from client.push_rest_waits()
         return is_allowed
 
     def finish(self) -> None:
         """This worker will not push any more, apart from the rest of a sum."""
-        self.run.control.clock.play(self.finish_steps())
+        self.run.control.clock.play(self.finish_waits())
 
-    def finish_steps(self) -> Steps[None]:
-        """The steps of `finish`."""
-        yield from self.push_rest_steps()
+    def finish_waits(self) -> Waits[None]:
+        """The waits of `finish`."""
+        yield from self.push_rest_waits()
         yield from self._leave(FINISHED)
 
     def wait_for_others(self) -> None:
         """After `finish`: wait until all living workers have finished and all their pushes have been applied."""
-        self.run.control.clock.play(self.wait_for_others_steps())
+        self.run.control.clock.play(self.wait_for_others_waits())
 
-    def wait_for_others_steps(self) -> Steps[None]:
-        """The steps of `wait_for_others`."""
+    def wait_for_others_waits(self) -> Waits[None]:
+        """The waits of `wait_for_others`."""
         yield from self.membership.wait_for_others()
         for client in self.clients:
             yield from client.host.complete()
 
-    def _leave(self, counter: int, value: int = 1) -> Steps[None]:
+    def _leave(self, counter: int, value: int = 1) -> Waits[None]:
         has_left = False
         while not has_left:
             for client in self.clients:
-                yield from client.complete_steps()
+                yield from client.complete()
             has_left = all(client.leave() for client in self.clients)
         for client in self.clients:
-            yield from client.left_steps()
+            yield from client.after_leaving()
             yield from client.host.flush(self.membership.worker)
-            for shard in client.host.section.shards:
+            for shard in client.host.partition.shards:
                 shard.release(self.membership.worker)
         self.run.control.set_counter(self.membership.worker, counter, value)
         self.run.control.event.wake()
@@ -174,7 +174,7 @@ class Joined:
 
     def residuals(self) -> Residuals:
         """By optimizer, worker and shard; empty without error feedback."""
-        every, coded = range(self.run.control.workers), [client.host.section.coded for client in self.clients]
+        every, coded = range(self.run.control.workers), [client.host.partition.coded for client in self.clients]
         residuals = [[pushes.residuals(worker) for worker in every] if pushes is not None else [] for pushes in coded]
         return residuals if any(shards for workers in residuals for shards in workers) else []
 
@@ -188,15 +188,15 @@ class Joined:
         """Resume from these versions and optimizer state dicts; by one worker, before the run's first update."""
         for client, made in zip(self.clients, steps, strict=False):
             for worker in range(self.run.control.workers):
-                client.host.section.counters.steps[worker] = made
+                client.host.partition.counters.steps[worker] = made
         for client, workers in zip(self.clients, residuals, strict=False):
             for worker, shard_residuals in enumerate(workers[: self.run.control.workers]):
-                if client.host.section.coded is not None:
-                    client.host.section.coded.restore(worker, shard_residuals)
+                if client.host.partition.coded is not None:
+                    client.host.partition.coded.restore(worker, shard_residuals)
         for client, version, state in zip(self.clients, versions, states, strict=True):
-            section = client.host.section
-            section.counters.admission[0], section.counters.admission[1] = version << 32, version
-            for shard in section.shards:
+            partition = client.host.partition
+            partition.counters.admission[0], partition.counters.admission[1] = version << 32, version
+            for shard in partition.shards:
                 shard.restore(version, state["state"], state.get("param_groups"))
             client.host.publish_initial()
 
@@ -208,7 +208,7 @@ class Joined:
             client.state.hide_state()
             client.replica.detach()
             client.host.release_carriers()
-            client.host.section.registered.release()
+            client.host.partition.registered.release()
 
     def read_rows(self, model: Module) -> None:
         """Let the model's sparse embeddings fetch the rows that they need, until `detach`."""

@@ -24,15 +24,15 @@ from scalebook.training.engine.worker.client import Client, PendingPush
 from scalebook.training.engine.worker.optimizer_view import LocalStepState
 from scalebook.training.engine.worker.replica import Replica
 from scalebook.training.engine.worker.worker_end import LocalState, PushResult
-from scalebook.training.engine.worker_clock import Steps
+from scalebook.training.engine.worker_clock import Waits
 
 
 class LocalReplica(Replica):
     """A replica in memory of its own. Its base is the versions held: those taken last, or by `rebase` since; with a
     codec, their decoded values."""
 
-    def __init__(self, section: OptimizerPartition, parameters: Sequence[Parameter], worker: int) -> None:
-        super().__init__(section, parameters, own=True, worker=worker)
+    def __init__(self, partition: OptimizerPartition, parameters: Sequence[Parameter], worker: int) -> None:
+        super().__init__(partition, parameters, own=True, worker=worker)
         self._aside: list[Tensor] = []  # its own values, while it shows others
 
     def rebase(self, versions: Sequence[Newest]) -> Sequence[int]:
@@ -144,10 +144,10 @@ class LocalClient(Client):
         self._counters.steps[self._worker] = steps
 
     @override
-    def _begin_anew_steps(self) -> Steps[None]:
+    def _resume(self) -> Waits[None]:
         if self._has_own():
             return
-        yield from super()._begin_anew_steps()
+        yield from super()._resume()
         if not self._trains and self.is_late:
             self._fall_in()
         self._trains = True
@@ -161,7 +161,7 @@ class LocalClient(Client):
             self._since = min(max(self._counters.since[worker] for worker in others), self._local.every - 1)
 
     @override
-    def push_steps(self, valid: bool = True) -> Steps[PushResult]:
+    def push_waits(self, valid: bool = True) -> Waits[PushResult]:
         self.check_foreign_writes("in a forward pass, in training_step or in a hook after on_train_batch_start")
         self._count_gradient()
         self._step(valid)
@@ -170,17 +170,17 @@ class LocalClient(Client):
             self.replica.await_gradients()  # and the step, so that neither is counted as communication
         push = PendingPush([], self.pushed_groups, True, False, self._now(), self._waited(), is_due)
         if is_due:
-            push.gradients = yield from self._pseudo_gradient_steps()
-        return (yield from self._send_steps(push))
+            push.gradients = yield from self._pseudo_gradient()
+        return (yield from self._send_waits(push))
 
     @override
-    def push_rest_steps(self) -> Steps[bool]:
+    def push_rest_waits(self) -> Waits[bool]:
         """At the end, push how far the last steps have moved. False if the budget of updates does not allow it."""
         if not self._since:
             return True
         started, waited = self._now(), self._waited()
         self._show_own()
-        gradients = yield from self._pseudo_gradient_steps()
+        gradients = yield from self._pseudo_gradient()
         verdict, _ = yield from self.hand_in(gradients, self.pushed_groups, valid=True)
         self._communicated(started, waited)
         return verdict is not Verdict.END
@@ -199,7 +199,7 @@ class LocalClient(Client):
     @property
     @override
     def pushed_groups(self) -> Groups:
-        return self.host.section.optimizer.param_groups
+        return self.host.partition.optimizer.param_groups
 
     @override
     def snapshot(self, renew: bool = True) -> tuple[int, dict[str, Any]]:
@@ -208,9 +208,9 @@ class LocalClient(Client):
         self._own.interrupted()
         self.host.fetch_full()
         with ExitStack() as locks:
-            for shard in self.host.section.shards:
+            for shard in self.host.partition.shards:
                 locks.enter_context(shard.applying)
-            newest = [shard.newest() for shard in self.host.section.shards]
+            newest = [shard.newest() for shard in self.host.partition.shards]
             if renew:
                 self._mine.show_versions(newest)
             self._of_snapshot = LocalState(outer=self.state.locked(), steps=self.steps)
@@ -225,11 +225,11 @@ class LocalClient(Client):
         return LocalState(outer=self.state.now(), steps=self.steps)
 
     @override
-    def _arrive_steps(self, push: PendingPush) -> Steps[None]:
+    def _arrive(self, push: PendingPush) -> Waits[None]:
         if push.is_sent:
             self._counters.since[self._worker] = 0
             if not self._local.keeps:
-                yield from self._pull_steps()
+                yield from self._pull_waits()
 
     def _step(self, valid: bool) -> None:
         self._since += 1
@@ -243,7 +243,7 @@ class LocalClient(Client):
         self._written_step()
         self._mine.stepped()
 
-    def _pseudo_gradient_steps(self) -> Steps[list[Tensor | None]]:
+    def _pseudo_gradient(self) -> Waits[list[Tensor | None]]:
         """The pseudo-gradient: the base minus the worker's parameters. A worker that keeps its parameters pushes its
         share of that (EASGD's elastic force), and moves itself as far towards the newest."""
         if self._local.keeps:  # the force is from the newest

@@ -145,7 +145,7 @@ class RunState(StateSwap):
         """The present state of the optimizer that makes the updates, in the shards."""
         self.host.fetch_full()
         state: State = {}
-        for shard in self.host.section.shards:
+        for shard in self.host.partition.shards:
             with shard.applying:
                 state.update(shard.optimizer_state())
         return _sorted(state)
@@ -153,7 +153,7 @@ class RunState(StateSwap):
     def locked(self) -> State:
         """As `now`, at one moment for all shards; the caller holds each shard's `applying`."""
         state: State = {}
-        for shard in self.host.section.shards:
+        for shard in self.host.partition.shards:
             state.update(shard.optimizer_state())
         return _sorted(state)
 
@@ -178,7 +178,9 @@ class RunState(StateSwap):
         return {parameters[key] if isinstance(key, int) else key: value for key, value in self.value().items()}
 
     def _version(self) -> object:
-        return id(self.of_snapshot) if self.of_snapshot else tuple(shard.version for shard in self.host.section.shards)
+        return (
+            id(self.of_snapshot) if self.of_snapshot else tuple(shard.version for shard in self.host.partition.shards)
+        )
 
 
 def _sorted(state: State) -> State:
@@ -207,8 +209,8 @@ class GroupView:
     """Shows the shards' entries in `optimizer`'s groups. What a schedule or a callback writes there travels with the
     worker's next push, and counts as in a plain optimizer; unchanged entries do not travel."""
 
-    def __init__(self, section: OptimizerPartition, optimizer: Optimizer) -> None:
-        self._shards = [(number, shard) for number, shard in enumerate(section.shards) if shard.notes is not None]
+    def __init__(self, partition: OptimizerPartition, optimizer: Optimizer) -> None:
+        self._shards = [(number, shard) for number, shard in enumerate(partition.shards) if shard.notes is not None]
         self._optimizer = optimizer
         self._shown: dict[int, dict[str, Any]] = {}  # by number of the group
         self._texts: dict[int, bytes] = {}  # by number of the shard

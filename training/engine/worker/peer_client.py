@@ -42,7 +42,7 @@ from scalebook.training.engine.store.hosts import Host
 from scalebook.training.engine.store.peer_room import RoundGraph, blocks
 from scalebook.training.engine.worker.local_client import LocalClient, LocalReplica
 from scalebook.training.engine.worker.worker_end import LocalState, PushResult
-from scalebook.training.engine.worker_clock import Steps, Wait
+from scalebook.training.engine.worker_clock import Wait, Waits
 
 
 class PeerClient(LocalClient, ABC):
@@ -53,9 +53,9 @@ class PeerClient(LocalClient, ABC):
     ) -> None:
         super().__init__(control, worker, host, replica, optimizer)
         assert isinstance(control.settings.local, Peering)
-        assert host.section.room is not None
+        assert host.partition.room is not None
         self.is_late = late
-        self.peering, self.room = control.settings.local, host.section.room
+        self.peering, self.room = control.settings.local, host.partition.room
         self.peers = self.room.counters
         self.weight = 1.0
         """Its push-sum weight."""
@@ -68,7 +68,7 @@ class PeerClient(LocalClient, ABC):
     @property
     @override
     def version(self) -> int:
-        return int(self.host.section.shards[0].version)
+        return int(self.host.partition.shards[0].version)
 
     @property
     def _nbytes(self) -> int:
@@ -86,15 +86,15 @@ class PeerClient(LocalClient, ABC):
         self._mine.stepped()
 
     @override
-    def push_steps(self, valid: bool = True) -> Steps[PushResult]:
+    def push_waits(self, valid: bool = True) -> Waits[PushResult]:
         self.replica.await_gradients()
         self.check_foreign_writes("in a forward pass, in training_step or in a hook after on_train_batch_start")
         self._count_gradient()
         is_due = self._since + 1 >= self.peering.every
-        if is_due and not self._claim_update():
+        if is_due and not self._reserve_update():
             return PushResult(self.version, False, 0, is_last=True)
         self._started_s, waited = self._now(), self._waited()
-        staleness = yield from self._update_steps(valid, is_due)
+        staleness = yield from self._update(valid, is_due)
         self._communicated(self._started_s, waited)
         self._own.pushed()
         if is_due:
@@ -102,18 +102,18 @@ class PeerClient(LocalClient, ABC):
         return PushResult(self.version, True, staleness, self._is_last(), is_due)
 
     @abstractmethod
-    def _claim_update(self) -> bool:
+    def _reserve_update(self) -> bool:
         """Whether the budget of updates has room for one more of this peer, which is then made."""
 
     @abstractmethod
-    def _update_steps(self, valid: bool, is_due: bool) -> Steps[int]:
+    def _update(self, valid: bool, is_due: bool) -> Waits[int]:
         """Make a step with the gradients that are there, and exchange if that is due; returns the staleness."""
 
     def _is_last(self) -> bool:
         return self.host.is_over()
 
     @override
-    def push_rest_steps(self) -> Steps[bool]:
+    def push_rest_waits(self) -> Waits[bool]:
         """Nothing is left to push: what a peer has done since its last exchange is in its own parameters."""
         yield from ()
         return True
@@ -127,7 +127,7 @@ class PeerClient(LocalClient, ABC):
         return super(LocalClient, self)._pull() if not self.bases else self.version
 
     @override
-    def _begin_anew_steps(self) -> Steps[None]:
+    def _resume(self) -> Waits[None]:
         self._show_own()
         if not self._trains:
             if self.is_late:
@@ -136,14 +136,14 @@ class PeerClient(LocalClient, ABC):
             self._trains = True
         enter(self._control, self._worker, self.room.deadline_s)
         self._takes_part = True
-        yield from self._enter_steps()
+        yield from self._enter()
 
     @abstractmethod
-    def _enter_steps(self) -> Steps[None]:
+    def _enter(self) -> Waits[None]:
         """Begin to take part, with the present parameters."""
 
     @override
-    def complete_steps(self) -> Steps[None]:
+    def complete(self) -> Waits[None]:
         if self._takes_part:  # else it may show the run's last mean
             self._show_own()
         yield from ()
@@ -156,13 +156,13 @@ class PeerClient(LocalClient, ABC):
         return True
 
     @override
-    def left_steps(self) -> Steps[None]:
+    def after_leaving(self) -> Waits[None]:
         """Let others read its newest parameters."""
         if self._takes_part:
-            yield from self._publish_last_steps()
+            yield from self._publish_last()
         self._takes_part = False
 
-    def _publish_last_steps(self) -> Steps[None]:
+    def _publish_last(self) -> Waits[None]:
         """Write the parameters to where the mean is made of them, if they are not there."""
         yield from ()
 
@@ -240,18 +240,18 @@ class PeerClient(LocalClient, ABC):
     # --- what is counted ---------------------------------------------------------------------------------------------
 
     def _note_update(self, staleness: int) -> None:
-        counters, row = self.host.section.shards[0].counters, self._worker * METER
+        counters, row = self.host.partition.shards[0].counters, self._worker * METER
         counters.meters[row + APPLIED] += 1
         counters.meters[row + FIRST_BIN + min(staleness, BINS - 1)] += 1
 
     def _count_traffic(self, sent: int, received: int, messages: int) -> None:
         """Bytes and messages of one exchange."""
-        meters, row = self.host.section.shards[0].counters.meters, self._worker * METER
+        meters, row = self.host.partition.shards[0].counters.meters, self._worker * METER
         meters[row + PUSHED] += sent
         meters[row + PULLED] += received
         meters[row + MESSAGES] += messages
 
-    def _wait_steps(self, ready: Callable[[], bool], what: str) -> Steps[None]:
+    def _await(self, ready: Callable[[], bool], what: str) -> Waits[None]:
         began = self._now()
         yield Wait(ready, self.room.deadline_s, lambda: f"worker {self._worker} waits for {what}")
         self._control.seconds[self._worker * ROW + WAIT] += self._now() - began
@@ -290,19 +290,19 @@ class RoundPeer(PeerClient):
         return self._made()
 
     @override
-    def _claim_update(self) -> bool:
+    def _reserve_update(self) -> bool:
         return self._budget is None or self._made() < self._budget
 
     @override
     def _is_last(self) -> bool:
-        return not self._claim_update() or self.host.is_over()
+        return not self._reserve_update() or self.host.is_over()
 
     def _made(self) -> int:
         """Rounds that it has completed, those of the resumed run included."""
-        return int(self.host.section.counters.admission[1] + self.peers.taken[self._worker])
+        return int(self.host.partition.counters.admission[1] + self.peers.taken[self._worker])
 
     @override
-    def _enter_steps(self) -> Steps[None]:
+    def _enter(self) -> Waits[None]:
         first = self.peers.entered[self._worker]
         if self.peers.tags[2 * self._worker + self._which] == self.peers.NOTHING or first > self._round + 1:
             self._round = max(self._round, first - 1)
@@ -310,40 +310,40 @@ class RoundPeer(PeerClient):
         if self.peers.tags[2 * self._worker + self._which] == self.peers.NOTHING:
             self.room.write(self._worker, self._which, -self._round, self.values)
         if self._is_early and self._graph is None:
-            yield from self._publish_steps()
+            yield from self._publish()
 
     @override
-    def complete_steps(self) -> Steps[None]:
-        yield from super().complete_steps()
+    def complete(self) -> Waits[None]:
+        yield from super().complete()
         if self._graph is not None:
-            yield from self._mix_steps(self._graph)
+            yield from self._mix_waits(self._graph)
         while self._takes_part and is_behind(self.peers, self._worker):
-            yield from self._publish_steps()
+            yield from self._publish()
             if self._graph is not None:
-                yield from self._mix_steps(self._graph)
+                yield from self._mix_waits(self._graph)
 
     @override
     def leave(self) -> bool:
         """Take no part until it begins again. In rounds that others have begun with it before, it takes part without a
-        gradient (`complete_steps`): then all of them keep the mean."""
+        gradient (`complete`): then all of them keep the mean."""
         return not self._takes_part or leave_between_rounds(self._control, self._worker, self.room.deadline_s)
 
     @override
-    def _publish_last_steps(self) -> Steps[None]:
+    def _publish_last(self) -> Waits[None]:
         """Its values before the last mixing stay where others may still read them; the new ones take the place of the
         round before, which its receivers may not have read yet either: on a directed graph it did not wait for them."""
         room, worker, which = self.room, self._worker, 1 - self._which
-        yield from self._await_readers_steps(which)
+        yield from self._await_readers(which)
         room.write(worker, which, -self._round, self._numerators(), self.weight)
 
-    def _await_readers_steps(self, which: int) -> Steps[None]:
+    def _await_readers(self, which: int) -> Waits[None]:
         """Wait until nobody will read this buffer of its own any more."""
         room, worker, receivers = self.room, self._worker, self._receivers.get(which)
         what = f"its peers to read round {self.peers.tags[2 * worker + which]}"
-        yield from self._wait_steps(lambda: room.is_read(worker, which, receivers), what)
+        yield from self._await(lambda: room.is_read(worker, which, receivers), what)
 
     @override
-    def _update_steps(self, valid: bool, is_due: bool) -> Steps[int]:
+    def _update(self, valid: bool, is_due: bool) -> Waits[int]:
         before_step = [value.clone() for value in self.values] if self.weight != 1.0 and not self._is_early else None
         self._step(valid)
         if not is_due:
@@ -352,13 +352,13 @@ class RoundPeer(PeerClient):
         self.replica.await_gradients()
         self._started_s = self._now()
         if not self._is_early:
-            yield from self._publish_steps(before_step)
+            yield from self._publish(before_step)
         if self._graph is not None:
-            yield from self._mix_steps(self._graph)
-        if not self._claim_update():  # the others' last rounds are updates of the run, too
-            yield from self._wait_steps(self._are_all_done, "the others' last round")
+            yield from self._mix_waits(self._graph)
+        if not self._reserve_update():  # the others' last rounds are updates of the run, too
+            yield from self._await(self._are_all_done, "the others' last round")
         elif self._is_early:
-            yield from self._publish_steps()
+            yield from self._publish()
         return 0
 
     def _are_all_done(self) -> bool:
@@ -375,12 +375,12 @@ class RoundPeer(PeerClient):
         return [value + (self.weight - 1.0) * old for value, old in zip(self.values, before_step, strict=True)]
 
     @torch.no_grad()
-    def _publish_steps(self, before_step: Sequence[Tensor] | None = None) -> Steps[None]:
+    def _publish(self, before_step: Sequence[Tensor] | None = None) -> Waits[None]:
         """Publish the present values as those of the next round."""
         room, worker = self.room, self._worker
         number = max(self._round + 1, self.peers.entered[worker])
         which = number % 2
-        yield from self._await_readers_steps(which)
+        yield from self._await_readers(which)
         values, nbytes = self._encoded(self._numerators(before_step))
         room.write(worker, which, number, values, self.weight)
         self.peers.sizes[2 * worker + which] = nbytes
@@ -419,12 +419,12 @@ class RoundPeer(PeerClient):
         return graph.reduces and self._coder is None
 
     @torch.no_grad()
-    def _mix_steps(self, graph: RoundGraph) -> Steps[None]:
+    def _mix_waits(self, graph: RoundGraph) -> Waits[None]:
         """Wait for what the in-neighbours have published of this round, and mix it in."""
         room, worker, number, which = self.room, self._worker, self._round, self._which
         senders = graph.senders.get(worker, ())
         waits_for = ", ".join(map(str, senders[:4])) + (" and others" if len(senders) > 4 else "")
-        yield from self._wait_steps(
+        yield from self._await(
             lambda: all(room.has_come(other, number) for other in senders), f"round {number} of workers {waits_for}"
         )
         self._graph = None
@@ -502,12 +502,12 @@ class PairPeer(PeerClient):
         self._apart: set[int] = set()  # places of parameters that are its own alone, in memory of their own
 
     @override
-    def _claim_update(self) -> bool:
+    def _reserve_update(self) -> bool:
         return self.room.count_update(self._worker, self._budget)
 
     @override
     @torch.no_grad()
-    def _enter_steps(self) -> Steps[None]:
+    def _enter(self) -> Waits[None]:
         if not self._is_in:
             peers, worker = self.peers, self._worker
             with self.room.holding(worker):
@@ -544,7 +544,7 @@ class PairPeer(PeerClient):
 
     @override
     @torch.no_grad()
-    def _update_steps(self, valid: bool, is_due: bool) -> Steps[int]:
+    def _update(self, valid: bool, is_due: bool) -> Waits[int]:
         room, worker, peers = self.room, self._worker, self.peers
         partner = self._partner if is_due and self._partner is not None else worker
         if partner != worker:
@@ -615,15 +615,15 @@ class MailPeer(PeerClient):
         self._random = random.Random(f"{torch.initial_seed()} peer {worker}")
 
     @override
-    def _claim_update(self) -> bool:
+    def _reserve_update(self) -> bool:
         return self.room.count_update(self._worker, self._budget)
 
     @override
-    def _enter_steps(self) -> Steps[None]:
-        yield from self._publish_last_steps()
+    def _enter(self) -> Waits[None]:
+        yield from self._publish_last()
 
     @override
-    def _publish_last_steps(self) -> Steps[None]:
+    def _publish_last(self) -> Waits[None]:
         yield from ()
         self.peers.published[self._worker] += 1
         which = 1 - self.peers.current[self._worker]
@@ -632,7 +632,7 @@ class MailPeer(PeerClient):
 
     @override
     @torch.no_grad()
-    def _update_steps(self, valid: bool, is_due: bool) -> Steps[int]:
+    def _update(self, valid: bool, is_due: bool) -> Waits[int]:
         messages = self._receive()
         self._step(valid)
         if is_due:
@@ -640,7 +640,7 @@ class MailPeer(PeerClient):
             others = self.room.partners(self._worker)
             if others and self._random.random() < self.peering.exchange.probability:
                 self._send(self._random.choice(others))
-        yield from self._publish_last_steps()
+        yield from self._publish_last()
         return messages
 
     def _send(self, receiver: int) -> None:

@@ -92,7 +92,7 @@ class Replica:
 
     def __init__(
         self,
-        section: OptimizerPartition,
+        partition: OptimizerPartition,
         parameters: Sequence[Parameter],
         own: bool,
         lending: CowMapping | None = None,
@@ -101,8 +101,8 @@ class Replica:
     ) -> None:
         self.parameters = list(parameters)
         self.frozen = {place for place, p in enumerate(self.parameters) if not p.requires_grad}
-        self._shards = section.shards
-        self._device = section.device
+        self._shards = partition.shards
+        self._device = partition.device
         self.lent = not own and self._device.is_host
         self._lending = lending if self.lent else None
         self._views = [self._lent_views(shard) for shard in range(len(self._shards))] if self.lent else []
@@ -121,7 +121,7 @@ class Replica:
         }
         self._flying = self._device.record()
         self._known: list[tuple[Tensor, Registered]] = []  # by shard, where frames are decoded
-        self._pulls = self._coded(section, worker) if decodes else None
+        self._pulls = self._coded(partition, worker) if decodes else None
         self._held: list[Newest] = []
         self._touched = self._stepped = False
         self._kept: dict[int, Tensor] = {}  # by place, what a step of its own has made, if that was copied
@@ -401,8 +401,8 @@ class Replica:
         ends_at = plan.version_at(plan.buffers)
         return self._lending.versions(plan.version, range(plan.versions_at, ends_at, plan.version_bytes))
 
-    def _coded(self, section: OptimizerPartition, worker: int) -> CodedPulls | None:
-        settings = section.control.settings
+    def _coded(self, partition: OptimizerPartition, worker: int) -> CodedPulls | None:
+        settings = partition.control.settings
         if not settings.pull_codec.codes:
             return None
         self._known = [landing(shard.plan.version.nbytes, self._device) for shard in self._shards]
@@ -410,7 +410,7 @@ class Replica:
         for shard, (memory, _) in zip(self._shards, self._known, strict=True):
             views.update(zip(shard.plan.parameters, shard.plan.version.views(memory), strict=True))
         pulled = [views[place] for place in range(len(self.parameters))]
-        return CodedPulls(section.plan, settings.pull_codec, worker, pulled)
+        return CodedPulls(partition.plan, settings.pull_codec, worker, pulled)
 
     def _image(self, shard: Shard) -> Image:
         places = [self.parameters[place].device for place in shard.plan.parameters]

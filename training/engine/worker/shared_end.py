@@ -11,7 +11,7 @@ from scalebook.training.engine.coordination.run import SharedRun
 from scalebook.training.engine.coordination.worker_messages import SharedExchange, SharedSignals
 from scalebook.training.engine.memory.region import COMPUTE, DATA, MEMORY, ROW, SAMPLES, SharedRows
 from scalebook.training.engine.worker.cursor import Cursor
-from scalebook.training.engine.worker.join import join, join_steps
+from scalebook.training.engine.worker.join import join, join_waits
 from scalebook.training.engine.worker.joined_worker import Joined
 from scalebook.training.engine.worker.worker_end import Figures, JoinedEnd, MemoryNeed, Part
 
@@ -56,7 +56,7 @@ class SharedEnd:
     def join_for(self, optimizers: Sequence[Optimizer], announce: Callable[[MemoryNeed], None]) -> Joined:
         """`join` for a worker in another process, which computes the gradients that this one pushes."""
         return self._run.control.clock.play(
-            join_steps(self._run, self._membership, optimizers, announce, stands_in=True)
+            join_waits(self._run, self._membership, optimizers, announce, stands_in=True)
         )
 
     def living(self) -> list[int]:

@@ -9,14 +9,15 @@ from torch import Tensor
 
 from scalebook.training.engine.coordination.worker_messages import Phase, PlateauStep
 from scalebook.training.engine.rules.settings import Deal
-from scalebook.training.engine.worker.cursor import Claim
+from scalebook.training.engine.worker.cursor import TakenBatch
 
 
 class DataCursor(Protocol):
     """Which worker takes which batch of which epoch: each once, and again only after a death. Short calls, which take a
     lock.
 
-    `worker`: the one that calls. A claim is a promise to push the batch's gradient, kept until `mark_done`.
+    `worker`: the one that calls. Whoever takes a batch promises to push its gradient, and has the batch until
+    `mark_done`.
     """
 
     @property
@@ -27,21 +28,22 @@ class DataCursor(Protocol):
         since they all do, it owns none, and no owner has come there. ValueError when another worker has begun it with
         another number of batches."""
 
-    def claim_batch(self, worker: int) -> Claim | None:
+    def take_batch(self, worker: int) -> TakenBatch | None:
         """The next batch for this worker, of its epoch or an earlier one; None: nothing is left now."""
 
     def mark_done(self, worker: int, count: int = 1) -> None:
-        """The gradients of its oldest `count` claims have been pushed."""
+        """The gradients of its oldest `count` batches have been pushed."""
 
     def outstanding(self, besides: Collection[int] = ()) -> int:
-        """Batches claimed but not pushed, and unfinished shares, of workers other than `besides`: if not 0, a death can
+        """Batches taken but not pushed, and unfinished shares, of workers other than `besides`: if not 0, a death can
         bring batches back."""
 
     def progress(self) -> int:
-        """A number that grows whenever a worker claims or pushes; deadlines of waits for other workers use it."""
+        """A number that grows whenever a worker takes a batch or pushes; deadlines of waits for other workers use
+        it."""
 
     def mark_dead(self, worker: int) -> None:
-        """The worker claims no more: its unfinished claims and its share are open to all."""
+        """The worker takes no more: its unfinished batches and its share are open to all."""
 
     def rejoin(self, worker: int) -> None:
         """A dead worker is back: what nobody has taken of its share meanwhile is its own."""
@@ -53,7 +55,7 @@ class DataCursor(Protocol):
 class Work(Protocol):
     """Which batches simulated workers compute on; the owner of the data implements it. Nothing here blocks."""
 
-    def claim_batch(self, worker: int) -> bool:
+    def take_batch(self, worker: int) -> bool:
         """Whether there is a batch for this worker now; if so the worker has taken it and begins its gradient."""
 
     def mark_pushed(self, worker: int) -> None:
@@ -118,10 +120,10 @@ class MessageExchange(Protocol):
     def pass_by(self, place: int) -> None:
         """Say that this worker makes no more calls at this boundary or an earlier one."""
 
-    def gather_before_training(self, letter: bytes, what: str) -> dict[int, bytes]:
+    def gather_before_training(self, message: bytes, what: str) -> dict[int, bytes]:
         """Before training: every worker's message at this call, by worker; also for a late worker."""
 
-    def all_gather(self, place: int, letter: bytes, what: str, meanwhile: Callable[[], None]) -> dict[int, bytes]:
+    def all_gather(self, place: int, message: bytes, what: str, meanwhile: Callable[[], None]) -> dict[int, bytes]:
         """During training: the messages of the workers that have come to this place, by worker, the same for all of
         them.
 

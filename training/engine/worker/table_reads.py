@@ -15,11 +15,18 @@ class TableReads:
     """The reads of one optimizer's tables. `bases`: returns the versions held, by shard."""
 
     def __init__(
-        self, worker: int, section: OptimizerPartition, replica: Replica, bases: Callable[[], Sequence[Newest]]
+        self, worker: int, partition: OptimizerPartition, replica: Replica, bases: Callable[[], Sequence[Newest]]
     ) -> None:
-        self._meter, self._shards, self._replica, self._bases = worker * METER + PULLED, section.shards, replica, bases
-        self._row_bytes = {t.place: ROW_NUMBER + t.row_bytes for s in section.shards for t in s.plan.tables}
-        self._tables = {t.place: (n, s.tables) for n, s in enumerate(section.shards) if s.tables for t in s.plan.tables}
+        self._meter, self._shards, self._replica, self._bases = (
+            worker * METER + PULLED,
+            partition.shards,
+            replica,
+            bases,
+        )
+        self._row_bytes = {t.place: ROW_NUMBER + t.row_bytes for s in partition.shards for t in s.plan.tables}
+        self._tables = {
+            t.place: (n, s.tables) for n, s in enumerate(partition.shards) if s.tables for t in s.plan.tables
+        }
         self.taken = 0
         """Bytes read since the last pull; on a virtual link they travel with the next."""
 

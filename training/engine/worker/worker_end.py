@@ -38,7 +38,7 @@ from scalebook.training.engine.coordination.worker_messages import (
     boundary,
 )
 from scalebook.training.engine.rules.settings import Settings
-from scalebook.training.engine.worker.cursor import Claim
+from scalebook.training.engine.worker.cursor import TakenBatch
 from scalebook.training.engine.worker.shared_state import DataCursor, MessageExchange, RandomStream, Rows, Signals, Work
 
 __all__ = [
@@ -46,7 +46,6 @@ __all__ = [
     "IN_BATCH",
     "POSITIONS",
     "Boundary",
-    "Claim",
     "DataCursor",
     "Figures",
     "JoinedEnd",
@@ -61,6 +60,7 @@ __all__ = [
     "Signals",
     "SimulationEnd",
     "Snapshot",
+    "TakenBatch",
     "Work",
     "WorkerEnd",
     "WrittenError",

@@ -18,7 +18,7 @@ LISTENER: Final = -1
 OPERATIONS: Final = ("sum", "mean", "avg", "max", "min", "product")
 
 
-class _Letter(NamedTuple):
+class _Message(NamedTuple):
     call: str
     value: Any
     roll: list[int]
@@ -51,7 +51,7 @@ class Collectives:
         """Worker `source`'s value; if it no longer takes part, that of the first worker on the roll."""
         call = f"broadcast from {source}"
         try:
-            _seal(_Letter(call, value, []))
+            _seal(_Message(call, value, []))
         except _Unsendable as error:
             if source == self.worker:
                 raise TypeError(
@@ -115,9 +115,9 @@ class Collectives:
                     metric.compute()
         self._meetings.pass_by(self.places.past_metrics())
 
-    def letters(self, call: str, value: Any, roll: list[int]) -> dict[int, _Letter]:
+    def messages(self, call: str, value: Any, roll: list[int]) -> dict[int, _Message]:
         """Worker -> its value, and the roll that it knows."""
-        return self._meet(_Letter(call, value, roll))
+        return self._meet(_Message(call, value, roll))
 
     def tensors_of_roll(self, call: str, tensor: Tensor) -> dict[int, Tensor]:
         """Worker -> tensor; all must have the same shape."""
@@ -125,24 +125,24 @@ class Collectives:
         return {worker: value.to(tensor.device) for worker, value in values.items()}
 
     def _exchange(self, call: str, value: Any) -> dict[int, Any]:
-        return {worker: letter.value for worker, letter in self._meet(_Letter(call, value, [])).items()}
+        return {worker: message.value for worker, message in self._meet(_Message(call, value, [])).items()}
 
-    def _meet(self, letter: _Letter) -> dict[int, _Letter]:
-        sealed = _seal(letter)
+    def _meet(self, message: _Message) -> dict[int, _Message]:
+        sealed = _seal(message)
         if self.places.stage is Stage.BEFORE:
-            received = self._meetings.gather_before_training(sealed, letter.call)
+            received = self._meetings.gather_before_training(sealed, message.call)
         else:
             place = self.places.next()
             self.has_waited |= place < IN_BATCH
-            received = self._meetings.all_gather(place, sealed, letter.call, self.meanwhile)
-        letters = {worker: _open(text) for worker, text in received.items()}
-        calls = {worker: other.call for worker, other in letters.items() if other.call != letter.call}
+            received = self._meetings.all_gather(place, sealed, message.call, self.meanwhile)
+        messages = {worker: _open(text) for worker, text in received.items()}
+        calls = {worker: other.call for worker, other in messages.items() if other.call != message.call}
         if calls:
             raise RuntimeError(
-                f"collectives: worker {self.worker} called {letter.call} where others called {calls}. "
+                f"collectives: worker {self.worker} called {message.call} where others called {calls}. "
                 "Call the same collectives, on tensors of the same shape, in the same order in every worker."
             )
-        return letters
+        return messages
 
 
 def _mean(present: Sequence[Tensor], count: int) -> Tensor | None:
@@ -160,11 +160,11 @@ class _Unsendable(Exception):  # becomes a TypeError that names the call
     pass
 
 
-def _seal(letter: _Letter) -> bytes:
+def _seal(message: _Message) -> bytes:
     buffer = io.BytesIO()
-    value = letter.value.detach().cpu().clone() if isinstance(letter.value, Tensor) else letter.value
+    value = message.value.detach().cpu().clone() if isinstance(message.value, Tensor) else message.value
     try:
-        torch.save((letter.call, value, letter.roll), buffer)
+        torch.save((message.call, value, message.roll), buffer)
     except Exception as error:
         raise _Unsendable(f"{type(value).__name__} cannot be sent: {error}") from error
     sealed = buffer.getvalue()
@@ -174,10 +174,10 @@ def _seal(letter: _Letter) -> bytes:
     return sealed
 
 
-def _open(sealed: bytes) -> _Letter:
+def _open(sealed: bytes) -> _Message:
     with torch.serialization.safe_globals([PosixPath, Path]):
         try:
-            return _Letter(*torch.load(io.BytesIO(sealed), map_location="cpu", weights_only=True))
+            return _Message(*torch.load(io.BytesIO(sealed), map_location="cpu", weights_only=True))
         except Exception as error:
             raise _Unsendable(f"its class is not plain data ({str(error).splitlines()[0]})") from error
 
@@ -195,11 +195,11 @@ class _AllGather(Function):
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         collectives: Collectives = context.collectives
         own_gradient, worker = gradients[0], collectives.worker
-        letters = collectives.letters("backward of all_gather", own_gradient, context.roll)
+        messages = collectives.messages("backward of all_gather", own_gradient, context.roll)
         total = torch.zeros_like(own_gradient[0])
-        for letter in letters.values():
-            if worker in letter.roll:
-                total += letter.value[letter.roll.index(worker)].to(own_gradient.device)
+        for message in messages.values():
+            if worker in message.roll:
+                total += message.value[message.roll.index(worker)].to(own_gradient.device)
         return total, None
 
 

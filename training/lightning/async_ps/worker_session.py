@@ -313,7 +313,7 @@ class WorkerSession(WorkerProcess):
         """Finish, so that worker 0 has the final parameters, before all other hooks, which may save or change them."""
         self._say_stop()  # it may have been set after this worker's last push
         self.joined.push_rest()
-        self.data.stop_claiming()
+        self.data.stop_taking()
         self.joined.finish()
         if self._ends_with_last_version:
             if not self.snapshots.has_all:
@@ -367,7 +367,7 @@ class WorkerSession(WorkerProcess):
     def _finish(self) -> None:
         """This worker pushes what it has left, and then no more."""
         if self.joined.push_rest():
-            self.data.finish_claims()
+            self.data.finish_batches()
         self.joined.finish()
 
     def _idle(self, idle: bool) -> None:

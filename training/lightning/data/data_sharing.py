@@ -6,7 +6,7 @@ How a strategy uses `SharedData` (one for each fit):
 - `join` in the worker; `process` in `process_dataloader` while training; `start` in `on_train_start`
 - `expose_loaders` before the hooks of callbacks and models in `on_train_start` and `on_train_epoch_start`
 - `pushed` after each push; `mark` when parameters are copied for a checkpoint, which is given the `position`
-- `stop_claiming` in `on_train_end`, `restore_loaders` in `teardown`
+- `stop_taking` in `on_train_end`, `restore_loaders` in `teardown`
 - `is_distributed` must be False: Lightning would put a sampler of its own into the loader
 """
 
@@ -30,7 +30,7 @@ from scalebook.training.base.validation_interval import too_rare
 from scalebook.training.engine.memory.uncopied import Uncopied, UncopiedIterator
 from scalebook.training.engine.rules.settings import Deal
 from scalebook.training.engine.worker.worker_end import DataCursor, MessageExchange
-from scalebook.training.lightning.data.claims_sampler import SimulatedWork
+from scalebook.training.lightning.data.batch_queue import SimulatedWork
 from scalebook.training.lightning.data.common_draws import CommonDraws, order_alike
 from scalebook.training.lightning.data.shared_loader import POLL_S, FixedShare, SharedLoader, WorkerLoader
 from scalebook.training.lightning.package import (
@@ -229,7 +229,7 @@ class SharedData(Uncopied):
             ),
         )
         self._read.append(self._loader)
-        self.work.claims = self._loader.played
+        self.work.queue = self._loader.played
         if before is not None:  # trainer.reload_dataloaders_every_n_epochs
             self._loader.succeed(before)
         return self._loader
@@ -319,7 +319,7 @@ class SharedData(Uncopied):
         """Note that the gradients of all batches fetched so far have been pushed.
 
         At the end of the last epoch it waits for the other workers (except worker 0, whose death ends the run), whose
-        deaths may return batches. `TimeoutError` if they neither claim nor push for `deadline_s`. Under manual
+        deaths may return batches. `TimeoutError` if they neither take a batch nor push for `deadline_s`. Under manual
         optimization all this happens after the batch.
         """
         if trainer.lightning_module.automatic_optimization:
@@ -338,7 +338,7 @@ class SharedData(Uncopied):
                 self.idle(False)
                 loader.reopen()
 
-    def finish_claims(self) -> None:
+    def finish_batches(self) -> None:
         """Note that all batches fetched so far have been pushed, and this worker takes no more."""
         if self._loader is not None:
             self._loader.mark_pushed()
@@ -352,9 +352,9 @@ class SharedData(Uncopied):
         """What is left of started epochs, for a checkpoint; None if no loader is shared."""
         return None if self._loader is None else self._loader.position()
 
-    def stop_claiming(self) -> None:
-        """Claim no more batches. This worker's claims, and its share of batches not yet claimed, go to the others."""
-        self.finish_claims()
+    def stop_taking(self) -> None:
+        """Take no more batches. This worker's batches, and its share of those not yet taken, go to the others."""
+        self.finish_batches()
         if self._turn is None:
             self.cursor.mark_dead(self.worker)
 

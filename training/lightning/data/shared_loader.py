@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader
 
 from scalebook.training.engine.memory.uncopied import UncopiedIterator
 from scalebook.training.engine.rules.settings import Deal
-from scalebook.training.engine.worker.worker_end import Claim, DataCursor
-from scalebook.training.lightning.data.claims_sampler import NO_LIMIT, Claims, SimulatedClaims
+from scalebook.training.engine.worker.worker_end import DataCursor, TakenBatch
+from scalebook.training.lightning.data.batch_queue import NO_LIMIT, BatchQueue, SimulatedBatchQueue
 from scalebook.training.lightning.data.epoch_order import EpochOrder, index_sampler
 from scalebook.training.lightning.package import Trainer, _auto_add_worker_init_fn, rank_zero_warn
 from scalebook.training.lightning.portable_checkpoint import of_one_process
@@ -29,7 +29,7 @@ class LoaderPosition:
 
     loader: DataLoader[Any]
     _trainer: Trainer
-    _claims: Claims | SimulatedClaims
+    _queue: BatchQueue | SimulatedBatchQueue
     _order: EpochOrder
     _workers: int
     _processes: int
@@ -49,7 +49,7 @@ class LoaderPosition:
         return self._marked or self._position()
 
     def _position(self) -> dict[str, Any]:
-        unfinished = self._claims.unfinished()
+        unfinished = self._queue.unfinished()
         return {
             "left": unfinished,
             "done": self._batches - sum(stop - start for _, start, stop in unfinished.get(self._epoch, [])),
@@ -107,7 +107,7 @@ class LoaderPosition:
         over = ended and not passed
         self._plan(first + over, position)
         if ready:
-            remaining = len(self._claims.plans[first + over])
+            remaining = len(self._queue.plans[first + over])
             fit.max_batches = ready if ended else ready + self._per_worker(remaining)
             self._say_validation(ready, position["validation_due"])
 
@@ -118,19 +118,20 @@ class LoaderPosition:
             unfinished[first] = [[first, 0, self._limit(len(self._order(first)))]]
         if position["known"]:
             self._order.seeded |= {origin for parts in unfinished.values() for origin, _, _ in parts}
-        self._claims.plans[first - 1] = []  # a worker that does not validate would begin anew what is over
+        self._queue.plans[first - 1] = []  # a worker that does not validate would begin anew what is over
         for epoch in sorted(unfinished):
-            claims = [Claim(origin, batch) for origin, start, stop in unfinished[epoch] for batch in range(start, stop)]
-            self._claims.plans.setdefault(max(epoch, first), []).extend(claims)
+            ranges = unfinished[epoch]
+            batches = [TakenBatch(origin, batch) for origin, start, stop in ranges for batch in range(start, stop)]
+            self._queue.plans.setdefault(max(epoch, first), []).extend(batches)
 
     @property
-    def played(self) -> SimulatedClaims | None:
-        """The claims of simulated workers; None with real ones."""
-        return self._claims if isinstance(self._claims, SimulatedClaims) else None
+    def played(self) -> SimulatedBatchQueue | None:
+        """The batches of simulated workers; None with real ones."""
+        return self._queue if isinstance(self._queue, SimulatedBatchQueue) else None
 
     def _batches_in(self, epoch: int) -> int:
         """All batches of an epoch; of one that a checkpoint has found begun, what was left of it."""
-        plan = self._claims.plans.get(epoch)
+        plan = self._queue.plans.get(epoch)
         return self._limit(len(self._order(epoch))) if plan is None else len(plan)
 
     def _limit(self, batches: int) -> int:
@@ -251,11 +252,11 @@ class SharedLoader(LoaderPosition, WorkerLoader):
     epochs (`check_val_every_n_epoch` is None) it counts those of worker 0, or, if one process simulates all workers,
     those of all, divided in the same way.
 
-    The user's loader is copied, and draws its indices from the claims: what it prefetches is claimed.
+    The user's loader is copied, and draws its indices from the batches taken: what it prefetches is taken.
 
     In a process that simulates all workers, `turn` returns whose gradient is due next, `meets` says that they end each
-    epoch together, `is_over` that none shall take another batch. That process has all batches (`SimulatedClaims`) and
-    loads each when its gradient is due. `idle`: see `SharedData.join`.
+    epoch together, `is_over` that none shall take another batch. That process has all batches (`SimulatedBatchQueue`)
+    and loads each when its gradient is due. `idle`: see `SharedData.join`.
     """
 
     def __init__(
@@ -276,15 +277,15 @@ class SharedLoader(LoaderPosition, WorkerLoader):
         self._measures = measures
         self._idle, self._is_idle = idle, False
         self._order = EpochOrder(loader, alone=cursor.workers == 1)
-        self._claims: Claims | SimulatedClaims
+        self._queue: BatchQueue | SimulatedBatchQueue
         if turn is None:
-            self._claims = Claims(cursor, worker, deal, self._order)
+            self._queue = BatchQueue(cursor, worker, deal, self._order)
             self._processes = cursor.workers
         else:
             ahead = self._batches_in, self._epochs
-            self._claims = SimulatedClaims(cursor, deal, meets, self._order, turn, *ahead, is_over)
+            self._queue = SimulatedBatchQueue(cursor, deal, meets, self._order, turn, *ahead, is_over)
             self._processes = 1
-        WorkerLoader.__init__(self, loader, self._claims, worker, without_processes=turn is not None)
+        WorkerLoader.__init__(self, loader, self._queue, worker, without_processes=turn is not None)
         self.is_last = False  # the batch delivered last is the worker's last of this epoch
         self._epoch = 0
         self._expected = 0  # batches of this worker in this epoch
@@ -304,16 +305,16 @@ class SharedLoader(LoaderPosition, WorkerLoader):
         return UncopiedIterator(self._batches_of_epoch())
 
     def _batches_of_epoch(self) -> Iterator[Any]:
-        """The worker's batches of the epoch. Claims nothing before the first one is asked for."""
+        """The worker's batches of the epoch. Takes nothing before the first one is asked for."""
         has_entered, empty = self._enter(), True
         # again when the loader inside had come to its end and a dead worker left something
-        while has_entered and self._claims.peek():
+        while has_entered and self._queue.peek():
             if self._is_idle:
                 self._is_idle = False
                 self._idle(False)
             for batch in iter(self._inner):
                 empty = False
-                number, self.is_last = self._claims.deliver()
+                number, self.is_last = self._queue.deliver()
                 self._tell_length()
                 self._tell_validation(number)
                 yield batch
@@ -323,12 +324,12 @@ class SharedLoader(LoaderPosition, WorkerLoader):
     # --- what the strategy says --------------------------------------------------------------------------------------
 
     def peek(self) -> bool:
-        """Whether there is another batch for this worker; if so, claim it."""
-        return self._claims.peek()
+        """Whether there is another batch for this worker; if so, take it."""
+        return self._queue.peek()
 
     def mark_pushed(self) -> None:
         """Mark all batches delivered so far as done: their gradients have been pushed."""
-        self._claims.finish()
+        self._queue.finish()
         self._marked = None
 
     def reopen(self) -> None:
@@ -342,8 +343,8 @@ class SharedLoader(LoaderPosition, WorkerLoader):
 
     def succeed(self, before: "SharedLoader") -> None:
         """Take over from `before`, the loader that this worker has used until now."""
-        before._claims.finish_all()
-        self._claims.succeed(before._claims)  # type: ignore[arg-type]  # of one run, so of one kind
+        before._queue.finish_all()
+        self._queue.succeed(before._queue)  # type: ignore[arg-type]  # of one run, so of one kind
 
     # --- what Lightning is told --------------------------------------------------------------------------------------
 
@@ -353,7 +354,7 @@ class SharedLoader(LoaderPosition, WorkerLoader):
         self._order.enter(self._epoch)
         epoch_batches = self._limit(len(self._order(self._epoch)))
         batches = self._batches_in(self._epoch)
-        while not self._claims.enter(self._epoch, batches):
+        while not self._queue.enter(self._epoch, batches):
             if self._is_over():
                 return False
             if not self._is_idle:

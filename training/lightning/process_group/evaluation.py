@@ -295,11 +295,11 @@ class WorkersMetrics:
             elif chosen(metric):
                 logged[key] = _logged(metric)
         samples, everyone = [], []
-        for count, letter in self._exchanged([self._samples(), logged]):
+        for count, message in self._exchanged([self._samples(), logged]):
             samples.append(count)
-            everyone.append({key: Logged(*each) for key, each in letter.items()})
-        for key in sorted({key for letter in everyone for key in letter}):
-            parts = [(letter[key], count) for letter, count in zip(everyone, samples, strict=True) if key in letter]
+            everyone.append({key: Logged(*each) for key, each in message.items()})
+        for key in sorted({key for message in everyone for key in message}):
+            parts = [(message[key], count) for message, count in zip(everyone, samples, strict=True) if key in message]
             metric = results[key] if key in results else self._missing(results, key, parts[0][0])
             value = self._of_all(metric, parts)
             metric.has_reset = False
@@ -378,8 +378,8 @@ def exchange(value: Any, device: torch.device, group: Any = None) -> list[Any]:
     """The values of all workers of a group, in order; a value is anything that JSON can hold."""
     text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8).to(device)
     sizes = _gather(torch.tensor([len(text)], device=device), group)
-    letters = _gather(torch.nn.functional.pad(text, (0, int(max(sizes)) - len(text))), group)
-    return [json.loads(bytes(letter[: int(size)].tolist())) for letter, size in zip(letters, sizes, strict=True)]
+    messages = _gather(torch.nn.functional.pad(text, (0, int(max(sizes)) - len(text))), group)
+    return [json.loads(bytes(message[: int(size)].tolist())) for message, size in zip(messages, sizes, strict=True)]
 
 
 def _gather(tensor: Tensor, group: Any) -> list[Tensor]:

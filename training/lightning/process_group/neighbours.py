@@ -72,10 +72,10 @@ class Neighbour:
         begun = perf_counter()
         size = torch.empty(1, dtype=torch.int64, device=self._device)
         dist.recv(size, self._neighbour, self._group)
-        letters = torch.empty(int(size), dtype=torch.uint8, device=self._device)
-        dist.recv(letters, self._neighbour, self._group)
+        packed = torch.empty(int(size), dtype=torch.uint8, device=self._device)
+        dist.recv(packed, self._neighbour, self._group)
         self.waited_s += perf_counter() - begun
-        return _unpacked(letters)
+        return _unpacked(packed)
 
     def send(self, tensors: Sequence[Tensor]) -> None:
         """Begin to send; the tensors must not be written until `flush`."""
@@ -134,25 +134,25 @@ def gather_values(value: Any, ranks: Sequence[int], group: Any, device: torch.de
 def told_by(rank: int, value: Any, group: Any, device: torch.device) -> Any:
     """The plain value of worker `rank`, in all workers of the group; its tensors on the CPU."""
     if dist.get_rank() == rank:
-        size, letters = _packed(value, device)
+        size, packed = _packed(value, device)
     else:
-        size, letters = torch.empty(1, dtype=torch.int64, device=device), None
+        size, packed = torch.empty(1, dtype=torch.int64, device=device), None
     dist.broadcast(size, rank, group)
-    if letters is None:
-        letters = torch.empty(int(size), dtype=torch.uint8, device=device)
-    dist.broadcast(letters, rank, group)
-    return value if dist.get_rank() == rank else _unpacked(letters)
+    if packed is None:
+        packed = torch.empty(int(size), dtype=torch.uint8, device=device)
+    dist.broadcast(packed, rank, group)
+    return value if dist.get_rank() == rank else _unpacked(packed)
 
 
 def _packed(value: Any, device: torch.device) -> tuple[Tensor, Tensor]:
     """The size of a value's bytes, and these."""
     file = BytesIO()
     torch.save(value, file, _use_new_zipfile_serialization=False)  # a third of the time for small values
-    letters = torch.frombuffer(bytearray(file.getbuffer()), dtype=torch.uint8).to(device)
-    return torch.tensor([len(letters)], device=device), letters
+    packed = torch.frombuffer(bytearray(file.getbuffer()), dtype=torch.uint8).to(device)
+    return torch.tensor([len(packed)], device=device), packed
 
 
-def _unpacked(letters: Tensor) -> Any:
+def _unpacked(packed: Tensor) -> Any:
     """Nothing in it can run: `torch.load` takes numbers, texts, tensors, and the one class that is named here."""
     with torch.serialization.safe_globals([TensorShape]):
-        return torch.load(BytesIO(letters.cpu().numpy().tobytes()), map_location="cpu", weights_only=True)
+        return torch.load(BytesIO(packed.cpu().numpy().tobytes()), map_location="cpu", weights_only=True)

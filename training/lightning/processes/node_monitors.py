@@ -312,7 +312,7 @@ class OtherMonitor(NodeMonitor):
     ) -> None:
         super().__init__(place, mailbox.met, me, deadline_s, ends_all)
         self._mailbox = mailbox
-        self._says: list[str] = list(_in_letters(me.config))
+        self._says: list[str] = list(_in_messages(me.config))
         self._says.append(json.dumps(["came", me._replace(config={})]))
         self._refused: ConfigError | None = None
         self._has_stopped = False
@@ -454,7 +454,7 @@ def _silence(seconds: float) -> str:
     return f"has not been heard of for {seconds:g} s"
 
 
-def _in_letters(config: Mapping[str, str]) -> Iterator[str]:
+def _in_messages(config: Mapping[str, str]) -> Iterator[str]:
     """A config's digests by key, in as many texts as they need."""
     items = [(key[:KEY_CHARACTERS], digest) for key, digest in config.items()]
     for start in range(0, len(items), KEYS):

@@ -44,7 +44,7 @@ def test_statistics_before_the_first_update() -> None:
 
 def test_workers_and_shards_are_kept_apart() -> None:
     run = SharedRun(3, Settings(shards=2))
-    counters = run.control.sections[0]
+    counters = run.control.partition_counters[0]
     counters.used[0] = 1
     first, second = counters.shards
     first.newest[0], second.newest[0] = 8 << 17, 7 << 17

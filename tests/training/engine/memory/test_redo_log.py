@@ -47,8 +47,8 @@ def two_workers(deal: Deal) -> Cursor:
     cursor = Cursor(3, deadline_s=5.0)
     for worker in range(3):
         cursor.enter_epoch(worker, 0, 9, deal)
-        cursor.claim_batch(worker)
-        cursor.claim_batch(worker)
+        cursor.take_batch(worker)
+        cursor.take_batch(worker)
     cursor.mark_dead(2)
     return cursor
 
@@ -81,10 +81,8 @@ def whole_states(deal: Deal, operation: Operation) -> tuple[set[tuple[int, ...]]
 
 
 OPERATIONS: dict[str, Operation] = {
-    "claim": lambda cursor: cursor.claim_batch(0),  # what a dead worker had claimed
-    "claims": lambda cursor: [
-        cursor.claim_batch(0) for _ in range(4)
-    ],  # and then its own share, a dead one's, the pool
+    "take": lambda cursor: cursor.take_batch(0),  # what a dead worker had taken
+    "takes": lambda cursor: [cursor.take_batch(0) for _ in range(4)],  # and then its own share, a dead one's, the pool
     "done": lambda cursor: cursor.mark_done(0, 2),
     "begin": lambda cursor: cursor.enter_epoch(1, 1, 5, Deal.ONE_EACH),
     "mark_dead": lambda cursor: cursor.mark_dead(1),
@@ -105,7 +103,7 @@ OPERATIONS: dict[str, Operation] = {
 def test_a_kill_at_any_write_leaves_the_state_before_or_after(
     deal: Deal, operation: Operation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scalebook.training.engine.worker.cursor.CLAIMS", 8)  # fewer counters to compare
+    monkeypatch.setattr("scalebook.training.engine.worker.cursor.MOST_TAKEN", 8)  # fewer counters to compare
     monkeypatch.setattr("scalebook.training.engine.worker.cursor.EPOCHS", 4)
     states, after = whole_states(deal, operation)
     kills = 0

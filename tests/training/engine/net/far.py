@@ -53,7 +53,7 @@ class Far:
         return ProxyAddress(host, port, SECRET, self._tls is not None)
 
     def newest(self, worker: int) -> int:
-        """The incarnation that has begun last."""
+        """The generation that has begun last."""
         return self._posts[worker].lives.newest
 
     def stand_in(self, worker: int, deadline_s: float) -> None:

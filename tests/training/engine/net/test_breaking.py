@@ -15,7 +15,7 @@ from scalebook.training.engine.net.channel import ChannelLost
 from scalebook.training.engine.net.remote_end import RemoteEnd
 from scalebook.training.engine.rules.settings import Deal
 from scalebook.training.engine.rules.update_rules import Async, Sync
-from scalebook.training.engine.worker.worker_end import Claim, JoinedEnd
+from scalebook.training.engine.worker.worker_end import JoinedEnd, TakenBatch
 from tests.training.engine.net.far import DEADLINE_S, LOOPBACK, RUN, Far, joined
 from tests.training.engine.worker.peers import counting, serving, together
 
@@ -190,7 +190,7 @@ def test_with_overlap_a_batch_is_not_done_whose_push_has_not_come(run: Callable[
         cursors = [far.ends[worker].cursor for worker in range(2)]
         for worker, cursor in enumerate(cursors):
             cursor.enter_epoch(worker, 0, 4, Deal.IN_TURNS)
-        assert [cursors[1].claim_batch(1), cursors[1].claim_batch(1)] == [Claim(0, 1), Claim(0, 3)]
+        assert [cursors[1].take_batch(1), cursors[1].take_batch(1)] == [TakenBatch(0, 1), TakenBatch(0, 3)]
         push(pair[1])
         cursors[1].mark_done(1)
         assert cursors[1].state() == {0: [(0, 1), (2, 4)]}
@@ -199,7 +199,12 @@ def test_with_overlap_a_batch_is_not_done_whose_push_has_not_come(run: Callable[
         cursors[1].mark_done(1)
         far.end(1)
         far.launch.mark_dead(1)
-        assert [cursors[0].claim_batch(0) for _ in range(4)] == [Claim(0, 3), Claim(0, 0), Claim(0, 2), None]
+        assert [cursors[0].take_batch(0) for _ in range(4)] == [
+            TakenBatch(0, 3),
+            TakenBatch(0, 0),
+            TakenBatch(0, 2),
+            None,
+        ]
         pair[0][0].finish()
         assert far.launch.figures.counts().updates == 1
         relay.close()

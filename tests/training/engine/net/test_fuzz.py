@@ -30,7 +30,7 @@ PIECE = 30
 """Frames between two pushes of the other worker, for which its servers do not wait without end."""
 CALLS = [
     "join", "begin", "rest", "finish", "detach", "pull", "fetch_full", "publish_initial", "await_turn", "push",
-    "rendezvous", "living", "sign_of_life", "is_over", "cursor.enter_epoch", "cursor.claim_batch", "cursor.mark_done",
+    "rendezvous", "living", "sign_of_life", "is_over", "cursor.enter_epoch", "cursor.take_batch", "cursor.mark_done",
     "cursor.outstanding", "cursor.progress", "cursor.mark_dead", "cursor.rejoin", "cursor.state", "signals.stop",
     "signals.plateau_steps", "meetings.set_phase",
     "meetings.gather_before_training", "meetings.all_gather", "rows.map", "rows.write", "rows.read",
@@ -114,7 +114,7 @@ class Thrower:
         self.thrown += 1
         hello = self._drawn.choice(
             [
-                *[self._hello()._replace(incarnation=self._mine + off) for off in (-(10**6), -1, 1, 10**6, 2**62)],
+                *[self._hello()._replace(generation=self._mine + off) for off in (-(10**6), -1, 1, 10**6, 2**62)],
                 self._hello()._replace(worker=0),
                 self._hello()._replace(run=""),
                 self._hello()._replace(use="number", digest=""),
@@ -236,7 +236,7 @@ def test_a_text_that_is_too_long_is_refused_with_the_key_too() -> None:
     hello = Hello(RUN, settings_digest(far.launch.figures.settings), 0, 0)
     asking, given = greet(connected(LOOPBACK, far.reach(0).port), SECRET, hello._replace(use="number"), None)
     asking.close()
-    wire, _ = greet(connected(LOOPBACK, far.reach(0).port), SECRET, hello._replace(incarnation=given), None)
+    wire, _ = greet(connected(LOOPBACK, far.reach(0).port), SECRET, hello._replace(generation=given), None)
     wire.send(Kind.CALL, 1, bytes(100_000))
     with pytest.raises(ConnectionError):
         wire.head(1 << 20)

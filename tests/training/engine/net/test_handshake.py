@@ -50,7 +50,7 @@ class Meeting:
     def _check(self, hello: Hello) -> int:
         if self._refusal is not None:
             raise self._refusal
-        return 2**40 + hello.incarnation
+        return 2**40 + hello.generation
 
     def end(self) -> None:
         self.ours.close()
@@ -74,10 +74,10 @@ def meet() -> Iterator[Any]:
 @pytest.mark.parametrize("tls", [None, TLS], ids=["plain", "tls"])
 def test_who_has_the_key_comes_in(meet: Any, tls: ServerTls | None) -> None:
     meeting = meet(tls=tls)
-    wire, incarnation = greet(meeting.ours, SECRET, HELLO, asking() if tls else None)
+    wire, generation = greet(meeting.ours, SECRET, HELLO, asking() if tls else None)
     wire.close()
     meeting.end()
-    assert incarnation == 2**40 + 1
+    assert generation == 2**40 + 1
     assert (meeting.came, meeting.error) == (HELLO, None)
 
 
@@ -176,7 +176,7 @@ def test_another_protocol_is_told_so(meet: Any) -> None:
     wire.send(Kind.NONCE, text=bytes(32))
     answer = wire.text(wire.head(64))
     wire.send(Kind.PROOF, text=SECRET.proof(b"worker", bytes(32), answer[:32], bytes(32)))
-    hello = b'{"protocol": 9, "run": "", "digest": "", "worker": 0, "incarnation": 1, "use": "calls"}'
+    hello = b'{"protocol": 9, "run": "", "digest": "", "worker": 0, "generation": 1, "use": "calls"}'
     wire.send(Kind.HELLO, text=hello)
     head = wire.head(1024)
     assert head.kind == Kind.REFUSED

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scalebook.training.engine.launch import Launch
-from scalebook.training.engine.net.remote_shared_state import LETTER
+from scalebook.training.engine.net.remote_shared_state import MOST_MESSAGE_BYTES
 from scalebook.training.engine.net.wire import listening
 from scalebook.training.engine.rules.clock_settings import ClockSettings
 from scalebook.training.engine.rules.settings import Settings
@@ -31,13 +31,15 @@ class TestRemote(EndContract):
             yield workers.worker
 
 
-def test_a_letter_that_is_too_long_is_refused_by_name() -> None:
+def test_a_message_that_is_too_long_is_refused() -> None:
     launch = Launch(1, Settings())
     with far(launch, counting) as workers:
         meetings = workers.worker(0, DEADLINE_S).meetings
-        assert meetings.gather_before_training(bytes(LETTER), "as long as can be") == {0: bytes(LETTER)}
+        assert meetings.gather_before_training(bytes(MOST_MESSAGE_BYTES), "as long as can be") == {
+            0: bytes(MOST_MESSAGE_BYTES)
+        }
         with pytest.raises(ValueError, match="all_gather: a worker sent 67,108,865 bytes"):
-            meetings.gather_before_training(bytes(LETTER + 1), "longer")
+            meetings.gather_before_training(bytes(MOST_MESSAGE_BYTES + 1), "longer")
     launch.close()
 
 

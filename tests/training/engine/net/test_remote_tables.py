@@ -20,7 +20,7 @@ from scalebook.training.engine.net import remote_tables, table_calls
 from scalebook.training.engine.net.table_calls import RowRoom
 from scalebook.training.engine.net.wire import ProtocolError
 from scalebook.training.engine.rules.settings import Settings
-from scalebook.training.engine.store.store_layout import plan_section
+from scalebook.training.engine.store.store_layout import plan_partition
 from scalebook.training.engine.store.table_optimizer import mark_tables
 from scalebook.training.engine.worker.worker_end import JoinedEnd, WorkerEnd
 from tests.training.engine import towers
@@ -179,7 +179,7 @@ def test_worker_0_with_tables_is_beside_the_shards() -> None:
 def test_rows_that_are_none_of_the_table_or_not_in_order_end_the_connection(numbers: list[int]) -> None:
     model = nn.Embedding(10, 2, sparse=True)
     mark_tables(model)
-    (table,) = plan_section(sgd(model.parameters()), Settings(), 1).tables
+    (table,) = plan_partition(sgd(model.parameters()), Settings(), 1).tables
     room = RowRoom(table)
     assert [len(part) for part in room.room(3)] == [16, 16]
     room._numbers[:2] = torch.tensor(numbers)

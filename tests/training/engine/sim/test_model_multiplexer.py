@@ -41,18 +41,18 @@ def trained(
     clock = SimulatedClock(ClockSettings(Distribution("gamma", 1.0, 0.4), server_s=0.1, deaths=deaths), WORKERS)
     run = SharedRun(WORKERS, Settings(rule), clock)
     left = iter(range(30))
-    claimed: dict[int, int] = {}
+    taken: dict[int, int] = {}
 
     def wants(worker: int) -> bool:
-        claimed[worker] = next(left, -1)
-        return claimed[worker] >= 0
+        taken[worker] = next(left, -1)
+        return taken[worker] >= 0
 
     workers = virtual(wants, run, clock)
     workers.begin_all()
     while (worker := workers.next()) is not None:
-        compute(worker, claimed[worker])
+        compute(worker, taken[worker])
         workers.push()
-    shard = workers.sections[0].shards[0]
+    shard = workers.partitions[0].shards[0]
     whole = torch.cat([view.flatten() for view in shard.views[shard.newest().buffer]])
     workers.detach()
     run.close()

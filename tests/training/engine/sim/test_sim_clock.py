@@ -8,7 +8,7 @@ import pytest
 from scalebook.training.engine.rules.clock_settings import ClockSettings, Distribution, Link, MachineGroup
 from scalebook.training.engine.sim import Line, SimulatedClock
 from scalebook.training.engine.sim.sim_clock import Draws
-from scalebook.training.engine.worker_clock import Steps, Until
+from scalebook.training.engine.worker_clock import Until, Waits
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_queue_with_memoryless_arrivals_waits_as_m_d_1() -> None:
         assert line.busy_s == 200_000
 
 
-def seconds(clock: SimulatedClock, steps: Steps[None]) -> float:
+def seconds(clock: SimulatedClock, steps: Waits[None]) -> float:
     """What the steps take when nobody else does anything."""
     began = clock.time_s
     for step in steps:

@@ -61,7 +61,7 @@ def play(
     clock = SimulatedClock(timing, workers, settings.shards, seed)
     run = SharedRun(workers, settings, clock)
     parameters: dict[int, list[Parameter]] = {}
-    claimed: dict[int, int] = {}
+    taken: dict[int, int] = {}
     number = iter(range(gradients))
 
     def made(worker: int) -> list[Optimizer]:
@@ -69,8 +69,8 @@ def play(
         return [make(parameters[worker])]
 
     def wants(worker: int) -> bool:
-        claimed[worker] = next(number, -1)
-        return claimed[worker] >= 0
+        taken[worker] = next(number, -1)
+        return taken[worker] >= 0
 
     virtual = SimulatedWorkers(run, clock, made, Asked(wants))
     virtual.begin_all()
@@ -81,9 +81,9 @@ def play(
             for parameter, tensor in zip(parameters[worker], start, strict=True):
                 parameter.grad = tensor.clone()
         else:
-            compute(claimed[worker], parameters[worker])
+            compute(taken[worker], parameters[worker])
         virtual.push()
-    shards = virtual.sections[0].shards
+    shards = virtual.partitions[0].shards
     whole = {place: view for one in shards for place, view in zip(one.plan.parameters, newest(one), strict=True)}
     computed = [times.compute for times in run.worker_times()]
     played = Played(

@@ -50,7 +50,7 @@ def peak(rule: Rule, timing: ClockSettings, warmup: int) -> tuple[int, int, Memo
     work = Asked(lambda worker: next(left, -1) >= 0)
     workers = SimulatedWorkers(run, clock, made, work, begins=begins, announce=told.append)
     workers.begin_all()
-    (shard,) = workers.sections[0].shards
+    (shard,) = workers.partitions[0].shards
     most = 0
     while (worker := workers.next()) is not None:
         held = set(shard.counters.held.tolist()) - {-1}

@@ -7,7 +7,7 @@ class Asked:
     """A `Work`: whether there is a batch is asked of a function; nothing comes back."""
 
     def __init__(self, wants: Callable[[int], bool]) -> None:
-        self.claim_batch = wants
+        self.take_batch = wants
 
     def mark_pushed(self, worker: int) -> None:
         """Nothing."""

@@ -14,7 +14,7 @@ from scalebook.training.engine.memory.region import Control
 from scalebook.training.engine.store import block_steps
 from scalebook.training.engine.store.block_steps import BlockSteps, is_torchs_adam
 from scalebook.training.engine.store.shard import Shard
-from scalebook.training.engine.store.store_layout import plan_section
+from scalebook.training.engine.store.store_layout import plan_partition
 from scalebook.training.engine.trace import Origin
 
 STEPS = 6
@@ -61,9 +61,9 @@ def gradients(step: int) -> list[Tensor | None]:
 
 
 def shard_of(optimizer: Optimizer, settings: Settings = Settings()) -> Shard:  # noqa: B008  # it is frozen
-    plan, control = plan_section(optimizer, settings, 1), Control(1, settings)
+    plan, control = plan_partition(optimizer, settings, 1), Control(1, settings)
     memory = torch.zeros(plan.end, dtype=torch.uint8)
-    shard = Shard(plan.shards[0], memory, control.sections[0].shards[0], optimizer, settings, 5.0)
+    shard = Shard(plan.shards[0], memory, control.partition_counters[0].shards[0], optimizer, settings, 5.0)
     shard.initialise([p.detach() for group in optimizer.param_groups for p in group["params"]])
     return shard
 

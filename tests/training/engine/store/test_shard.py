@@ -14,7 +14,7 @@ from scalebook.training.engine import Settings
 from scalebook.training.engine.memory.region import DUPLICATES, METER, Control
 from scalebook.training.engine.store.rebuilt_optimizer import parameters_of
 from scalebook.training.engine.store.shard import Shard
-from scalebook.training.engine.store.store_layout import PartitionPlan, digest, plan_section
+from scalebook.training.engine.store.store_layout import PartitionPlan, digest, plan_partition
 from scalebook.training.engine.trace import Origin
 from scalebook.training.zoo.optimizers import LAMB, LARS
 from tests.training.engine.custom_optimizers import (
@@ -87,9 +87,9 @@ class Pair:
 
     def __init__(self, given: Optimizer, count: int = 1, workers: int = 2) -> None:
         self.given, settings = given, Settings(shards=count)
-        self.plan = plan_section(given, settings, workers)
+        self.plan = plan_partition(given, settings, workers)
         memory, self.control = torch.zeros(self.plan.end, dtype=torch.uint8), Control(workers, settings)
-        counters = self.control.sections[0].shards
+        counters = self.control.partition_counters[0].shards
         self.sides = [
             [Shard(plan, memory, counters[i], given, settings, 10.0) for i, plan in enumerate(self.plan.shards)]
             for _ in range(2)
@@ -288,7 +288,7 @@ def test_a_push_is_applied_once() -> None:
     assert shard.apply([again], gradients(5), pair.given.param_groups) is False
     assert shard.version == 1
     assert all(torch.equal(a, b) for a, b in zip(pair.weights(1), before, strict=True))
-    assert pair.control.sections[0].shards[0].meters[0 * METER + DUPLICATES] == 1
+    assert pair.control.partition_counters[0].shards[0].meters[0 * METER + DUPLICATES] == 1
 
 
 def test_a_push_is_written_over_its_own_base_only_if_nobody_else_has_that() -> None:
@@ -349,7 +349,7 @@ def test_state_that_begins_after_the_trial_steps_is_named() -> None:
 def test_plans_differ_when_models_or_settings_differ() -> None:
     def number(name: str, shards: int = 1) -> int:
         settings = Settings(shards=shards)
-        plan: PartitionPlan = plan_section(OPTIMIZERS[name](parameters()), settings, 2)
+        plan: PartitionPlan = plan_partition(OPTIMIZERS[name](parameters()), settings, 2)
         return digest([plan], settings)
 
     assert number("SGD") == number("SGD")

@@ -14,7 +14,7 @@ from torch.optim import SGD, Adagrad
 from scalebook.training.engine import Settings, SharedRun
 from scalebook.training.engine.memory import row_log
 from scalebook.training.engine.store import table_shard
-from scalebook.training.engine.store.optimizer_partition import allocate, make_sections, plan_sections
+from scalebook.training.engine.store.optimizer_partition import allocate, make_partitions, plan_partitions
 from scalebook.training.engine.store.shard import Shard
 from scalebook.training.engine.store.table_optimizer import mark_table, rows_of
 from scalebook.training.engine.trace import Origin
@@ -29,10 +29,10 @@ def made(kind: str = "sgd", workers: int = 2) -> Shard:
     mark_table(table)
     optimizer = SGD([table], lr=1.0) if kind == "sgd" else Adagrad([table], lr=1.0)
     run = SharedRun(workers, Settings())
-    plans = plan_sections(run, [optimizer])
+    plans = plan_partitions(run, [optimizer])
     allocate(run, plans)
-    (section,) = make_sections(run, plans, [optimizer], 0, 5.0)
-    (shard,) = section.shards
+    (partition,) = make_partitions(run, plans, [optimizer], 0, 5.0)
+    (shard,) = partition.shards
     shard.initialise([table.detach()])
     for worker in range(workers):
         shard.pin(worker)

@@ -20,11 +20,11 @@ from scalebook.training.engine.rules.local_steps import Downpour
 from scalebook.training.engine.rules.settings import Deal, Settings
 from scalebook.training.engine.rules.update_rules import Bounded, Sync
 from scalebook.training.engine.worker.worker_end import (
-    Claim,
     MemoryNeed,
     Phase,
     PlateauStep,
     PushResult,
+    TakenBatch,
     WorkerEnd,
     WrittenError,
 )
@@ -161,7 +161,7 @@ class EndContract(ABC):
             for worker, one in enumerate((first, second)):
                 one.end.cursor.enter_epoch(worker, 0, 8, Deal.IN_TURNS)
             for _ in range(3):
-                assert mine.claim_batch(0) is not None
+                assert mine.take_batch(0) is not None
                 first.push()
                 mine.mark_done(0)
             assert mine.state() == {0: [(1, 2), (3, 4), (5, 8)]}
@@ -333,24 +333,24 @@ class EndContract(ABC):
 
     # --- beside parameters -----------------------------------------------------------------------------------------
 
-    def test_batches_are_claimed_once_and_again_after_a_death(self) -> None:
+    def test_batches_are_taken_once_and_again_after_a_death(self) -> None:
         with self.run(2) as (launch, (first, second)):
             mine, theirs = first.end.cursor, second.end.cursor
             assert mine.workers == 2
             mine.enter_epoch(0, 0, 3, Deal.ONE_EACH)
             theirs.enter_epoch(1, 0, 3, Deal.ONE_EACH)
-            assert (mine.claim_batch(0), theirs.claim_batch(1), mine.claim_batch(0)) == (
-                Claim(0, 0),
-                Claim(0, 1),
-                Claim(0, 2),
+            assert (mine.take_batch(0), theirs.take_batch(1), mine.take_batch(0)) == (
+                TakenBatch(0, 0),
+                TakenBatch(0, 1),
+                TakenBatch(0, 2),
             )
             before = mine.progress()
             mine.mark_done(0, 2)
             assert mine.progress() > before
-            assert (theirs.claim_batch(1), mine.outstanding({0})) == (None, 1)
+            assert (theirs.take_batch(1), mine.outstanding({0})) == (None, 1)
             assert mine.state() == {0: [(1, 2)]}
             launch.mark_dead(1)
-            assert mine.claim_batch(0) == Claim(0, 1)
+            assert mine.take_batch(0) == TakenBatch(0, 1)
             launch.rejoin(1)
 
     def test_what_one_says_the_others_hear(self) -> None:
@@ -366,7 +366,7 @@ class EndContract(ABC):
             assert first.end.signals.stop
             assert first.end.is_over()
 
-    def test_letters_reach_all_that_come_to_a_place(self) -> None:
+    def test_messages_reach_all_that_come_to_a_place(self) -> None:
         with self.run(2) as (_, (first, second)):
             calls = [
                 lambda one=one: one.end.meetings.gather_before_training(b"%d" % one.end.worker, "hello")
@@ -382,7 +382,7 @@ class EndContract(ABC):
             differ = [lambda one=one: one.end.meetings.streams_differ(one.end.worker + 1) for one in (first, second)]
             assert together(*differ) == [True, True]
 
-    def test_letters_may_be_long_and_of_different_lengths(self) -> None:
+    def test_messages_may_be_long_and_of_different_lengths(self) -> None:
         with self.run(2) as (_, (first, second)):
             sent = {0: bytes(range(256)) * 12_000, 1: b""}
             before = [

@@ -11,22 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scalebook.training.engine.rules.settings import Deal
-from scalebook.training.engine.worker.cursor import CLAIMS, Claim, Cursor
+from scalebook.training.engine.worker.cursor import MOST_TAKEN, Cursor, TakenBatch
 from tests.examples import examples
 
 
-def take_all(cursor: Cursor, worker: int) -> list[Claim]:
-    claims = []
-    while (claim := cursor.claim_batch(worker)) is not None:
-        claims.append(claim)
-    return claims
+def take_all(cursor: Cursor, worker: int) -> list[TakenBatch]:
+    held = []
+    while (taken := cursor.take_batch(worker)) is not None:
+        held.append(taken)
+    return held
 
 
 def test_one_worker_goes_through_the_epochs_in_order() -> None:
     cursor = Cursor(1)
     for epoch in range(3):
         cursor.enter_epoch(0, epoch, 5, Deal.ONE_EACH)
-        assert take_all(cursor, 0) == [Claim(epoch, batch) for batch in range(5)]
+        assert take_all(cursor, 0) == [TakenBatch(epoch, batch) for batch in range(5)]
         cursor.mark_done(0, 5)
     assert cursor.outstanding() == 0
 
@@ -35,11 +35,11 @@ def test_each_worker_owns_one_batch_and_the_first_to_come_takes_the_others() -> 
     cursor = Cursor(3)
     for worker in range(3):
         cursor.enter_epoch(worker, 0, 10, Deal.ONE_EACH)
-    assert take_all(cursor, 2) == [Claim(0, 2)] + [Claim(0, batch) for batch in range(3, 10)]
-    assert take_all(cursor, 0) == [Claim(0, 0)]
+    assert take_all(cursor, 2) == [TakenBatch(0, 2)] + [TakenBatch(0, batch) for batch in range(3, 10)]
+    assert take_all(cursor, 0) == [TakenBatch(0, 0)]
     cursor.enter_epoch(2, 1, 10, Deal.ONE_EACH)
-    assert cursor.claim_batch(2) == Claim(1, 2)
-    assert take_all(cursor, 1) == [Claim(0, 1)]
+    assert cursor.take_batch(2) == TakenBatch(1, 2)
+    assert take_all(cursor, 1) == [TakenBatch(0, 1)]
 
 
 def test_by_turns_batch_i_is_worker_i_modulo_workers() -> None:
@@ -53,36 +53,36 @@ def test_without_shares_whoever_comes_takes_the_next_batch() -> None:
     cursor = Cursor(3)
     for worker in (2, 1):
         assert cursor.enter_epoch(worker, 0, 6, Deal.WORKER_0)
-    assert [cursor.claim_batch(worker) for worker in (2, 2, 1, 2, 1)] == [Claim(0, batch) for batch in range(1, 6)]
-    assert cursor.claim_batch(1) is None
+    assert [cursor.take_batch(worker) for worker in (2, 2, 1, 2, 1)] == [TakenBatch(0, batch) for batch in range(1, 6)]
+    assert cursor.take_batch(1) is None
     assert cursor.enter_epoch(1, 1, 6, Deal.WORKER_0), "it waits for nobody"
     assert cursor.enter_epoch(0, 0, 6, Deal.WORKER_0)
-    assert take_all(cursor, 0) == [Claim(0, 0)], "worker 0 has a batch of each epoch"
+    assert take_all(cursor, 0) == [TakenBatch(0, 0)], "worker 0 has a batch of each epoch"
     nobody = Cursor(2)
     for worker in (1, 0):
         assert nobody.enter_epoch(worker, 0, 2, Deal.NOBODY)
-    assert [take_all(nobody, worker) for worker in (1, 0)] == [[Claim(0, 0), Claim(0, 1)], []]
+    assert [take_all(nobody, worker) for worker in (1, 0)] == [[TakenBatch(0, 0), TakenBatch(0, 1)], []]
 
 
 @pytest.mark.parametrize("deal", list(Deal))
-def test_what_the_dead_had_claimed_comes_first_then_its_share(deal: Deal) -> None:
+def test_what_the_dead_had_taken_comes_first_then_its_share(deal: Deal) -> None:
     cursor = Cursor(2)
     cursor.enter_epoch(0, 0, 6, deal)
     cursor.enter_epoch(1, 0, 6, deal)
-    dead = [claim for _ in range(2) if (claim := cursor.claim_batch(1)) is not None]
+    dead = [taken for _ in range(2) if (taken := cursor.take_batch(1)) is not None]
     cursor.mark_done(1)
     cursor.mark_dead(1)
-    assert cursor.claim_batch(0) == dead[1]
+    assert cursor.take_batch(0) == dead[1]
     rest = take_all(cursor, 0)
-    assert sorted([dead[0], dead[1], *rest]) == [Claim(0, batch) for batch in range(6)]
-    assert deal is Deal.NOBODY or rest[0] == Claim(0, 0)
+    assert sorted([dead[0], dead[1], *rest]) == [TakenBatch(0, batch) for batch in range(6)]
+    assert deal is Deal.NOBODY or rest[0] == TakenBatch(0, 0)
 
 
 def test_fewer_batches_than_workers_leave_some_without() -> None:
     cursor = Cursor(3)
     for worker in range(3):
         cursor.enter_epoch(worker, 0, 2, Deal.ONE_EACH)
-    assert [take_all(cursor, worker) for worker in range(3)] == [[Claim(0, 0)], [Claim(0, 1)], []]
+    assert [take_all(cursor, worker) for worker in range(3)] == [[TakenBatch(0, 0)], [TakenBatch(0, 1)], []]
 
 
 def test_who_owns_nothing_waits_for_the_others_and_goes_with_them() -> None:
@@ -98,23 +98,23 @@ def test_who_owns_nothing_waits_for_the_others_and_goes_with_them() -> None:
     assert not cursor.enter_epoch(2, 4, 2, Deal.ONE_EACH)
     cursor.mark_dead(1)
     assert cursor.enter_epoch(2, 4, 2, Deal.ONE_EACH)
-    assert cursor.claim_batch(2) == Claim(2, 0)
+    assert cursor.take_batch(2) == TakenBatch(2, 0)
 
 
-def test_a_revived_worker_finds_past_epochs_empty_and_its_own_claims_first() -> None:
+def test_a_revived_worker_finds_past_epochs_empty_and_its_own_batches_first() -> None:
     cursor = Cursor(2)
     for worker in (0, 1):
         cursor.enter_epoch(worker, 0, 4, Deal.ONE_EACH)
-    assert cursor.claim_batch(1) == Claim(0, 1)
+    assert cursor.take_batch(1) == TakenBatch(0, 1)
     cursor.mark_dead(1)
     cursor.rejoin(1)
     cursor.enter_epoch(1, 0, 4, Deal.ONE_EACH)
-    assert cursor.claim_batch(1) == Claim(0, 1)
+    assert cursor.take_batch(1) == TakenBatch(0, 1)
     assert len(take_all(cursor, 0)) == 3
     cursor.enter_epoch(0, 1, 4, Deal.ONE_EACH)
-    assert cursor.claim_batch(1) is None
+    assert cursor.take_batch(1) is None
     cursor.enter_epoch(1, 1, 4, Deal.ONE_EACH)
-    assert cursor.claim_batch(1) == Claim(1, 1)
+    assert cursor.take_batch(1) == TakenBatch(1, 1)
 
 
 def test_outstanding_counts_what_a_death_could_bring_back() -> None:
@@ -123,19 +123,19 @@ def test_outstanding_counts_what_a_death_could_bring_back() -> None:
     assert len(take_all(cursor, 0)) == 2
     assert cursor.outstanding({0}) == 2  # the shares of 1 and 2
     cursor.enter_epoch(1, 0, 4, Deal.ONE_EACH)
-    cursor.claim_batch(1)
+    cursor.take_batch(1)
     assert cursor.outstanding({0}) == 2
     cursor.mark_done(1)
     assert cursor.outstanding({0}) == 1
     cursor.mark_dead(2)
     assert cursor.outstanding({0}) == 0
-    assert cursor.claim_batch(0) == Claim(0, 2)
+    assert cursor.take_batch(0) == TakenBatch(0, 2)
 
 
 def test_state_is_what_is_not_done() -> None:
     cursor = Cursor(2)
     cursor.enter_epoch(0, 0, 10, Deal.ONE_EACH)
-    assert [cursor.claim_batch(0) for _ in range(3)] == [Claim(0, 0), Claim(0, 2), Claim(0, 3)]
+    assert [cursor.take_batch(0) for _ in range(3)] == [TakenBatch(0, 0), TakenBatch(0, 2), TakenBatch(0, 3)]
     cursor.mark_done(0, 2)
     assert cursor.state() == {0: [(1, 2), (3, 10)]}
     take_all(cursor, 0)
@@ -143,7 +143,7 @@ def test_state_is_what_is_not_done() -> None:
     cursor.enter_epoch(0, 1, 10, Deal.ONE_EACH)
     assert cursor.state() == {0: [(1, 2)], 1: [(0, 10)]}
     cursor.enter_epoch(1, 0, 10, Deal.ONE_EACH)
-    cursor.claim_batch(1)
+    cursor.take_batch(1)
     cursor.mark_done(1)
     assert cursor.state() == {0: [], 1: [(0, 10)]}
     cursor.enter_epoch(1, 1, 10, Deal.ONE_EACH)
@@ -157,15 +157,15 @@ def test_workers_that_disagree_on_the_length_of_an_epoch_are_refused() -> None:
         cursor.enter_epoch(1, 0, 11, Deal.ONE_EACH)
 
 
-def test_more_claims_than_there_is_room_for_are_refused() -> None:
+def test_more_batches_than_there_is_room_for_are_refused() -> None:
     cursor = Cursor(1)
-    cursor.enter_epoch(0, 0, CLAIMS + 1, Deal.ONE_EACH)
-    for _ in range(CLAIMS):
-        cursor.claim_batch(0)
+    cursor.enter_epoch(0, 0, MOST_TAKEN + 1, Deal.ONE_EACH)
+    for _ in range(MOST_TAKEN):
+        cursor.take_batch(0)
     with pytest.raises(ValueError, match=r"trainer\.accumulate_grad_batches: 4096 batches wait"):
-        cursor.claim_batch(0)
+        cursor.take_batch(0)
     cursor.mark_done(0)
-    assert cursor.claim_batch(0) == Claim(0, CLAIMS)
+    assert cursor.take_batch(0) == TakenBatch(0, MOST_TAKEN)
 
 
 class Simulation:
@@ -176,32 +176,32 @@ class Simulation:
         self.workers, self.epochs, self.batches, self.deal = workers, epochs, batches, deal
         self.random = random.Random(seed)
         self.epoch = [-1] * workers
-        self.claims: list[list[Claim]] = [[] for _ in range(workers)]
+        self.held: list[list[TakenBatch]] = [[] for _ in range(workers)]
         self.finished, self.alive = [False] * workers, [True] * workers
-        self.done: Counter[Claim] = Counter()
+        self.done: Counter[TakenBatch] = Counter()
 
     def step(self, worker: int) -> None:
         if self.epoch[worker] < 0 and not self.enter(worker, 0):
             return
-        claims = self.claims[worker]
-        if claims and self.random.random() < 0.5:
-            count = self.random.randint(1, len(claims))
-            self.done.update(claims[:count])
-            del claims[:count]
+        held = self.held[worker]
+        if held and self.random.random() < 0.5:
+            count = self.random.randint(1, len(held))
+            self.done.update(held[:count])
+            del held[:count]
             self.cursor.mark_done(worker, count)
             return
-        claim = self.cursor.claim_batch(worker)
-        if claim is not None:
-            assert claim.epoch <= self.epoch[worker]
-            assert self.done[claim] == 0
-            assert not any(claim in other for other in self.claims)
-            claims.append(claim)
-        elif claims:
+        taken = self.cursor.take_batch(worker)
+        if taken is not None:
+            assert taken.epoch <= self.epoch[worker]
+            assert self.done[taken] == 0
+            assert not any(taken in other for other in self.held)
+            held.append(taken)
+        elif held:
             return  # they are pushed before the epoch ends
         elif self.epoch[worker] + 1 < self.epochs:
             self.enter(worker, self.epoch[worker] + 1)
         elif not self.cursor.outstanding({worker}):
-            assert self.cursor.claim_batch(worker) is None
+            assert self.cursor.take_batch(worker) is None
             self.finished[worker] = True
 
     def enter(self, worker: int, epoch: int) -> bool:
@@ -212,7 +212,7 @@ class Simulation:
 
     def kill(self, worker: int) -> None:
         self.alive[worker], self.epoch[worker] = False, -1
-        self.claims[worker].clear()
+        self.held[worker].clear()
         self.cursor.mark_dead(worker)
 
     def rejoin(self, worker: int) -> None:
@@ -239,7 +239,7 @@ class Simulation:
         if self.random.random() < 0.05:
             for epoch, ranges in self.cursor.state().items():
                 left = {batch for start, stop in ranges for batch in range(start, stop)}
-                done = {batch for claim_epoch, batch in self.done if claim_epoch == epoch}
+                done = {batch for taken_epoch, batch in self.done if taken_epoch == epoch}
                 assert left == set(range(self.batches[epoch % len(self.batches)])) - done
 
 
@@ -258,7 +258,7 @@ def test_every_batch_of_every_epoch_is_done_exactly_once(
 ) -> None:
     simulation = Simulation(workers, epochs, batches, deal, seed)
     simulation.run(deaths, revivals)
-    expected = {Claim(e, b) for e in range(epochs) for b in range(batches[e % len(batches)])}
+    expected = {TakenBatch(e, b) for e in range(epochs) for b in range(batches[e % len(batches)])}
     assert simulation.done == Counter(dict.fromkeys(expected, 1))
 
 
@@ -266,15 +266,16 @@ WORKERS, RUN_EPOCHS, RUN_BATCHES = 3, 500, 40
 
 
 def work(cursor: Cursor, worker: int, applied: Any, deal: Deal) -> None:
-    """What a worker does, as fast as it can: claims ahead, counts each batch in `applied` [epoch, batch], says so."""
+    """What a worker does, as fast as it can: takes batches ahead, counts each batch in `applied` [epoch, batch], says
+    so."""
     for epoch in range(RUN_EPOCHS):
         cursor.enter_epoch(worker, epoch, RUN_BATCHES, deal)
         while True:
-            claims = [claim for _ in range(2) if (claim := cursor.claim_batch(worker)) is not None]
-            for claim in claims:
-                applied[claim.epoch * RUN_BATCHES + claim.batch] += 1
+            held = [taken for _ in range(2) if (taken := cursor.take_batch(worker)) is not None]
+            for taken in held:
+                applied[taken.epoch * RUN_BATCHES + taken.batch] += 1
                 cursor.mark_done(worker)
-            if not claims and (epoch + 1 < RUN_EPOCHS or not cursor.outstanding({worker})):
+            if not held and (epoch + 1 < RUN_EPOCHS or not cursor.outstanding({worker})):
                 break
 
 
@@ -320,7 +321,7 @@ def test_processes_killed_at_random_moments_lose_nothing(deal: Deal) -> None:
 def test_state_knows_the_pool_that_the_dead_left_to_a_worker_that_comes_late() -> None:
     cursor = Cursor(2)
     cursor.enter_epoch(0, 0, 6, Deal.ONE_EACH)
-    assert cursor.claim_batch(0) == Claim(0, 0)
+    assert cursor.take_batch(0) == TakenBatch(0, 0)
     cursor.mark_done(0)
     cursor.mark_dead(0)
     assert cursor.state() == {0: [(1, 6)]}

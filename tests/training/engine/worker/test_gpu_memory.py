@@ -55,7 +55,7 @@ def test_a_worker_gets_a_context_on_its_own_gpu_alone(gpus: Gpus) -> None:
 
 def test_no_more_is_page_locked_than_is_used(gpus: Gpus) -> None:
     one = joined(SGD([gpus.parameter(torch.zeros(COUNT))], lr=1.0))
-    size = one.clients[0].host.section.plan.end
+    size = one.clients[0].host.partition.plan.end
     one.detach()
     assert gpus.most_registered <= 1.01 * (size + BYTES)
 

@@ -29,7 +29,7 @@ from scalebook.training.engine.rules.topologies import (
 from scalebook.training.engine.rules.update_rules import Sync
 from scalebook.training.engine.sim import SimulatedClock, SimulatedWorkers
 from scalebook.training.engine.worker.peer_client import PeerClient
-from scalebook.training.engine.worker_clock import Steps, Until, Wait
+from scalebook.training.engine.worker_clock import Until, Wait, Waits
 from tests.training.engine.driven import driven
 from tests.training.engine.peer_runs import PeerRun, run_peers
 from tests.training.engine.sim.works import Asked
@@ -406,13 +406,13 @@ def mean_after_a_pause(
     workers, start = len(gradients), torch.zeros(gradients[0].shape[1], dtype=DOUBLE)
     with driven(workers, Settings(local=Peering(exchange, topology)), [start], lambda p: SGD(p, lr=1.0)) as run:
 
-        def steps_of(worker: int) -> Steps[None]:
+        def waits_of(worker: int) -> Waits[None]:
             for gradient in gradients[worker]:
                 run.replicas[worker][0].grad = gradient.clone()
-                yield from run.joined[worker].clients[0].push_steps()
-            yield from run.joined[worker].finish_steps()
+                yield from run.joined[worker].clients[0].push_waits()
+            yield from run.joined[worker].finish_waits()
 
-        programs = {worker: steps_of(worker) for worker in range(workers)}
+        programs = {worker: waits_of(worker) for worker in range(workers)}
         waits: dict[int, Wait | Until | None] = dict.fromkeys(programs)
         passed, is_held = 0, False
         while programs:

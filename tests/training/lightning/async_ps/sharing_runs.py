@@ -66,7 +66,7 @@ class Sharing(IndependentWorkers):
         return output
 
     def on_train_end(self) -> None:
-        self.data.stop_claiming()
+        self.data.stop_taking()
 
 
 class Net(LightningModule):

@@ -91,7 +91,7 @@ def test_two_machines_are_one_to_the_last_bit(
     assert all([a[key] == b[key] for key in same] for a, b in pairs)
     residuals = [one.get("residuals", []) for one in (told[0], alone)]
     assert bool(residuals[0]) is ("push_codec" in settings)
-    flat = [[shard for section in one for worker in section for shard in worker] for one in residuals]
+    flat = [[shard for partition in one for worker in partition for shard in worker] for one in residuals]
     assert all(torch.equal(a, b) for a, b in zip(*flat, strict=True))
 
 

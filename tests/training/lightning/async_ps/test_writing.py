@@ -261,9 +261,9 @@ def test_a_published_version_is_never_changed(tmp_path: Path) -> None:
         def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
             strategy: Any = self.trainer.strategy
             client = strategy.session.joined.clients[0]
-            before = [view.clone() for view in client.host.section.shards[0].views[client.bases[0].buffer]]
+            before = [view.clone() for view in client.host.partition.shards[0].views[client.bases[0].buffer]]
             by_data(self, [torch.full_like(p, 9.0) for p in self.parameters()])
-            after = client.host.section.shards[0].views[client.bases[0].buffer]
+            after = client.host.partition.shards[0].views[client.bases[0].buffer]
             same = all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
             raise KeyError("same" if same else "changed")
 

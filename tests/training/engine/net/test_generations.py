@@ -20,15 +20,15 @@ from tests.training.engine.worker.peers import together
 pytestmark = pytest.mark.long
 
 
-def hello(far: Far, worker: int, incarnation: int, run: str = RUN) -> Hello:
-    return Hello(run, settings_digest(far.launch.figures.settings), worker, incarnation)
+def hello(far: Far, worker: int, generation: int, run: str = RUN) -> Hello:
+    return Hello(run, settings_digest(far.launch.figures.settings), worker, generation)
 
 
 def knock(far: Far, said: Hello) -> int:
-    """The incarnation that is told."""
-    wire, incarnation = greet(connected(LOOPBACK, far.reach(0).port), SECRET, said, None)
+    """The generation that is told."""
+    wire, generation = greet(connected(LOOPBACK, far.reach(0).port), SECRET, said, None)
     wire.close()
-    return incarnation
+    return generation
 
 
 def given(far: Far) -> int:

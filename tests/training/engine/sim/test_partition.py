@@ -11,7 +11,7 @@ from torch.optim import SGD
 from scalebook.training.engine import Settings, SharedRun
 from scalebook.training.engine.rules.update_rules import Sync
 from scalebook.training.engine.sim.sim_workers import SimulatedCapacity, SimulatedPartition, SummedSlots
-from scalebook.training.engine.store.optimizer_partition import OptimizerPartition, make_sections, plan_sections
+from scalebook.training.engine.store.optimizer_partition import OptimizerPartition, make_partitions, plan_partitions
 from scalebook.training.engine.store.store_layout import OF_PROCESSES, Capacity
 from scalebook.training.engine.trace import Origin
 
@@ -19,18 +19,18 @@ WORKERS = 7
 SHAPES = [(5, 3), (4,), (2, 2)]
 
 
-def section(capacity: Capacity, kind: type[OptimizerPartition]) -> OptimizerPartition:
+def partition(capacity: Capacity, kind: type[OptimizerPartition]) -> OptimizerPartition:
     run = SharedRun(WORKERS, Settings(Sync()))
     optimizer = SGD([Parameter(torch.zeros(shape)) for shape in SHAPES], lr=0.1)
-    plans = plan_sections(run, [optimizer], capacity)
+    plans = plan_partitions(run, [optimizer], capacity)
     run.memory.allocate(plans[-1].end)
-    (made,) = make_sections(run, plans, [optimizer], 0, 5.0, kind=kind)
+    (made,) = make_partitions(run, plans, [optimizer], 0, 5.0, kind=kind)
     return made
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_mean_is_that_of_slots_to_the_last_bit(seed: int) -> None:
-    kept, summed = section(OF_PROCESSES, OptimizerPartition), section(SimulatedCapacity(), SimulatedPartition)
+    kept, summed = partition(OF_PROCESSES, OptimizerPartition), partition(SimulatedCapacity(), SimulatedPartition)
     assert kept.plan.slots == WORKERS
     assert isinstance(summed.slots, SummedSlots)
     assert summed.plan.slots == 1

@@ -1,35 +1,35 @@
-"""Which batches a worker's loader has claimed, delivered and finished."""
+"""Which batches a worker's loader has taken, delivered and finished."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from scalebook.training.engine.rules.settings import Deal
-from scalebook.training.engine.worker.worker_end import Claim, DataCursor
+from scalebook.training.engine.worker.worker_end import DataCursor, TakenBatch
 from scalebook.training.lightning.data.epoch_order import EpochOrder, Indices
 
 
-class Claims:
-    """The index sampler of the inner loader: yields one epoch's claims as they are made."""
+class BatchQueue:
+    """The index sampler of the inner loader: yields one epoch's batches as they are taken."""
 
     def __init__(self, cursor: DataCursor, worker: int, deal: Deal, order: EpochOrder) -> None:
         self._cursor, self._worker, self._deal, self._order = cursor, worker, deal, order
-        self.plans: dict[int, list[Claim]] = {}  # of epochs that a checkpoint has found begun: what was left
-        self._held: Claim | None = None
-        self._given: deque[Claim] = deque()  # to the loader inside, which has not delivered them
-        self._claimed = self._delivered = self._finished = 0  # batches so far, one after the other
+        self.plans: dict[int, list[TakenBatch]] = {}  # of epochs that a checkpoint has found begun: what was left
+        self._held: TakenBatch | None = None
+        self._given: deque[TakenBatch] = deque()  # to the loader inside, which has not delivered them
+        self._taken = self._delivered = self._finished = 0  # batches so far, one after the other
         self._epoch = -1
 
     def enter(self, epoch: int, batches: int) -> bool:
-        """Start an epoch; unused claims of the last one count as done. False: not yet, since this worker has nothing in
-        it, and those that have are not there yet."""
+        """Start an epoch; unused batches of the last one count as done. False: not yet, since this worker has nothing
+        in it, and those that have are not there yet."""
         self.finish_all()
         self._held, self._epoch = None, epoch
         self._given.clear()
         return self._cursor.enter_epoch(self._worker, epoch, batches, self._deal)
 
-    def succeed(self, before: "Claims") -> None:
-        """Take over the claims of an earlier loader."""
+    def succeed(self, before: "BatchQueue") -> None:
+        """Take over the batches of an earlier loader."""
         self.plans = before.plans
 
     def finish(self) -> None:
@@ -39,31 +39,31 @@ class Claims:
             self._finished = self._delivered
 
     def finish_all(self) -> None:
-        """Mark every batch claimed so far as done, also those of an epoch that was left."""
-        self._delivered = self._claimed
+        """Mark every batch taken so far as done, also those of an epoch that was left."""
+        self._delivered = self._taken
         self.finish()
 
     def peek(self) -> bool:
-        """Whether there is a next batch; if so, claim it."""
+        """Whether there is a next batch; if so, take it."""
         if self._held is None:
-            self._held = self._cursor.claim_batch(self._worker)
-            self._claimed += self._held is not None
+            self._held = self._cursor.take_batch(self._worker)
+            self._taken += self._held is not None
         return self._held is not None
 
     def __iter__(self) -> Iterator[Indices]:
         while self.peek():
             assert self._held is not None
-            claim, self._held = self._held, None
-            self._given.append(claim)
-            origin = self.plans[claim.epoch][claim.batch] if claim.epoch in self.plans else claim
+            taken, self._held = self._held, None
+            self._given.append(taken)
+            origin = self.plans[taken.epoch][taken.batch] if taken.epoch in self.plans else taken
             yield self._order(origin.epoch)[origin.batch]
 
     def deliver(self) -> tuple[int, bool]:
         """Note that the inner loader has delivered a batch. Returns its number (-1 for an earlier epoch), and whether
         it is this worker's last."""
-        claim = self._given.popleft()
+        taken = self._given.popleft()
         self._delivered += 1
-        return claim.batch if claim.epoch == self._epoch else -1, not self._given and not self.peek()
+        return taken.batch if taken.epoch == self._epoch else -1, not self._given and not self.peek()
 
     def unfinished(self) -> dict[int, list[list[int]]]:
         """The unfinished batches of each epoch, as ranges [epoch, start, stop) in the data set's own epochs."""
@@ -71,7 +71,7 @@ class Claims:
 
 
 def origins_left(
-    state: Mapping[int, Sequence[tuple[int, int]]], plans: Mapping[int, Sequence[Claim]]
+    state: Mapping[int, Sequence[tuple[int, int]]], plans: Mapping[int, Sequence[TakenBatch]]
 ) -> dict[int, list[list[int]]]:
     """By epoch, the cursor's unfinished batches as ranges [epoch, start, stop) in the data set's own epochs."""
 
@@ -89,31 +89,31 @@ NO_LIMIT: Final = -1
 class SimulatedWork:
     """The `Work` of all workers: passed on to the present loader, which may change in every epoch."""
 
-    claims: "SimulatedClaims | None" = None
+    queue: "SimulatedBatchQueue | None" = None
 
-    def claim_batch(self, worker: int) -> bool:
-        return self.claims is not None and self.claims.claim_batch(worker)
+    def take_batch(self, worker: int) -> bool:
+        return self.queue is not None and self.queue.take_batch(worker)
 
     def mark_pushed(self, worker: int) -> None:
-        if self.claims is not None:
-            self.claims.mark_pushed(worker)
+        if self.queue is not None:
+            self.queue.mark_pushed(worker)
 
     def may_come_back(self, worker: int) -> bool:
-        return self.claims is not None and self.claims.may_come_back(worker)
+        return self.queue is not None and self.queue.may_come_back(worker)
 
     def lost(self, worker: int) -> None:
-        if self.claims is not None:
-            self.claims.lost(worker)
+        if self.queue is not None:
+            self.queue.lost(worker)
 
     def returns(self, worker: int) -> None:
-        if self.claims is not None:
-            self.claims.returns(worker)
+        if self.queue is not None:
+            self.queue.returns(worker)
 
 
-class SimulatedClaims:
-    """Takes the place of `Claims` for simulated workers, and is their `Work`.
+class SimulatedBatchQueue:
+    """Takes the place of `BatchQueue` for simulated workers, and is their `Work`.
 
-    A worker claims a batch when it begins a gradient, and enters its next epoch when nothing is left of this one, as
+    A worker takes a batch when it begins a gradient, and enters its next epoch when nothing is left of this one, as
     real workers do; the batch is loaded when the gradient is due. So the loop's epoch ends after as many gradients as
     an epoch has batches, some of which may be of the next epoch.
 
@@ -138,26 +138,26 @@ class SimulatedClaims:
     ) -> None:
         self._cursor, self._deal, self._meets, self._order, self._turn = cursor, deal, meets, order, turn
         self._batches_in, self._epochs, self._is_over = batches_in, epochs, is_over
-        self.plans: dict[int, list[Claim]] = {}
-        self._taken: dict[int, Claim] = {}  # by worker, what it computes on
+        self.plans: dict[int, list[TakenBatch]] = {}
+        self._taken: dict[int, TakenBatch] = {}  # by worker, what it computes on
         self._epoch_of: dict[int, int] = {}  # by worker, its own
         self._in_vain: set[int] = set()  # who found nothing left of its epoch: only a death brings something back
         self._epoch, self._batches, self._delivered = 0, 0, 0  # of the loop
         self._has_ended = False
 
-    def succeed(self, before: "SimulatedClaims") -> None:
+    def succeed(self, before: "SimulatedBatchQueue") -> None:
         """Take over from an earlier loader: workers go on where they are."""
         self.plans, self._taken, self._epoch_of = before.plans, before._taken, before._epoch_of
 
     # --- what the workers ask --------------------------------------------------------------------------------------
 
-    def claim_batch(self, worker: int) -> bool:
+    def take_batch(self, worker: int) -> bool:
         """See `Work`."""
         while not self._is_over():
             if worker in self._epoch_of and worker not in self._in_vain:
-                claim = self._cursor.claim_batch(worker)
-                if claim is not None:
-                    self._taken[worker] = claim
+                taken = self._cursor.take_batch(worker)
+                if taken is not None:
+                    self._taken[worker] = taken
                     return True
                 self._in_vain.add(worker)
             following = self._epoch_of.get(worker, self._epoch - 1) + 1
@@ -212,8 +212,8 @@ class SimulatedClaims:
             if worker is None:
                 self._has_ended = True
                 return
-            claim = self._taken[worker]
-            origin = self.plans[claim.epoch][claim.batch] if claim.epoch in self.plans else claim
+            taken = self._taken[worker]
+            origin = self.plans[taken.epoch][taken.batch] if taken.epoch in self.plans else taken
             yield self._order(origin.epoch)[origin.batch]
 
     def deliver(self) -> tuple[int, bool]:
