@@ -25,7 +25,7 @@ from scalebook.app.shared import links
 from scalebook.training.base import OWNER_ONLY, ConfigError, Workspace
 from scalebook.training.base.files import CommandParser, refusals_told, require_room
 from scalebook.training.base.files.terminal import EscapingStream
-from scalebook.training.base.process import alive
+from scalebook.training.base.processes import alive
 from scalebook.training.base.safe_path import HOME, environment, python
 from scalebook.training.base.trust import HELP, OPTION, resolve_trust
 from scalebook.training.experiments import catalogue

@@ -18,7 +18,7 @@ from typing import Any, Final
 from benchmarks.machine import machine
 from benchmarks.search_audit import audit, is_recorded
 from benchmarks.search_drills import BODY, records_of, until
-from scalebook.training.base.process import alive, descendants, send
+from scalebook.training.base.processes import alive, descendants, send
 from scalebook.training.base.safe_path import environment, python
 from scalebook.training.base.trust import trust
 from scalebook.training.base.workspace import SETTINGS, Workspace

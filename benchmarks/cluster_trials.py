@@ -25,7 +25,7 @@ from benchmarks.cluster_searches import HOSTS, command
 from benchmarks.machine import machine
 from benchmarks.search import config
 from benchmarks.search_audit import audit
-from scalebook.training.base.process import alive
+from scalebook.training.base.processes import alive
 from scalebook.training.base.safe_path import environment, python
 from scalebook.training.base.trust import trust
 from scalebook.training.base.workspace import SETTINGS, Workspace

@@ -26,7 +26,7 @@ from typing import Any
 from benchmarks import waiting
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files.machine_errors import NoRoom
-from scalebook.training.base.process import ProcessId, alive, send
+from scalebook.training.base.processes import ProcessId, alive, send
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import Description

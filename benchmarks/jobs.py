@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from scalebook.training.base.process import ProcessId, alive, send
+from scalebook.training.base.processes import ProcessId, alive, send
 from scalebook.training.base.trust import JOB, sign
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe

@@ -22,7 +22,7 @@ from typing import Any
 import psutil
 
 from benchmarks import waiting
-from scalebook.training.base.process import ProcessId, alive, descendants, send, session
+from scalebook.training.base.processes import ProcessId, alive, descendants, send, session
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.run_lines import RunLines
 from scalebook.training.experiments.catalogue import describe

@@ -21,7 +21,7 @@ import psutil
 from benchmarks import waiting
 from benchmarks.machine import machine
 from benchmarks.search_audit import audit, is_recorded
-from scalebook.training.base.process import ProcessId, alive, descendants, send, session
+from scalebook.training.base.processes import ProcessId, alive, descendants, send, session
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import Description

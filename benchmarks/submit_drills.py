@@ -17,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks import waiting
-from scalebook.training.base.process import send
+from scalebook.training.base.processes import send
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import Description

@@ -163,13 +163,13 @@ MUTANTS = (
         "a job that is asked to stop gets no grace", (f"{JOBS}/test_clock.py",),
     ),
     Mutant(
-        "jobs", "training/base/process.py",
+        "jobs", "training/base/processes.py",
         "return facts is not None and facts.state not in \"ZX\" and _same",
         "return facts is not None and _same",
         "a zombie counts as a running job", (f"{JOBS}/test_process.py",),
     ),
     Mutant(
-        "jobs", "training/base/process.py",
+        "jobs", "training/base/processes.py",
         "return facts.start == process.start and process.boot == boot_id()", "return process.boot == boot_id()",
         "a later process with the same pid is taken for the job", (f"{JOBS}/test_process.py",),
     ),

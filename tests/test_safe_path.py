@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.training.base.process import send
+from scalebook.training.base.processes import send
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import supervisor_handle
 from tests.poison import poison, ran

@@ -24,8 +24,8 @@ from typing import IO, Any, Final, NoReturn
 
 import pytest
 
-from scalebook.training.base import process
-from scalebook.training.base.process import ProcessId
+from scalebook.training.base import processes as process
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.base.safe_path import HOME, environment
 from scalebook.training.jobs import launcher, supervisor_handle
 from scalebook.training.supervisor import lost_jobs, notifier, search_drivers

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from scalebook.training.base import Workspace
 from scalebook.training.base.files import locks, records
-from scalebook.training.base.process import ProcessId
+from scalebook.training.base.processes import ProcessId
 
 FILE = "ui.json"
 LOCK = "ui.lock"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from scalebook.training.base.process import ProcessId, alive, die_with_parent, writes_to
+from scalebook.training.base.processes import ProcessId, alive, die_with_parent, writes_to
 
 LOOPBACK = "127.0.0.1"
 

@@ -11,7 +11,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric
 
 from scalebook.training.base.files import records, yaml
-from scalebook.training.base.process import ProcessId
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.base.trust import JOB, sign
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.executor import LocalHandle

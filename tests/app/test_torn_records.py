@@ -22,7 +22,7 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import records
 from scalebook.training.base.files.record_folder import forget
 from scalebook.training.base.files.records import VERSION
-from scalebook.training.base.process import ProcessId
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.base.trust import JOB as SIGNED
 from scalebook.training.base.trust import sign
 from scalebook.training.base.workspace import Workspace

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from scalebook.training.base.files import yaml
-from scalebook.training.base.process import ProcessId
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.experiments import catalogue
 from scalebook.training.experiments.experiment import Experiment

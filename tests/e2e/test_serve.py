@@ -14,7 +14,7 @@ import pytest
 
 from scalebook.app.serving.addresses import Addresses
 from scalebook.app.serving.child import LOOPBACK, answers
-from scalebook.training.base.process import alive
+from scalebook.training.base.processes import alive
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import supervisor_handle
 from tests.e2e.conftest import END_DEADLINE_S, ROOT, Served, end_supervisor, serve

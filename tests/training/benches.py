@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from scalebook.training.base.process import ProcessId, alive, send, session
+from scalebook.training.base.processes import ProcessId, alive, send, session
 from scalebook.training.base.trust import JOB, sign
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import supervisor_handle

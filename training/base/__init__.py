@@ -16,11 +16,11 @@ if TYPE_CHECKING:
         failures,
         files,
         node_rank,
-        process,
         safe_path,
         trust,
         validation_interval,
     )
+    from scalebook.training.base import processes as process
     from scalebook.training.base.durations import duration, roughly
     from scalebook.training.base.errors import LONGEST_KEY, ConfigError, Problem, one_line
     from scalebook.training.base.memory import MB, available_bytes, data_bytes, free_bytes, memory_limit
@@ -62,7 +62,7 @@ __all__ = [
     "memory_limit",
     "node_rank",
     "one_line",
-    "process",
+    "processes",
     "require_linux",
     "roughly",
     "safe_path",

@@ -10,7 +10,7 @@ from typing import Final
 
 from scalebook.training.base import LONGEST_KEY, ConfigError, Workspace, one_line
 from scalebook.training.base.files import CommandParser, add_command, disk_errors
-from scalebook.training.base.process import sigterm_interrupts
+from scalebook.training.base.processes import sigterm_interrupts
 from scalebook.training.base.trust import HELP, OPTION, resolve_trust
 from scalebook.training.cli.notebook_run import NotebookSelection, run, write_tables
 from scalebook.training.experiments.catalogue import describe

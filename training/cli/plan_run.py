@@ -9,7 +9,7 @@ from typing import TextIO
 from scalebook.training.base import Workspace
 from scalebook.training.base.files import records, yaml
 from scalebook.training.base.files.terminal import overwrite_line
-from scalebook.training.base.process import sigterm_interrupts
+from scalebook.training.base.processes import sigterm_interrupts
 from scalebook.training.experiments.command_line import CommandLine
 from scalebook.training.experiments.description import Description
 from scalebook.training.planner import (

@@ -9,7 +9,7 @@ from typing import Any, Final, TextIO
 from scalebook.training.base import LONGEST_KEY, ConfigError, Workspace, one_line, roughly
 from scalebook.training.base.files import CommandParser, add_command
 from scalebook.training.base.files.terminal import aligned, overwrite_line
-from scalebook.training.base.process import sigterm_interrupts
+from scalebook.training.base.processes import sigterm_interrupts
 from scalebook.training.base.trust import HELP, OPTION, resolve_trust
 from scalebook.training.cli.notebook_run import say_claims
 from scalebook.training.cli.run_lines import bar

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from scalebook.training.base import OWNER_ONLY, Workspace
 from scalebook.training.base.files import records
-from scalebook.training.base.process import Children, ProcessId, adopt_orphans
+from scalebook.training.base.processes import Children, ProcessId, adopt_orphans
 from scalebook.training.base.trust import withdraw
 from scalebook.training.cluster.cluster_token import cluster_home
 from scalebook.training.cluster.incoming_files import FilePiece, Has, files_of, news

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from scalebook.training.base import OWNER_ONLY, ConfigError, Workspace
 from scalebook.training.base.files import forgive, locks
-from scalebook.training.base.process import ProcessId
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.cluster.agent import Agent
 from scalebook.training.cluster.cluster_spool import ClusterSpool, KnownNodes, RemoteState, state_of
 from scalebook.training.cluster.mlflow_relay import MlflowRelay

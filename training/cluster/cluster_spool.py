@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from scalebook.training.base import Workspace
 from scalebook.training.base.files import records
-from scalebook.training.base.process import ProcessId
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.jobs import Allocation, NodeDevices
 from scalebook.training.jobs.begin_request import RayHandle, folder_of, run_of
 

@@ -22,7 +22,7 @@ import psutil
 
 from scalebook.training.base import OWNER_ONLY, ConfigError, Workspace, is_host_and_port
 from scalebook.training.base.files import records
-from scalebook.training.base.process import ProcessId, alive, descendants, send, session
+from scalebook.training.base.processes import ProcessId, alive, descendants, send, session
 from scalebook.training.base.safe_path import HOME, environment, python
 from scalebook.training.cluster.cluster_token import cluster_home, found_token, make_token, take_token
 from scalebook.training.cluster.ray_core import ray_core, require_ray

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from scalebook.training.base import Workspace
-from scalebook.training.base.process import ProcessId, alive
+from scalebook.training.base.processes import ProcessId, alive
 from scalebook.training.cluster.cluster_spool import REMOTE, ClusterSpool, KnownNodes, RemoteState, ask, state_of
 from scalebook.training.cluster.ray_core import require_ray
 from scalebook.training.jobs import Executor, JobUsage, Level, NodeDevices, PartEnd

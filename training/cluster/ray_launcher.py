@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from scalebook.training.base import Workspace
 from scalebook.training.base.files import locks, records
-from scalebook.training.base.process import Children, alive, start_detached
+from scalebook.training.base.processes import Children, alive, start_detached
 from scalebook.training.cluster.cluster_spool import (
     REMOTE,
     ClusterSpool,

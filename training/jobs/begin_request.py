@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from scalebook.training.base.files import records
-from scalebook.training.base.process import ProcessId, alive
+from scalebook.training.base.processes import ProcessId, alive
 from scalebook.training.jobs.devices import Allocation
 
 ASKED: Final = "begun.json"

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, Generic, Literal, NamedTuple, TypeVar
 import psutil
 
 from scalebook.training.base import SETTINGS, ConfigError, Workspace
-from scalebook.training.base.process import ProcessId, alive, descendants, send, session, writes_to
+from scalebook.training.base.processes import ProcessId, alive, descendants, send, session, writes_to
 from scalebook.training.base.trust import OPTION, trusted
 from scalebook.training.jobs.begin_request import RayHandle
 from scalebook.training.jobs.devices import NodeDevices, this_machine

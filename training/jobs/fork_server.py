@@ -35,7 +35,7 @@ from typing import Any, NoReturn
 from scalebook.training.base import Workspace
 from scalebook.training.base.files import EXIT_NO_ROOM, forgive, is_full
 from scalebook.training.base.node_rank import forget_launchers
-from scalebook.training.base.process import ProcessId, die_with_parent
+from scalebook.training.base.processes import ProcessId, die_with_parent
 from scalebook.training.base.safe_path import environment, importing, python
 from scalebook.training.jobs.begin_request import RemoteJobContext, await_permission, end_with
 from scalebook.training.jobs.executor import CLAIMED_ELSEWHERE, GPUS_TAKEN, LocalHandle

@@ -25,7 +25,7 @@ from scalebook.training.base.files import disk_problem, records
 from scalebook.training.base.files.record_folder import RecordFolder, load_once
 from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.files.safe_reading import read_end
-from scalebook.training.base.process import ProcessId
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.experiments.former_arguments import without_written_out
 from scalebook.training.experiments.known_classes import paths_today
 from scalebook.training.jobs.begin_request import JOINED, JoinedParts

@@ -16,7 +16,7 @@ from signal import SIGKILL
 from typing import Final, Literal
 
 from scalebook.training.base import Workspace
-from scalebook.training.base.process import Children, ProcessId, alive, send, start
+from scalebook.training.base.processes import Children, ProcessId, alive, send, start
 from scalebook.training.jobs.begin_request import RemoteJobContext
 from scalebook.training.jobs.devices import Allocation
 from scalebook.training.jobs.fork_server import PACKET, Order, Report

@@ -17,7 +17,7 @@ import psutil
 from scalebook.training.base import HIDDEN, Workspace
 from scalebook.training.base.files import locks, records
 from scalebook.training.base.files.records import BrokenRecord
-from scalebook.training.base.process import ProcessId, alive, start_detached, stopped
+from scalebook.training.base.processes import ProcessId, alive, start_detached, stopped
 
 SUPERVISOR: Final = "scalebook.training.supervisor.supervisor_loop"
 """It lies above this package, so it is named and not imported."""

@@ -14,7 +14,7 @@ from typing import Final
 from typing_extensions import override
 
 from scalebook.training.base import ConfigError
-from scalebook.training.base.process import sigterm_interrupts
+from scalebook.training.base.processes import sigterm_interrupts
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.planner.answering import Setting, answer

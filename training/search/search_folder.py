@@ -16,7 +16,7 @@ from scalebook.training.base import ConfigError, Workspace
 from scalebook.training.base.files import records, yaml
 from scalebook.training.base.files.record_folder import RecordFolder, load_once
 from scalebook.training.base.files.records import BrokenRecord
-from scalebook.training.base.process import ProcessId, alive
+from scalebook.training.base.processes import ProcessId, alive
 from scalebook.training.base.trust import FOUND, SEARCH, may_run, within
 from scalebook.training.jobs import forget_environment
 from scalebook.training.search.study.storage import journal_path

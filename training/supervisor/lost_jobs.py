@@ -16,7 +16,7 @@ from signal import SIGKILL
 from scalebook.training.base import ConfigError, Workspace
 from scalebook.training.base.failures import FailureClass
 from scalebook.training.base.files import EXIT_NO_ROOM, disk_problem, says_full
-from scalebook.training.base.process import Children, ProcessId, send, start
+from scalebook.training.base.processes import Children, ProcessId, send, start
 from scalebook.training.base.safe_path import importing
 from scalebook.training.jobs import MLFLOW_STATUS, UNWATCHED, JobFolder, Result, StopRequest
 from scalebook.training.supervisor.job_watch import JobWatch

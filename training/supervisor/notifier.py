@@ -19,7 +19,7 @@ from typing import Final
 
 from scalebook.training.base import ConfigError, NotifySettings, Workspace
 from scalebook.training.base.files import records
-from scalebook.training.base.process import Children, ProcessId, send, start
+from scalebook.training.base.processes import Children, ProcessId, send, start
 from scalebook.training.base.trust import trusted
 from scalebook.training.jobs import JobFolder, ended_jobs
 from scalebook.training.jobs.ended_jobs import Ending

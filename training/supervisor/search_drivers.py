@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from scalebook.training.base import Workspace
-from scalebook.training.base.process import ProcessId, alive, start
+from scalebook.training.base.processes import ProcessId, alive, start
 from scalebook.training.jobs import kept_environment
 from scalebook.training.search.search_folder import DriverProcess, SearchFolder, SearchResult, all_searches
 

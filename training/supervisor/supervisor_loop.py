@@ -27,7 +27,7 @@ from scalebook.training.base import OWNER_ONLY, ConfigError, Workspace
 from scalebook.training.base.failures import ADVICE, FailureClass
 from scalebook.training.base.files import EXIT_NO_ROOM, disk_problem, forgive
 from scalebook.training.base.files.records import BrokenRecord
-from scalebook.training.base.process import Children, ProcessId, adopt_orphans
+from scalebook.training.base.processes import Children, ProcessId, adopt_orphans
 from scalebook.training.base.safe_path import HOME
 from scalebook.training.base.trust import FOUND, JOB, may_run
 from scalebook.training.cluster import RayExecutor, RayLauncher

@@ -11,7 +11,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from scalebook.app import resources
-from scalebook.training.base.process import ProcessId
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import catalogue
 from scalebook.training.experiments.catalogue import describe

@@ -14,7 +14,7 @@ from scalebook.app import resources
 from scalebook.app.search import page
 from scalebook.app.shared.what_it_logs import LABEL
 from scalebook.training.base.files.records import save
-from scalebook.training.base.process import ProcessId
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import logged_metrics
 from scalebook.training.experiments.experiment import Experiment

@@ -11,7 +11,7 @@ from scalebook.app.runs import run_query
 from scalebook.app.runs.data import DeviceHolder, NodeState, device_state, simulated_copy
 from scalebook.app.runs.run_query import RunQuery
 from scalebook.app.runs.widgets import progress_words
-from scalebook.training.base.process import ProcessId
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.cluster.cluster_spool import ClusterSpool, KnownNodes, RemoteState, write_state
 from scalebook.training.experiments.description import Description

@@ -3,7 +3,7 @@ import sys
 from pathlib import Path
 
 from scalebook.app.serving.addresses import Addresses, only_one
-from scalebook.training.base.process import ProcessId
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.base.workspace import Workspace
 
 HOLD = """

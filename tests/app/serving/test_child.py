@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scalebook.app.serving.child import LOOPBACK, Child, ServerDied, answers, end_leftover, free_port
-from scalebook.training.base.process import ProcessId, alive, send
+from scalebook.training.base.processes import ProcessId, alive, send
 from tests.training.benches import wait_for
 
 

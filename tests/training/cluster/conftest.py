@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.training.base.process import ProcessId
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.base.safe_path import environment
 from scalebook.training.cluster.ray_daemons import Node
 

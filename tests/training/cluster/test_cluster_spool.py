@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.process import ProcessId
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.base.trust import trust
 from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.cli.main import main

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scalebook.training.base.process import ProcessId
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.cluster.cluster_spool import (
     ClusterSpool,
     JobOrder,

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from scalebook.training.base.process import descendants, send
+from scalebook.training.base.processes import descendants, send
 from scalebook.training.cluster.ray_executor import RayExecutor
 from scalebook.training.jobs.begin_request import PARTS
 from scalebook.training.jobs.job_nodes import part_folders

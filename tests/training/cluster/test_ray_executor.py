@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from scalebook.training.base.process import Children, alive, send
+from scalebook.training.base.processes import Children, alive, send
 from scalebook.training.base.trust import trust
 from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.cluster.cluster_spool import ClusterSpool

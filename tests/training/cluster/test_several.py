@@ -12,7 +12,7 @@ import psutil
 import pytest
 import torch
 
-from scalebook.training.base.process import descendants, send
+from scalebook.training.base.processes import descendants, send
 from scalebook.training.cluster.ray_executor import RayExecutor
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.experiment import Experiment

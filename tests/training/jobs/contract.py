@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from scalebook.training.base.process import Children
+from scalebook.training.base.processes import Children
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.executor import CLAIMED_ELSEWHERE, Executor, LocalHandle
 from scalebook.training.jobs.job_folder import JobFolder, JobStart

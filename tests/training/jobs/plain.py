@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from scalebook.training.base.process import Children, ProcessId, alive, session
+from scalebook.training.base.processes import Children, ProcessId, alive, session
 from scalebook.training.base.safe_path import environment
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.devices import NodeDevices, this_machine

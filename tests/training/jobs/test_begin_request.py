@@ -14,7 +14,7 @@ from tests.training.benches import wait_for
 JOB = """
 import subprocess, sys, time
 from scalebook.training.jobs.begin_request import end_with
-from scalebook.training.base.process import ProcessId
+from scalebook.training.base.processes import ProcessId
 end_with(ProcessId.of(int(sys.argv[1])))
 print(subprocess.Popen(["sleep", "600"]).pid, flush=True)
 time.sleep(600)

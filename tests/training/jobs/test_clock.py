@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from scalebook.training.base.files import records
-from scalebook.training.base.process import ProcessId, alive, descendants, session
+from scalebook.training.base.processes import ProcessId, alive, descendants, session
 from scalebook.training.base.trust import JOB, sign
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import waiting_jobs

@@ -16,7 +16,7 @@ import pytest
 from scalebook.training.base.failures import FailureClass, classify
 from scalebook.training.base.files import machine_errors, records
 from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM
-from scalebook.training.base.process import ProcessId
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.base.trust import JOB, SEARCH, sign
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli import runner

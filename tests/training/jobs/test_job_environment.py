@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from scalebook.training.base.process import Children, ProcessId
+from scalebook.training.base.processes import Children, ProcessId
 from scalebook.training.base.safe_path import HOME, environment
 from scalebook.training.jobs.begin_request import ANSWER, YES, RemoteJobContext
 from scalebook.training.jobs.devices import this_machine

@@ -7,7 +7,7 @@ from zipfile import ZipFile
 import pytest
 
 from scalebook.training.base.failures import ADVICE, OR_RESUME, FailureClass
-from scalebook.training.base.process import ProcessId
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.jobs import job_folder
 from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import (

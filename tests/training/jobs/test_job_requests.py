@@ -13,7 +13,7 @@ import pytest
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import yaml
-from scalebook.training.base.process import ProcessId
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.base.safe_path import environment
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import ClassInfo, Description, Field

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from scalebook.training.base.process import ProcessId, alive, send, session
+from scalebook.training.base.processes import ProcessId, alive, send, session
 from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobStart, Result
 from tests.training.benches import Bench, until_state, wait_for

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import pytest
 
 from scalebook.training.base.files import records
-from scalebook.training.base.process import ProcessId
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.base.trust import JOB, sign
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import waiting_jobs

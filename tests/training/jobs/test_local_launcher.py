@@ -4,7 +4,7 @@ import os
 from multiprocessing.connection import wait
 from pathlib import Path
 
-from scalebook.training.base.process import Children, alive
+from scalebook.training.base.processes import Children, alive
 from scalebook.training.jobs.devices import this_machine
 from scalebook.training.jobs.fork_server import Order, Report
 from scalebook.training.jobs.launcher import ForkServerProcess, LocalLauncher, ProcessEnded

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scalebook.training.base.process import ProcessId, descendants, send, session
+from scalebook.training.base.processes import ProcessId, descendants, send, session
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest, Result
 from scalebook.training.jobs.launcher import RUNNER
 from scalebook.training.jobs.supervisor_handle import status

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scalebook.training.base.process import alive, send
+from scalebook.training.base.processes import alive, send
 from scalebook.training.jobs.job_folder import JobFolder, Result
 from scalebook.training.supervisor.lost_jobs import close, main
 from scalebook.training.tracking import names

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from scalebook.training.base.process import ProcessId, alive, send, stopped
+from scalebook.training.base.processes import ProcessId, alive, send, stopped
 from scalebook.training.cli import notebook_run
 from scalebook.training.cli.main import main
 from scalebook.training.cli.run_lines import RunLines

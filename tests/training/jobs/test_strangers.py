@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.training.base.process import ProcessId, alive, writes_to
+from scalebook.training.base.processes import ProcessId, alive, writes_to
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli import jobs as commands
 from scalebook.training.cli.main import main

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from scalebook.training.base.files import records
-from scalebook.training.base.process import alive, send, session
+from scalebook.training.base.processes import alive, send, session
 from scalebook.training.jobs import supervisor_handle
 from scalebook.training.jobs.supervisor_handle import Status, status
 from scalebook.training.jobs.waiting_jobs import NO_SUPERVISOR, waiting_reasons

@@ -3,7 +3,7 @@ import subprocess
 import sys
 from dataclasses import asdict
 
-from scalebook.training.base.process import ProcessId
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.jobs import supervisor_handle
 from tests.training.benches import Bench
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from scalebook.training.base.process import ProcessId
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.jobs import usage
 from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobFolder, JobStart

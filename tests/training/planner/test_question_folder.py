@@ -11,7 +11,7 @@ import pytest
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import records, yaml
-from scalebook.training.base.process import ProcessId
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.job_folder import JobFolder, Progress
 from scalebook.training.planner import planner_process, play

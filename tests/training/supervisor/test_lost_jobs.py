@@ -9,7 +9,7 @@ import pytest
 
 from scalebook.training.base.failures import FailureClass
 from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM
-from scalebook.training.base.process import ProcessId
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import STOPPED, JobFolder, JobRequest, JobStart
 from scalebook.training.supervisor import lost_jobs

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scalebook.training.base import process
+from scalebook.training.base import processes as process
 from scalebook.training.base.trust import SEARCH, sign
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.job_environment import has_environment, keep_environment

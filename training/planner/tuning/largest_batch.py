@@ -8,7 +8,7 @@ from typing import Final, TextIO
 from scalebook.training.base import MB, ConfigError, available_bytes
 from scalebook.training.base.failures import FailureClass
 from scalebook.training.base.files import CommandParser
-from scalebook.training.base.process import sigterm_interrupts
+from scalebook.training.base.processes import sigterm_interrupts
 from scalebook.training.base.trust import HELP as TRUST
 from scalebook.training.base.trust import OPTION
 from scalebook.training.experiments.command_line import CONFIG_OPTIONS

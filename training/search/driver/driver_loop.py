@@ -18,7 +18,7 @@ from typing import Final, Literal
 from scalebook.training.base import ConfigError
 from scalebook.training.base.failures import FailureClass, classify
 from scalebook.training.base.files import EXIT_NO_ROOM, NoRoom, forgive, locks
-from scalebook.training.base.process import ProcessId
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.jobs import ENDED, JobFolder
 from scalebook.training.jobs.supervisor_handle import SupervisorKeeper

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.search_audit import audit
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files.record_folder import forget
-from scalebook.training.base.process import alive, send
+from scalebook.training.base.processes import alive, send
 from scalebook.training.base.trust import trust
 from scalebook.training.experiments.description import Description
 from scalebook.training.jobs import job_requests, supervisor_handle

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scalebook.training.base.process import ProcessId
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.search.definition import SearchSpec, read_search
 from scalebook.training.jobs.executor import LocalHandle

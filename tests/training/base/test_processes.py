@@ -5,7 +5,7 @@ import sys
 import time
 from dataclasses import replace
 
-from scalebook.training.base.process import (
+from scalebook.training.base.processes import (
     Children,
     ProcessId,
     alive,
