@@ -16,24 +16,21 @@ from scalebook.app.search import trial_data
 from scalebook.app.serving.addresses import Addresses, by_same_name
 from scalebook.app.serving.mlflow_server import remote_address
 from scalebook.training.base import ConfigError, Workspace, sqlite_address
-from scalebook.training.base.files.records import BrokenRecord
+from scalebook.training.base.files import BrokenRecord
 from scalebook.training.engine.coordination.measures import PushRecord
 from scalebook.training.experiments import catalogue, logged_metrics
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.model_parameters import find_out
 from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.jobs import job_requests
 from scalebook.training.jobs import waiting_reasons as queue_reasons
-from scalebook.training.jobs.job_requests import broken_jobs
-from scalebook.training.notebook import ClaimCell
-from scalebook.training.notebook.claims import EvidenceReader, Judgement, judge_all, written_tables
-from scalebook.training.notebook.claims.written_tables import Table
-from scalebook.training.notebook.store import Stored
-from scalebook.training.pricing.part_record import PartRecord
-from scalebook.training.search.search_folder import ENDED, SearchFolder, broken_searches
+from scalebook.training.notebook import ClaimCell, Stored
+from scalebook.training.notebook.claims import EvidenceReader, Judgement, Table, judge_all, written_tables
+from scalebook.training.pricing import PartRecord
+from scalebook.training.search import SearchFolder, search_folder
 from scalebook.training.search.study import TrialRecord, at_rest, at_work, read_study
-from scalebook.training.tracking import MetricCurve, RunReader, RunRecord
-from scalebook.training.tracking.worker_figures import WorkerFigures
+from scalebook.training.tracking import MetricCurve, RunReader, RunRecord, WorkerFigures
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -151,7 +148,7 @@ def waiting_reasons() -> Mapping[str, str]:
 
 @st.cache_resource(ttl=BROKEN_TTL_S, show_spinner=False)
 def _broken_records(root: str) -> list[BrokenRecord]:
-    return [*broken_jobs(Workspace(Path(root))), *broken_searches(Workspace(Path(root)))]
+    return [*job_requests.broken_jobs(Workspace(Path(root))), *search_folder.broken_searches(Workspace(Path(root)))]
 
 
 def broken_records() -> Sequence[BrokenRecord]:
@@ -330,7 +327,7 @@ def _search_records(path: str, changed: int) -> list[TrialRecord]:
     folder.require_trust(reading=True)
     request = folder.request()
     records = read_study(request.storage, request.study, search_spec(folder))
-    if folder.state() in ENDED:
+    if folder.state() in search_folder.ENDED:
         return at_rest(records)
     progress = folder.progress()
     return records if progress is None or progress.now is None else at_work(records, progress.now)

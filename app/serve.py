@@ -22,12 +22,8 @@ from scalebook.app.serving.child import Child, ServerDied, end_leftover
 from scalebook.app.serving.mlflow_server import MLFLOW_LOG, mlflow_server, remote_address
 from scalebook.app.serving.page_server import PAGES_LOG, page_server
 from scalebook.app.shared import links
-from scalebook.training.base import OWNER_ONLY, ConfigError, Workspace
-from scalebook.training.base.files import CommandParser, refusals_told, require_room
-from scalebook.training.base.files.terminal import EscapingStream
-from scalebook.training.base.processes import alive
-from scalebook.training.base.safe_path import HOME, environment, python
-from scalebook.training.base.trust import HELP, OPTION, resolve_trust
+from scalebook.training.base import OWNER_ONLY, ConfigError, Workspace, processes, safe_path, trust
+from scalebook.training.base.files import CommandParser, EscapingStream, refusals_told, require_room
 from scalebook.training.experiments import catalogue
 from scalebook.training.jobs import configured_executor, supervisor_handle
 from scalebook.training.tracking import require_known
@@ -73,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _own(workspace: Workspace, options: argparse.Namespace) -> int:
     """Serve the workspace, unless another process does."""
-    resolve_trust(workspace, options.trust)
+    trust.resolve_trust(workspace, options.trust)
     require_room(workspace.create().hidden)
     with only_one(workspace) as is_owner:
         if not is_owner:
@@ -92,7 +88,7 @@ def _own(workspace: Workspace, options: argparse.Namespace) -> int:
 def _address(workspace: Workspace) -> int:
     """Print the address that opens the app; 1 if no process serves the folder."""
     addresses = Addresses.read(workspace)
-    if addresses is not None and any(alive(child) for child in addresses.children):
+    if addresses is not None and any(processes.alive(child) for child in addresses.children):
         log.info("%s", Access.of(workspace, with_token=addresses.needs_token).opening(addresses.app))
         return 0
     log.error("scalebook: error: %s is not being served. Start it with `scalebook ui FOLDER`.", workspace.root)
@@ -115,7 +111,7 @@ def parser() -> CommandParser:
         "--mlflow-port", type=int, default=5000, help="port of MLflow (default: 5000, or the next free one)"
     )
     parser.add_argument("--address", action="store_true", help="print the address of the running app and exit")
-    parser.add_argument(OPTION, action="store_true", help=HELP)
+    parser.add_argument(trust.OPTION, action="store_true", help=trust.HELP)
     add_options(parser)
     return parser
 
@@ -191,9 +187,9 @@ def _warm_catalogue(workspace: Workspace) -> None:
 def _make_store(workspace: Workspace) -> None:
     """Create MLflow's tables, before several processes try to at once."""
     made = subprocess.run(
-        python("-c", MAKE_STORE, str(workspace.root.resolve())),
-        cwd=HOME,
-        env=environment(),
+        safe_path.python("-c", MAKE_STORE, str(workspace.root.resolve())),
+        cwd=safe_path.HOME,
+        env=safe_path.environment(),
         check=False,
         capture_output=True,
         text=True,
@@ -259,9 +255,9 @@ def _keep_supervised(keeper: supervisor_handle.SupervisorKeeper) -> None:
 
 
 def _going_on(workspace: Workspace) -> str:
-    from scalebook.training.jobs.job_requests import all_jobs
+    from scalebook.training.jobs import job_requests
 
-    running = sum(job.state() in ("running", "waiting", "stopping") for job in all_jobs(workspace))
+    running = sum(job.state() in ("running", "waiting", "stopping") for job in job_requests.all_jobs(workspace))
     if not running:
         return "No run is active."
     runs = "1 run goes" if running == 1 else f"{running} runs go"

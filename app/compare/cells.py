@@ -16,9 +16,8 @@ from scalebook.app.shared import dialogs, drafts, html, links, notes
 from scalebook.app.shared.dialogs import in_conflict, write
 from scalebook.app.shared.what_it_logs import what_it_logs
 from scalebook.app.shared.widgets import cell_menu, draft_label, number_text, press_button, turn_better
-from scalebook.training.notebook import ClaimCell, Comparison, ComparisonCell, compare, edit
+from scalebook.training.notebook import ClaimCell, Comparison, ComparisonCell, Stored, compare, edit
 from scalebook.training.notebook.claims import Judgement, needs_curve
-from scalebook.training.notebook.store import Stored
 from scalebook.training.tracking import RunReader, RunRecord
 
 

@@ -9,16 +9,21 @@ from typing import Any, Final
 from scalebook.app.shared import drafts, notebooks
 from scalebook.app.shared.drafts import Draft
 from scalebook.training.base import ConfigError, Problem, Workspace
-from scalebook.training.base.files import yaml
-from scalebook.training.base.files.yaml_flow import flow
+from scalebook.training.base.files import yaml, yaml_flow
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.identity import config_hash
-from scalebook.training.notebook import ClaimCell, ComparisonCell, Notebook, Side, claim_problems, edit
+from scalebook.training.notebook import (
+    ClaimCell,
+    ComparisonCell,
+    Notebook,
+    Side,
+    Stored,
+    claim_body,
+    claim_problems,
+    edit,
+)
 from scalebook.training.notebook import offered as offered_for
-from scalebook.training.notebook.claim_body import KEYS, OF, SHARED, read_claim
-from scalebook.training.notebook.store import Stored
-from scalebook.training.tracking import RunRecord, directions, names
-from scalebook.training.tracking.directions import Direction, Goal
+from scalebook.training.tracking import Direction, Goal, RunRecord, directions, names
 
 SUGGESTED = "comparison"
 Tags = Mapping[str, Sequence[Mapping[str, str]]]
@@ -217,7 +222,7 @@ class ClaimPlan:
         experiments = [cell.name for cell in self.stored.notebook.experiments()]
         written = [*self.runs, *([] if self.written.get("against") is None else [self.written["against"]])]
         if self.of_ratios:
-            written = [side[word] for side in written for word in (OF, "against") if word in side]
+            written = [side[word] for side in written for word in (claim_body.OF, "against") if word in side]
         return list(dict.fromkeys([*experiments, *map(side_text, written)]))
 
     @property
@@ -248,11 +253,13 @@ class ClaimPlan:
     @property
     def _shared(self) -> dict[str, Any]:
         """The values that both ratios take from the claim, except the figure, which is a field of its own."""
-        return {word: self.written[word] for word in SHARED[1:] if word in self.written}
+        return {word: self.written[word] for word in claim_body.SHARED[1:] if word in self.written}
 
     def ratio(self, key: str) -> dict[str, Any]:
         """The form's first values for the ratio at `key`, runs or against; a plain claim becomes the first ratio."""
-        plain = {OF: self.runs[0], "against": self.written.get("against")} if key == "runs" and self.runs else {}
+        plain = (
+            {claim_body.OF: self.runs[0], "against": self.written.get("against")} if key == "runs" and self.runs else {}
+        )
         return {**self._shared, **(self._before or {key: plain})[key]}
 
     def ratios(self, form_values: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -266,20 +273,26 @@ class ClaimPlan:
             own = {word: value for word, value in values.items() if value not in (None, "")}
             bodies[key] = self._before[key] if self._before and own == old else own
         left = {
-            word: self._shared.get(word) for word in SHARED[1:] if any(word not in body for body in bodies.values())
+            word: self._shared.get(word)
+            for word in claim_body.SHARED[1:]
+            if any(word not in body for body in bodies.values())
         }
         return {**left, "runs": [bodies["runs"]], "against": bodies["against"]}
 
     def body(self, form_values: Mapping[str, Any]) -> dict[str, Any]:
         """The claim's YAML with the form's values; an unchanged value keeps its spelling."""
         values = {**self.written}
-        for key in KEYS:
+        for key in claim_body.KEYS:
             value = form_values.get(key)
             if value in (None, "", []):
                 values.pop(key, None)
             elif key not in values or not _is_same(values[key], value):
                 values[key] = value
-        return {key: values[key] for key in sorted(values, key=list(KEYS).index)} if not self.editing else values
+        return (
+            {key: values[key] for key in sorted(values, key=list(claim_body.KEYS).index)}
+            if not self.editing
+            else values
+        )
 
     def problems(self, form_values: Mapping[str, Any], name: str, description: Description) -> list[Problem]:
         """The problems, each with the key of its field. Warnings do not block saving."""
@@ -288,7 +301,7 @@ class ClaimPlan:
         if problems:
             return problems
         try:
-            cell = read_claim("", name, self.body(form_values))
+            cell = claim_body.read_claim("", name, self.body(form_values))
         except ConfigError as error:
             return [error.problem]
         return list(claim_problems(nb, cell, description))
@@ -327,7 +340,7 @@ def claim_of(
 
 def side_text(side: Any) -> str:
     """A side as text: an experiment's name, or a part of a search as `workers: 4`."""
-    return side if isinstance(side, str) else flow(side).strip().removeprefix("{").removesuffix("}")
+    return side if isinstance(side, str) else yaml_flow.flow(side).strip().removeprefix("{").removesuffix("}")
 
 
 def side(text: str) -> Side:
@@ -353,7 +366,7 @@ def metric_of(written: Mapping[str, Any]) -> str:
 
 
 def _is_ratio(side: Any) -> bool:
-    return isinstance(side, Mapping) and OF in side
+    return isinstance(side, Mapping) and claim_body.OF in side
 
 
 def _searches(nb: Notebook) -> list[str]:
@@ -368,7 +381,7 @@ def _is_same(before: Any, now: Any) -> bool:
 def _missing(form_values: Mapping[str, Any]) -> list[Problem]:
     """Problems of empty or wrong fields, in the words of the form instead of those of the YAML."""
     ratios = _ratios(form_values)
-    wanted = {f"{key}.{word}": side.get(word) for key, side in ratios.items() for word in (OF, "against")}
+    wanted = {f"{key}.{word}": side.get(word) for key, side in ratios.items() for word in (claim_body.OF, "against")}
     boxes = {**form_values, **{f"{key}.target": side.get("target") for key, side in ratios.items()}}
     problems = [
         Problem(key, f"{boxes[key]!r} is not a number", "Write one, such as 0.95.")

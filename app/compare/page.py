@@ -16,8 +16,7 @@ from scalebook.training.base import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.notebook import ComparisonCell, compare_runs, labels, meanings_by_name
-from scalebook.training.tracking import RunRecord, names
-from scalebook.training.tracking.directions import GOALS, Goal
+from scalebook.training.tracking import Goal, RunRecord, directions, names
 
 EVERY_S = 2.0
 OFFERED = 50
@@ -135,7 +134,7 @@ def _choice(records: Sequence[RunRecord]) -> None:
 def _said(metric: str) -> Goal | None:
     """The goal that the address gives for the metric."""
     goal, _, name = st.query_params.get("better", "").partition(":")
-    return next((candidate for candidate in GOALS if candidate == goal and name == metric), None)
+    return next((candidate for candidate in directions.GOALS if candidate == goal and name == metric), None)
 
 
 def _configs(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:

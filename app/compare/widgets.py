@@ -22,10 +22,8 @@ from scalebook.training.notebook import AXES, Axis, Comparison, ComparisonCell, 
 from scalebook.training.notebook import HELP as OF_CELLS
 from scalebook.training.notebook.claim_body import OF
 from scalebook.training.notebook.claims import Judgement, claim_table
-from scalebook.training.tracking import Estimate, Reached, directions, mean_curve, names
-from scalebook.training.tracking.directions import Goal
+from scalebook.training.tracking import Estimate, Goal, Reached, directions, mean_curve, names, own_metrics
 from scalebook.training.tracking.names import axis_words, time_words
-from scalebook.training.tracking.own_metrics import SIGN, WORDS
 
 
 def colours(comparison: Comparison) -> dict[str, str]:
@@ -80,7 +78,7 @@ def comparison_table(comparison: Comparison) -> None:
     shades, best = colours(comparison), winner(comparison)
     rows = [_row(row, comparison, shades[row.experiment], row is best, stale) for row in comparison.rows]
     html.draw(html.table(head, rows, numeric=range(2, len(head))))
-    own = f"{SIGN} {WORDS}" if any(row.is_own for row in comparison.rows) else ""
+    own = f"{own_metrics.SIGN} {own_metrics.WORDS}" if any(row.is_own for row in comparison.rows) else ""
     for remark in (own, resolution(comparison), time_words([row.is_simulated for row in comparison.rows])):
         if remark:
             st.caption(remark)
@@ -290,7 +288,7 @@ def claim_body(judgement: Judgement) -> None:
 
 
 def _claim_number(cell: str) -> html.Cell:
-    figure = cell.removesuffix(f" {SIGN}")
+    figure = cell.removesuffix(f" {own_metrics.SIGN}")
     return html.number(figure, own=figure != cell)
 
 

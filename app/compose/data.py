@@ -12,7 +12,8 @@ from scalebook.training.experiments.identity import config_hash
 from scalebook.training.jobs import ENDED, JobFolder
 from scalebook.training.notebook import Notebook
 from scalebook.training.planner import measured
-from scalebook.training.pricing.profile import Profile, as_mapping
+from scalebook.training.pricing import Profile
+from scalebook.training.pricing.profile import as_mapping
 from scalebook.training.tracking import RunRecord, names
 
 MOST_RUNS: Final = 20

@@ -30,9 +30,8 @@ from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.validate import validate
 from scalebook.training.jobs import NodeDevices, about_gpus, gpu_problems, job_requests, machines_of, this_machine
-from scalebook.training.notebook import Notebook, edit
+from scalebook.training.notebook import Notebook, Stored, edit
 from scalebook.training.notebook.claims import claim_locks
-from scalebook.training.notebook.store import Stored
 
 MODE = "compose-mode"  # Form or YAML: of the choice, and of what is shown
 TURN_BACK = "compose-turn-back"

@@ -23,9 +23,17 @@ from scalebook.training.experiments.data_paths import data_path_problems
 from scalebook.training.experiments.strategies import AsyncPSSettings
 from scalebook.training.experiments.validate import validate
 from scalebook.training.jobs import gpu_problems, job_requests, machines_of, this_machine
-from scalebook.training.notebook import BrokenCell, Cell, ClaimCell, ComparisonCell, ExperimentCell, SearchCell, edit
+from scalebook.training.notebook import (
+    BrokenCell,
+    Cell,
+    ClaimCell,
+    ComparisonCell,
+    ExperimentCell,
+    SearchCell,
+    Stored,
+    edit,
+)
 from scalebook.training.notebook.claims import claim_locks
-from scalebook.training.notebook.store import Stored
 from scalebook.training.search import search_requests
 from scalebook.training.tracking import RunReader
 

@@ -8,15 +8,12 @@ from scalebook.app.compare.data import ComparisonDraft
 from scalebook.app.search_setup.data import SavedSetup
 from scalebook.app.shared import drafts
 from scalebook.app.shared.drafts import NoteDraft, SavedDraft
-from scalebook.training.base import ConfigError, Workspace, sqlite_address
+from scalebook.training.base import ConfigError, Workspace, sqlite_address, trust
 from scalebook.training.base.files import record_folder
-from scalebook.training.base.trust import SEARCH, sign, signed
 from scalebook.training.jobs import ENDED, job_requests
-from scalebook.training.notebook import lifecycle
-from scalebook.training.notebook.store import Stored
-from scalebook.training.search.search_folder import all_searches
+from scalebook.training.notebook import Stored, lifecycle
+from scalebook.training.search import search_folder
 from scalebook.training.tracking import RunReader, names, notes
-from scalebook.training.tracking.notes import trials_experiment
 
 if TYPE_CHECKING:
     from mlflow.entities import Experiment
@@ -49,7 +46,7 @@ def rename(workspace: Workspace, reader: RunReader, stored: Stored, stem: str) -
 
 def _under_way(workspace: Workspace, notebook: str) -> bool:
     jobs = (job for job in job_requests.all_jobs(workspace) if job.request().notebook == notebook)
-    searches = (search for search in all_searches(workspace) if search.request().notebook == notebook)
+    searches = (search for search in search_folder.all_searches(workspace) if search.request().notebook == notebook)
     return any(job.state() not in ENDED for job in jobs) or any(search.state() in LIVE_SEARCH for search in searches)
 
 
@@ -75,12 +72,12 @@ def _runs(workspace: Workspace, reader: RunReader, old: str, new: str) -> None:
 
 def _trials(workspace: Workspace, reader: RunReader, old: str, new: str) -> None:
     """Rename the MLflow experiments that hold the trials of the notebook's searches."""
-    for search in all_searches(workspace):
+    for search in search_folder.all_searches(workspace):
         request = search.request()
         if request.notebook != old or not request.trials_experiment:
             continue
         experiment = reader.client.get_experiment(request.trials_experiment)
-        name = trials_experiment(Path(new).stem, request.name)
+        name = notes.trials_experiment(Path(new).stem, request.name)
         if experiment.name != name and reader.client.get_experiment_by_name(name) is None:
             reader.client.rename_experiment(experiment.experiment_id, name)
         _describe(reader, experiment, old, new, request.name)
@@ -94,12 +91,12 @@ def _describe(reader: RunReader, experiment: "Experiment", old: str, new: str, s
 
 
 def _searches(workspace: Workspace, old: str, new: str) -> None:
-    for search in all_searches(workspace):
+    for search in search_folder.all_searches(workspace):
         request = search.request()
         if request.notebook != old:
             continue
-        is_signed = signed(search.path, SEARCH)
+        is_signed = trust.signed(search.path, trust.SEARCH)
         search.write(replace(request, notebook=new))
         if is_signed:
-            sign(search.path, search.id, SEARCH)
+            trust.sign(search.path, search.id, trust.SEARCH)
     record_folder.forget()

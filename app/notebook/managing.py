@@ -16,13 +16,9 @@ from scalebook.app.shared import dialogs, html, notebooks, notes
 from scalebook.app.shared.dialogs import attempt, in_conflict
 from scalebook.app.shared.widgets import press_button
 from scalebook.app.shared.words import ago
-from scalebook.training.base import SETTINGS, ConfigError
-from scalebook.training.base.trust import trusted
+from scalebook.training.base import SETTINGS, ConfigError, trust
 from scalebook.training.experiments.found_modules import FoundModule, found, name_module, write_template
-from scalebook.training.notebook import changes, history, lifecycle, store
-from scalebook.training.notebook.history import PastState
-from scalebook.training.notebook.lifecycle import DeletedNotebook, retitled
-from scalebook.training.notebook.store import Stored
+from scalebook.training.notebook import DeletedNotebook, PastState, Stored, changes, history, lifecycle, store
 
 MOST_TOLD = 3
 """Changes that the list of states names for each state."""
@@ -126,10 +122,10 @@ def _rename_dialog(stored: Stored) -> None:
 
 def _renamed(stored: Stored, title: str, stem: str) -> Stored:
     called = stored.notebook.title
-    retitled(stored.notebook, title)  # refuses a title before anything is done
+    lifecycle.retitled(stored.notebook, title)  # refuses a title before anything is done
     if stem != stored.path.stem:
         stored = data.rename(resources.workspace(), resources.reader(), stored, stem)
-    return stored if title == called else store.save(stored, retitled(stored.notebook, title))
+    return stored if title == called else store.save(stored, lifecycle.retitled(stored.notebook, title))
 
 
 def _delete_dialog(stored: Stored) -> None:
@@ -252,7 +248,7 @@ def _own_model_dialog() -> None:
     if wanted:
         words = f"Created {name}.py and added it to {SETTINGS}."
         _make_own_model(lambda: write_template(workspace, name), TEMPLATE, words)
-    if not trusted(workspace):
+    if not trust.trusted(workspace):
         st.caption(
             "Files are only read here. Nothing is imported or run until you press **Trust this folder**, which comes "
             "next."

@@ -18,9 +18,8 @@ from scalebook.app.shared.notebooks import NotebookChoice
 from scalebook.app.shared.widgets import call_page, press_button
 from scalebook.app.shared.words import plural
 from scalebook.training.base import ConfigError
-from scalebook.training.notebook import Note, copy_examples, lifecycle
+from scalebook.training.notebook import Note, Stored, copy_examples, lifecycle
 from scalebook.training.notebook.export import as_html, gather
-from scalebook.training.notebook.store import Stored
 
 
 def show(wanted: str | None, cell_wanted: str) -> None:

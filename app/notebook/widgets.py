@@ -14,11 +14,9 @@ from scalebook.app.shared import html
 from scalebook.app.shared.notebooks import NotebookChoice
 from scalebook.app.shared.widgets import CELL_PLACES, CellIntent, confirmed_anyway, press_button, show_problems
 from scalebook.app.shared.words import ExperimentSummary, figure, interval, plural, sentence
-from scalebook.training.base import Problem, duration
-from scalebook.training.base.code_changes import changed_words
+from scalebook.training.base import Problem, code_changes, duration
 from scalebook.training.notebook import lost_workers, shared_numbers
-from scalebook.training.tracking import estimate, names
-from scalebook.training.tracking.own_metrics import is_own
+from scalebook.training.tracking import estimate, names, own_metrics
 
 HeadIntent = Literal[
     "undo", "history", "new notebook", "new experiment", "rename", "duplicate", "delete", "deleted", "own model"
@@ -154,7 +152,7 @@ def _card_head(
     live = word in ("running", "waiting", "stopping")
     chips = html.chip(word, "not run yet" if word == "new" else None)
     if changed := [seed.changed for seed in seeds if seed.stale]:
-        chips += " " + html.chip("stale", f"stale: {changed_words(changed)}")
+        chips += " " + html.chip("stale", f"stale: {code_changes.changed_words(changed)}")
     if any(seed.run is not None and seed.run.is_simulated for seed in seeds):
         chips += " " + html.chip("virtual", "virtual workers")
     title, buttons = st.columns([3, 2], vertical_alignment="center")
@@ -233,7 +231,7 @@ def _seed_row(seed: SeedView, metric: str | None, stale: bool) -> list[html.Cell
         html.Cell(html.chip(seed.state) + (" " + html.chip("stale") if seed.stale else "")),
     ]
     if metric:
-        own = is_own(record.tags, metric)
+        own = own_metrics.is_own(record.tags, metric)
         row.append(html.number(figure(metrics.get(names.best(metric))), own=own))
         row.append(html.number(figure(metrics.get(names.final(metric), metrics.get(metric))), own=own))
     if stale:

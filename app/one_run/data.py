@@ -12,15 +12,14 @@ from scalebook.app.runs.records import leads_out
 from scalebook.app.shared import notebooks
 from scalebook.app.shared.notebooks import NotebookChoice
 from scalebook.app.shared.words import plain
-from scalebook.training.base import ConfigError, Workspace
-from scalebook.training.base.code_changes import CodeNow
-from scalebook.training.base.files.safe_reading import read_end
+from scalebook.training.base import CodeNow, ConfigError, Workspace
+from scalebook.training.base.files import safe_reading
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.jobs import JobFolder
 from scalebook.training.notebook import ExperimentCell, Note, changed_since, differences, meanings_by_name
-from scalebook.training.search.search_folder import SearchFolder
+from scalebook.training.search import SearchFolder
 from scalebook.training.tracking import RunReader, RunRecord, names
 
 if TYPE_CHECKING:
@@ -160,6 +159,6 @@ def found_in(log: Path, text: str) -> tuple[list[tuple[int, str]], int]:
 
     Of a log longer than LONGEST_LOG bytes only the end is searched and counted.
     """
-    lines = read_end(log, LONGEST_LOG).decode("utf-8", "replace").splitlines()
+    lines = safe_reading.read_end(log, LONGEST_LOG).decode("utf-8", "replace").splitlines()
     wanted = text.casefold()
     return [(i, line) for i, line in enumerate(lines, 1) if wanted in line.casefold()], len(lines)

@@ -18,8 +18,7 @@ from scalebook.app.shared import charts, drafts, html, links
 from scalebook.app.shared.charts import CurveLook
 from scalebook.app.shared.widgets import call_page, page_title
 from scalebook.training.base import ConfigError
-from scalebook.training.base.files import yaml
-from scalebook.training.base.files.safe_reading import read_end
+from scalebook.training.base.files import safe_reading, yaml
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs import job_requests, part_folders, read_usage
 from scalebook.training.tracking import names
@@ -266,7 +265,8 @@ def _environment(view: RunView) -> None:
 def _log(view: RunView) -> None:
     job, failed = view.job, view.state == "failed"
     looked_for = widgets.log_box(
-        partial(read_end, job.log, data.MOST_BYTES) if job and job.log.exists() else None, f"{view.title}-log"
+        partial(safe_reading.read_end, job.log, data.MOST_BYTES) if job and job.log.exists() else None,
+        f"{view.title}-log",
     )
     if looked_for and job:
         widgets.log_lines(*data.found_in(job.log, looked_for))
@@ -280,7 +280,7 @@ def config_text(view: RunView) -> str:
     """The config that ran, from the job's folder or the store; "" if neither has it."""
     job = view.job
     if job and job.config.exists():
-        return read_end(job.config, MOST_CONFIG).decode("utf-8", "replace")
+        return safe_reading.read_end(job.config, MOST_CONFIG).decode("utf-8", "replace")
     return resources.config_text(view.record)
 
 

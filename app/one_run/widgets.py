@@ -17,8 +17,7 @@ from scalebook.app.shared.charts import CurveLook, Series
 from scalebook.app.shared.widgets import code_block
 from scalebook.app.shared.words import ago, figure, plural, sentence, spoken
 from scalebook.training.base import duration
-from scalebook.training.tracking import MetricCurve, RunRecord, names
-from scalebook.training.tracking.own_metrics import SIGN, WORDS, is_own, sign
+from scalebook.training.tracking import MetricCurve, RunRecord, names, own_metrics
 
 Intent = Literal["stop", "resume", "again", "duplicate"]
 MOST_CHANGES = 12
@@ -119,7 +118,7 @@ def figures(view: RunView) -> None:
     main = names.main_metric(metrics)
     pairs: list[tuple[str, float | None, int]] = []
     if main:
-        own = sign(view.record.tags, main)
+        own = own_metrics.sign(view.record.tags, main)
         pairs.append((f"best {main}{own}", metrics.get(names.best(main)), 4))
         pairs.append((f"{view.last_word} {main}{own}", metrics.get(names.final(main), metrics.get(main)), 4))
     second = "virtual s" if view.is_simulated else "s"
@@ -153,20 +152,24 @@ def curves(metric_curves: Sequence[MetricCurve], look: CurveLook, live: bool, ta
     for i, curve in enumerate(metric_curves):
         series = [Series(curve.metric, *curve.on(look.axis), charts.PALETTE[0])]
         with columns[i % len(columns)]:
-            title = curve.metric + sign(tags, curve.metric)
+            title = curve.metric + own_metrics.sign(tags, curve.metric)
             _chart(series, look, title, f"curve-{curve.metric}", curve.metric, height=280)
     _explain(metric_curves, tags)
 
 
 def _explain(metric_curves: Sequence[MetricCurve], tags: Mapping[str, str]) -> None:
-    if any(is_own(tags, curve.metric) for curve in metric_curves):
-        st.caption(f"{SIGN} {WORDS}")
+    if any(own_metrics.is_own(tags, curve.metric) for curve in metric_curves):
+        st.caption(f"{own_metrics.SIGN} {own_metrics.WORDS}")
 
 
 def together(metric_curves: Sequence[MetricCurve], look: CurveLook, tags: Mapping[str, str]) -> None:
     """Draw all metrics in one chart, on one scale."""
     series = [
-        Series(curve.metric + sign(tags, curve.metric), *curve.on(look.axis), charts.PALETTE[i % len(charts.PALETTE)])
+        Series(
+            curve.metric + own_metrics.sign(tags, curve.metric),
+            *curve.on(look.axis),
+            charts.PALETTE[i % len(charts.PALETTE)],
+        )
         for i, curve in enumerate(metric_curves)
     ]
     _chart(series, look, "", "curves-together", ", ".join(curve.metric for curve in metric_curves), height=400)

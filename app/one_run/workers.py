@@ -15,8 +15,7 @@ from scalebook.training.engine.rules.topologies import TOPOLOGIES, graph_of, sec
 from scalebook.training.experiments.classes import mapping, read_class
 from scalebook.training.jobs import Usage
 from scalebook.training.notebook import Axis
-from scalebook.training.pricing import format_quantity
-from scalebook.training.pricing.part_record import MEMORY, REASONS, PartRecord, PlacedLayer, WorkerPart
+from scalebook.training.pricing import PartRecord, PlacedLayer, WorkerPart, format_quantity, part_record
 from scalebook.training.tracking import MetricCurve, names
 
 HEIGHT = 300
@@ -222,12 +221,12 @@ def _staleness_column(i: int, counts: Sequence[Sequence[int]], totals: Sequence[
 
 
 MOST_LAYERS = 24
-MEMORY_COLOURS: Final = dict(zip(MEMORY, PALETTE, strict=False))
+MEMORY_COLOURS: Final = dict(zip(part_record.MEMORY, PALETTE, strict=False))
 MEMORY_WORDS: Final = {"state": "optimizer state"}
 LEAST_WAIT: Final = 0.0005
 """Share of the time from which a reason to wait is named."""
 REASON_WORDS: Final = {"bubble": "pipeline fills and drains", "uneven": "slower or larger parts", "link": "link"}
-REASON_COLOURS: Final = dict(zip(REASONS, PALETTE[4:], strict=False))
+REASON_COLOURS: Final = dict(zip(part_record.REASONS, PALETTE[4:], strict=False))
 
 
 def parts(record: PartRecord) -> None:
@@ -262,7 +261,7 @@ def parts_html(record: PartRecord) -> str:
     most = max(worker.memory for worker in record.workers) or 1.0
     rows.append(_row("memory", [_memory(worker, most) for worker in workers]))
     legend = [(MEMORY_WORDS.get(name, name), colour) for name, colour in MEMORY_COLOURS.items()]
-    if reasons := [reason for reason in REASONS if (record.idle(reason) or 0.0) >= LEAST_WAIT]:
+    if reasons := [reason for reason in part_record.REASONS if (record.idle(reason) or 0.0) >= LEAST_WAIT]:
         rows.append(_row("waits", [_waits(worker) for worker in workers]))
         legend += [(f"waits: {REASON_WORDS[reason]}", REASON_COLOURS[reason]) for reason in reasons]
     columns = f"grid-template-columns:max-content repeat({len(workers)},minmax(1.9rem,5rem))"
@@ -296,7 +295,7 @@ def _memory(part: WorkerPart, most: float) -> str:
 
 
 def _waits(part: WorkerPart) -> str:
-    shares = {reason: getattr(part, reason) or 0.0 for reason in REASONS}
+    shares = {reason: getattr(part, reason) or 0.0 for reason in part_record.REASONS}
     pieces = [(f"{REASON_WORDS[name]} {share:.1%}", share, REASON_COLOURS[name]) for name, share in shares.items()]
     return _stack(pieces, f"{sum(shares.values()):.0%}")
 

@@ -9,11 +9,9 @@ from typing import Any, Final
 from scalebook.training.base import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.engine.rules.clock_settings import Distribution
-from scalebook.training.planner import Answer, Curve, Point, SplitAnswer
-from scalebook.training.planner.split_words import losses, three
-from scalebook.training.pricing import format_quantity
-from scalebook.training.pricing.links import WORDS
-from scalebook.training.pricing.profile import Profile, mean, read_profile
+from scalebook.training.planner import Answer, Curve, Point, SplitAnswer, split_words
+from scalebook.training.pricing import Profile, format_quantity, links
+from scalebook.training.pricing.profile import mean, read_profile
 
 
 @dataclass(frozen=True)
@@ -137,7 +135,7 @@ def curve_names(curves: Sequence[Curve]) -> list[str]:
             [
                 f"{curve.rule} (the config's)" if curve.own else curve.rule,
                 *([f"{curve.shards} shard{'s' * (curve.shards > 1)}"] if several_shards else []),
-                *([WORDS[curve.network]] if several_networks else []),
+                *([links.WORDS[curve.network]] if several_networks else []),
             ]
         )
         for curve in curves
@@ -183,10 +181,10 @@ def split_rows(answer: SplitAnswer) -> list[SplitRow]:
         SplitRow(
             point.words,
             (
-                three(point.samples_per_s), f"{point.faster:.2f}", f"{point.samples:,}", f"{point.compute:.0%}",
-                format_quantity(point.memory, "B"), format_quantity(point.sent, "B"),
+                split_words.three(point.samples_per_s), f"{point.faster:.2f}", f"{point.samples:,}",
+                f"{point.compute:.0%}", format_quantity(point.memory, "B"), format_quantity(point.sent, "B"),
             ),
-            "; ".join(f"{share:.0%} {words}" for share, words in losses(point)),
+            "; ".join(f"{share:.0%} {words}" for share, words in split_words.losses(point)),
         )
         for point in answer.points[:MOST_ROWS]
     ]  # fmt: skip

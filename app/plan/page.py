@@ -17,10 +17,18 @@ from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.validate import require
 from scalebook.training.notebook import ExperimentCell, offered
-from scalebook.training.planner import Answer, PlanRequest, QuestionFolder, TargetAnswer, measured, target_words
-from scalebook.training.planner.answer_words import accuracy, compare_strategies, sentences
-from scalebook.training.planner.split_words import first_words, split_title
-from scalebook.training.pricing.profile import Profile, as_mapping
+from scalebook.training.planner import (
+    Answer,
+    PlanRequest,
+    QuestionFolder,
+    TargetAnswer,
+    answer_words,
+    measured,
+    split_words,
+    target_words,
+)
+from scalebook.training.pricing import Profile
+from scalebook.training.pricing.profile import as_mapping
 
 MACHINE, FORM, YAML = "Measured here", "Form", "YAML"
 PLAY, STOP, ANEW = "plan-play", "plan-stop", "plan-anew"
@@ -153,19 +161,19 @@ def _show_finding(answer: Answer, file: str) -> None:
     """Draw the answer. `file`: name of the downloads."""
     st.header("Answer")
     dark = style.dark()
-    if best := compare_strategies(answer):
+    if best := answer_words.compare_strategies(answer):
         st.markdown("\n".join(f"- {line}" for line in best))
     charts.draw(answer_charts.samples(answer, dark), "plan-samples", "samples a second against workers")
     for split in answer.splits:
-        st.header(split_title(split))
-        st.markdown("\n".join(f"- {line}" for line in first_words(split)))
+        st.header(split_words.split_title(split))
+        st.markdown("\n".join(f"- {line}" for line in split_words.first_words(split)))
         widgets.split_table(split)
     st.header("Each strategy")
     for curve, name in zip(answer.curves, data.curve_names(answer.curves), strict=True):
-        lines = sentences(curve, answer.elastic, answer.config_workers)
+        lines = answer_words.sentences(curve, answer.elastic, answer.config_workers)
         st.markdown(f"**{name}**\n\n" + "\n".join(f"- {line}" for line in lines))
     with st.expander("How accurate?"):
-        st.markdown("\n".join(f"- {line}" for line in accuracy(answer)))
+        st.markdown("\n".join(f"- {line}" for line in answer_words.accuracy(answer)))
     st.header("By number of workers")
     left, right = st.columns(2)
     with left:

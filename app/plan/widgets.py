@@ -12,14 +12,11 @@ from scalebook.app.shared import html
 from scalebook.app.shared.widgets import number_box
 from scalebook.app.shared.words import figure
 from scalebook.training.base import ConfigError, roughly
-from scalebook.training.planner import Answer, SplitAnswer, TargetAnswer
-from scalebook.training.planner.answer_words import busy_words, million_price
+from scalebook.training.planner import Answer, SplitAnswer, TargetAnswer, answer_words, split_words
 from scalebook.training.planner.question import WORKERS, numbers
-from scalebook.training.planner.split_words import last_words, split_title
-from scalebook.training.pricing import format_quantity
+from scalebook.training.pricing import Profile, format_quantity
 from scalebook.training.pricing.links import NETWORKS, OWN, WORDS
-from scalebook.training.pricing.profile import Profile
-from scalebook.training.tracking.names import VAL_ACCURACY
+from scalebook.training.tracking import names
 
 RULES: Final = ("ddp", "fsdp", "async", "bounded:1", "bounded:4", "sync", "sync:1", "softsync:4")
 USUAL: Final = ("ddp", "fsdp", "sync", "async")
@@ -114,7 +111,7 @@ def _target(metrics: Sequence[str]) -> tuple[str, float | None]:
         raise ConfigError("target", f"{target!r} is not a number", "Write one, such as 0.95.")
     if target is None:
         return "", None
-    first = VAL_ACCURACY if VAL_ACCURACY in metrics else next(iter(metrics), "")
+    first = names.VAL_ACCURACY if names.VAL_ACCURACY in metrics else next(iter(metrics), "")
     hint = f"A metric that the model logs: {', '.join(metrics)}." if metrics else "A metric that the model logs."
     metric = st.text_input("Metric", first, key="metric", bind="query-params", help=hint)
     return metric.strip(), float(target)
@@ -144,7 +141,7 @@ def system_text() -> Profile:
 
 def system_facts(profile: Profile) -> None:
     """Draw the figures of a measured profile."""
-    if warning := busy_words(profile):
+    if warning := answer_words.busy_words(profile):
         st.warning(warning, icon=":material/warning:")
     html.facts(data.facts(profile))
     st.caption(profile.source)
@@ -182,7 +179,7 @@ def findings_table(answer: Answer, file: str) -> None:
                     html.number(figure(point.staleness, 3)),
                     html.number(f"{point.staleness_p95}"),
                     html.number(format_quantity(point.memory, "B") if point.memory else ""),
-                    *([] if price is None else [html.number(figure(million_price(point, price), 3))]),
+                    *([] if price is None else [html.number(figure(answer_words.million_price(point, price), 3))]),
                 ]
             )
     html.draw(html.table(head, rows, numeric=range(1, len(head)), label="All figures"))
@@ -201,8 +198,8 @@ def split_table(answer: SplitAnswer) -> None:
         name = html.struck(row.words) if row.struck else html.text(row.words)
         rows.append([name, *(html.number(each) for each in row.figures), html.text(row.cause, "wide")])
     head = ("Split", *data.SPLIT_FIGURES, "limit")
-    html.draw(html.table(head, rows, numeric=range(1, len(head) - 1), label=split_title(answer)))
-    st.caption(" ".join([data.split_count(answer), *last_words(answer)]))
+    html.draw(html.table(head, rows, numeric=range(1, len(head) - 1), label=split_words.split_title(answer)))
+    st.caption(" ".join([data.split_count(answer), *split_words.last_words(answer)]))
 
 
 def target_table(answer: TargetAnswer) -> None:

@@ -30,11 +30,8 @@ from scalebook.training.jobs import (
     lent_to,
     this_machine,
 )
-from scalebook.training.jobs.job_requests import folder_of, open_jobs
-from scalebook.training.notebook import ExperimentCell, results
-from scalebook.training.notebook.store import Stored
-from scalebook.training.search import search_requests
-from scalebook.training.search.search_folder import SearchFolder
+from scalebook.training.notebook import ExperimentCell, Stored, results
+from scalebook.training.search import SearchFolder, search_requests
 from scalebook.training.tracking import RunReader, RunRecord, names, tag_is
 
 STATES = ("waiting", "running", "finished", "failed", "stopped", "pruned")
@@ -182,7 +179,7 @@ def no_reasons() -> Mapping[str, str]:
 
 def view(workspace: Workspace, record: RunRecord, reasons: Reasons = no_reasons) -> RunView:
     """Join a record with its job's folder, if this workspace has one (a shared store also holds others' runs)."""
-    job = folder_of(workspace, record.id)
+    job = job_requests.folder_of(workspace, record.id)
     if job is None or not (job.path / "job.json").exists():
         return RunView(record, record.outcome)
     state: str = job.state()
@@ -471,7 +468,7 @@ def device_state(workspace: Workspace) -> DeviceState:
     machine, memory = this_machine(), psutil.virtual_memory()
     index = {gpu.uuid: i for i, gpu in enumerate(machine.gpus)}
     held, away = [], dict[str, list[tuple[str, str, Allocation]]]()
-    for job in reversed(open_jobs(workspace)):
+    for job in reversed(job_requests.open_jobs(workspace)):
         if job.state() not in ("running", "stopping"):
             continue
         for lent in [] if (started := job.started()) is None else lent_to(job, started):

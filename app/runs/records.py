@@ -9,15 +9,19 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from scalebook.app.runs.data import RunView
-from scalebook.training.base import Workspace, sqlite_address
-from scalebook.training.base.files import records
-from scalebook.training.base.files.records import BrokenRecord
-from scalebook.training.base.files.safe_reading import MOST_OWN_BYTES, whole
-from scalebook.training.base.trust import within
+from scalebook.training.base import Workspace, sqlite_address, trust
+from scalebook.training.base.files import BrokenRecord, records, safe_reading
 from scalebook.training.engine.coordination.measures import PushRecord
-from scalebook.training.pricing.part_record import PartRecord
-from scalebook.training.tracking import NEWEST_FIRST, MetricCurve, RunReader, RunRecord, names
-from scalebook.training.tracking.worker_figures import LARGEST, WorkerFigures, parsed
+from scalebook.training.pricing import PartRecord
+from scalebook.training.tracking import (
+    NEWEST_FIRST,
+    MetricCurve,
+    RunReader,
+    RunRecord,
+    WorkerFigures,
+    names,
+    worker_figures,
+)
 
 
 def samples_picture(reader: RunReader, run_id: str) -> bytes | None:
@@ -32,7 +36,7 @@ def read_artifact(reader: RunReader, run_id: str, name: str) -> bytes | None:
     sizes = (
         {} if leads_out(reader, run_id) else {file.path: file.file_size or 0 for file in client.list_artifacts(run_id)}
     )
-    if sizes.get(name, MOST_OWN_BYTES + 1) > MOST_OWN_BYTES:
+    if sizes.get(name, safe_reading.MOST_OWN_BYTES + 1) > safe_reading.MOST_OWN_BYTES:
         return None
     with tempfile.TemporaryDirectory(prefix="scalebook-") as folder:
         return Path(client.download_artifacts(run_id, name, folder)).read_bytes()
@@ -49,7 +53,7 @@ def leads_out(reader: RunReader, run_id: str) -> bool:
     place = urlsplit(reader.client.get_run(run_id).info.artifact_uri)
     if place.scheme not in ("", "file"):
         return False
-    return not within(workspace, Path(unquote(place.path)))
+    return not trust.within(workspace, Path(unquote(place.path)))
 
 
 def config_text(reader: RunReader, run_id: str) -> str:
@@ -63,7 +67,7 @@ def pushes_in_folder(folder: Path) -> PushRecord | None:
 
     def read(name: str) -> bytes | None:
         try:
-            return whole(folder / name)
+            return safe_reading.whole(folder / name)
         except OSError:
             return None
 
@@ -89,7 +93,7 @@ def _push_record(read: Callable[[str], bytes | None]) -> PushRecord | None:
 def parts_in_folder(folder: Path) -> PartRecord | None:
     """Which part of a split model lies where, as `PartsRecorder` has left it in a job's folder; None without it."""
     try:
-        return _part_record(whole(folder / names.PARTS_JSON))
+        return _part_record(safe_reading.whole(folder / names.PARTS_JSON))
     except OSError:
         return None
 
@@ -119,13 +123,13 @@ def workers_in_folder(folder: Path) -> WorkerFigures:
     """Figures of single workers (tracking/worker_figures.py) in a job's folder; none without the file, or if it is
     larger than LARGEST."""
     try:
-        return parsed(whole(folder / names.WORKERS_JSONL, LARGEST))
+        return worker_figures.parsed(safe_reading.whole(folder / names.WORKERS_JSONL, worker_figures.LARGEST))
     except OSError:
         return WorkerFigures()
 
 
 def workers_in_store(reader: RunReader, run_id: str) -> WorkerFigures:
-    return parsed(read_artifact(reader, run_id, names.WORKERS_JSONL) or b"")
+    return worker_figures.parsed(read_artifact(reader, run_id, names.WORKERS_JSONL) or b"")
 
 
 def with_workers(view: RunView, figures: WorkerFigures) -> RunView:

@@ -17,8 +17,7 @@ from scalebook.app.shared.widgets import press_button, turn_better
 from scalebook.app.shared.words import plural
 from scalebook.training.base import ConfigError
 from scalebook.training.notebook import best
-from scalebook.training.tracking import RunReader, RunRecord, directions, names, notes
-from scalebook.training.tracking.directions import Goal
+from scalebook.training.tracking import Goal, RunReader, RunRecord, directions, names, notes
 
 LONGEST_KEY: Final = 250
 LONGEST_VALUE: Final = 5_000

@@ -16,8 +16,7 @@ from scalebook.app.runs.run_query import FACETS, RunGroup
 from scalebook.app.shared import style
 from scalebook.app.shared.words import ago, figure
 from scalebook.training.notebook import labels
-from scalebook.training.tracking import names
-from scalebook.training.tracking.own_metrics import SIGN, WORDS, is_own
+from scalebook.training.tracking import names, own_metrics
 
 COLOURS = {  # of a state's chip, on the light and on the dark ground
     "waiting": ("#f3e3b8", "#5a4716"),
@@ -180,7 +179,9 @@ def _row(view: RunView, name: str, columns: Sequence[str]) -> dict[str, Any]:
         or view.pruned
         or view.lost,
         **{_own(name): run_query.value(record, name) for name in columns},
-        "own": ", ".join(name for name in dict.fromkeys([metric or "", *columns]) if is_own(view.record.tags, name)),
+        "own": ", ".join(
+            name for name in dict.fromkeys([metric or "", *columns]) if own_metrics.is_own(view.record.tags, name)
+        ),
         "metric": (metric or "").removeprefix("val/"),
         "best": metrics.get(names.best(metric)) if metric else None,
         "final": metrics.get(names.final(metric), metrics.get(metric)) if metric else None,
@@ -224,7 +225,7 @@ def _words_columns(dark: bool) -> dict[str, Any]:
         ),
         "state": column.MultiselectColumn("State", options=words, color=colours, width=92),
         "remark": column.TextColumn("Why", width=260, help="Why it waits, failed or was pruned; what it was for."),
-        "own": column.TextColumn(f"{SIGN} Per worker", width="small", help=WORDS),
+        "own": column.TextColumn(f"{own_metrics.SIGN} Per worker", width="small", help=own_metrics.WORDS),
         "metric": column.TextColumn("Metric", width=105),
         "notebook": column.TextColumn("Notebook", width="small"),
         "model": column.TextColumn("Model", width=120),

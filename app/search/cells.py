@@ -17,8 +17,7 @@ from scalebook.training.experiments.data_paths import data_path_problems
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.definition import read_search, search_problems
 from scalebook.training.jobs import machines_of
-from scalebook.training.notebook import SearchCell, edit
-from scalebook.training.notebook.store import Stored
+from scalebook.training.notebook import SearchCell, Stored, edit
 from scalebook.training.search import search_requests
 
 EVERY_S = 1.0

@@ -7,28 +7,26 @@ from typing import Any, Final
 from scalebook.app.search import trial_data
 from scalebook.app.shared.words import figure, plain, plural, spoken
 from scalebook.training.base import ConfigError, Workspace
-from scalebook.training.base.files.records import BrokenRecord
+from scalebook.training.base.files import BrokenRecord
 from scalebook.training.experiments.classes import mapping
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.point import resolve
 from scalebook.training.experiments.search.types import AMOUNTS, SearchSpec
-from scalebook.training.notebook import Notebook, SearchCell, edit
+from scalebook.training.notebook import Notebook, SearchCell, Stored, edit
 from scalebook.training.notebook.claims import claim_locks
-from scalebook.training.notebook.store import Stored
-from scalebook.training.search import search_requests
-from scalebook.training.search.search_folder import (
+from scalebook.training.search import (
     SearchFolder,
     SearchProgress,
     SearchRequest,
     SearchResult,
     State,
-    all_searches,
-    standing,
+    search_folder,
+    search_requests,
 )
+from scalebook.training.search.search_folder import standing
 from scalebook.training.search.study import TrialRecord
-from scalebook.training.tracking import RunReader, RunRecord, directions
-from scalebook.training.tracking.directions import Direction, Goal
+from scalebook.training.tracking import Direction, Goal, RunReader, RunRecord, directions
 
 Body = dict[str, Any]
 """The YAML of a search cell."""
@@ -180,7 +178,7 @@ def view(folder: SearchFolder) -> SearchView:
 
 def views(workspace: Workspace, most: int) -> list[SearchView]:
     """The newest `most` of the workspace, the newest first."""
-    return [view(search) for search in all_searches(workspace)[:most]]
+    return [view(search) for search in search_folder.all_searches(workspace)[:most]]
 
 
 def find(workspace: Workspace, search_id: str) -> SearchView | None:

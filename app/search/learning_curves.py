@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from scalebook.app.search import looks, trial_data
 from scalebook.training.experiments.search.types import SearchSpec
-from scalebook.training.search.map.landscape import range_of, value
-from scalebook.training.search.map.shades import Shades
+from scalebook.training.search.map import Shades, landscape
+from scalebook.training.search.map.landscape import value
 from scalebook.training.search.study import TrialRecord
 from scalebook.training.tracking import thin
 
@@ -32,7 +32,7 @@ def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Fig
     with_curve = [record for record in records if record.curve]
     if not with_curve:
         return None
-    shades = range_of(records, spec)
+    shades = landscape.range_of(records, spec)
     figure = looks.figure(dark, HEIGHT)
     frame = _frame_of(with_curve, spec)
     given_up = [record for record in with_curve if record.state in ("pruned", "infeasible", "failed")]

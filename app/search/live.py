@@ -8,10 +8,10 @@ from scalebook.app.search.widgets import TrialIntent
 from scalebook.app.shared import charts, html, style
 from scalebook.app.shared.words import spoken
 from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.search import SearchFolder, SearchProgress, search_folder
 from scalebook.training.search.map import landscape
-from scalebook.training.search.search_folder import ENDED, SearchFolder, SearchProgress
 from scalebook.training.search.study import TrialRecord, own_values
-from scalebook.training.tracking.own_metrics import SIGN, WORDS
+from scalebook.training.tracking import own_metrics
 
 EVERY_S = 2.0
 CHARTS_EVERY_S = 6.0
@@ -22,7 +22,7 @@ KEPT = "search-intent"
 
 def show(folder: SearchFolder) -> TrialIntent | None:
     """Draw the view; returns what was clicked: ("use", number of a trial), ("open", id of a run) or None."""
-    live = folder.state() not in ENDED
+    live = folder.state() not in search_folder.ENDED
     st.fragment(_head, run_every=EVERY_S if live else None)(folder, live)
     st.fragment(_charts, run_every=CHARTS_EVERY_S if live else None)(folder)
     return state.pop(KEPT, None)
@@ -47,7 +47,7 @@ def _picked(chart: str, records: list[TrialRecord], number: int | None) -> None:
 
 
 def _head(folder: SearchFolder, was_live: bool) -> None:
-    if was_live and folder.state() in ENDED:
+    if was_live and folder.state() in search_folder.ENDED:
         st.rerun()
     spec, records = resources.search_spec(folder), resources.search_records(folder)
     progress = folder.progress()
@@ -60,7 +60,7 @@ def _drawn_head(records: list[TrialRecord], spec: SearchSpec, reported: SearchPr
     widgets.notes(records, spec, reported)
     if best := trial_data.best(records, spec):
         for name in trial_data.own_objectives(best, spec, resources.reader()):
-            st.caption(f"{SIGN} {name}. {WORDS}")
+            st.caption(f"{own_metrics.SIGN} {name}. {own_metrics.WORDS}")
     drawn = resources.cached_figure(trial_charts.progress, records, spec, style.dark())
     if drawn is not None:
         _picked(

@@ -11,8 +11,8 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from scalebook.app.shared import charts
-from scalebook.training.search.map.landscape import COLOURS
-from scalebook.training.search.map.shades import STOPS, Shades, colour_at
+from scalebook.training.search.map import Shades, landscape
+from scalebook.training.search.map.shades import STOPS, colour_at
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Look:
 
 
 LOOKS = {
-    kind: Look((COLOURS[kind], dark), symbol, "infeasible otherwise" if kind == "infeasible" else kind, size)
+    kind: Look((landscape.COLOURS[kind], dark), symbol, "infeasible otherwise" if kind == "infeasible" else kind, size)
     for kind, dark, symbol, size in (
         ("finished", "#6cc894", "circle", 8.0),
         ("pruned", "#ac97dd", "triangle-down", 7.0),

@@ -11,8 +11,7 @@ from scalebook.app.shared import charts
 from scalebook.app.shared.words import spoken
 from scalebook.training.experiments.search.space import Dimension
 from scalebook.training.experiments.search.types import SearchSpec
-from scalebook.training.search.map import can_be_axis, scale
-from scalebook.training.search.map.landscape import KINDS, kind, range_of, value
+from scalebook.training.search.map import can_be_axis, landscape, scale
 from scalebook.training.search.map.shades import LOG_RATIO
 from scalebook.training.search.study import TrialRecord
 
@@ -27,7 +26,7 @@ def progress(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool, heigh
     """The chart of the best value so far of the first objective over the trials' numbers; None before the first trial
     ends."""
     objective = spec.objectives[0]
-    shades = range_of(records, spec)
+    shades = landscape.range_of(records, spec)
     ended = [record for record in records if record.state not in ("waiting", "running")]
     if not ended:
         return None
@@ -35,8 +34,8 @@ def progress(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool, heigh
     log = bool(shades and shades.log)
     floor, edge = _ends(low, high, log)
     figure = looks.figure(dark, height)
-    for name in KINDS:
-        subset = [record for record in ended if kind(record) == name]
+    for name in landscape.KINDS:
+        subset = [record for record in ended if landscape.kind(record) == name]
         if subset:
             figure.add_trace(_marks(name, subset, spec, (floor, edge), dark))
     figure.add_trace(_best(ended, spec, (floor, edge), dark))
@@ -64,7 +63,7 @@ def _marks(
     heights = []
     for record in records:
         result = (
-            value(record)
+            landscape.value(record)
             if name == "finished"
             else (record.curve[-1][1] if name == "pruned" and record.curve else None)
         )
@@ -88,7 +87,7 @@ def _best(ended: Sequence[TrialRecord], spec: SearchSpec, ends: tuple[float, flo
     x: list[int] = []
     y: list[float] = []
     for record in sorted(ended, key=lambda each: each.number):
-        result = value(record)
+        result = landscape.value(record)
         if result is not None and (not y or (result < y[-1] if lower else result > y[-1])):
             x.append(record.number)
             y.append(result)
@@ -187,8 +186,8 @@ def _lower(spec: SearchSpec) -> tuple[bool, bool]:
 
 
 def _place(record: TrialRecord, spec: SearchSpec) -> tuple[float, float] | None:
-    first = value(record)
-    second = value(record, 1) if len(spec.objectives) > 1 else record.seconds
+    first = landscape.value(record)
+    second = landscape.value(record, 1) if len(spec.objectives) > 1 else record.seconds
     return None if first is None or second is None else (second, first)
 
 
@@ -247,13 +246,15 @@ BAD_COLOURS = ("#e3c3d6", "#573f50")  # those of a diverged trial, dim: there ma
 def parallel(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Figure | None:
     """The chart of an axis for each dimension and a line for each finished or infeasible trial, coloured by its value;
     an infeasible trial ends below the last axis. None before the first such trial."""
-    shades = range_of(records, spec)
-    drawn = [record for record in records if value(record) is not None or record.state == "infeasible"]
+    shades = landscape.range_of(records, spec)
+    drawn = [record for record in records if landscape.value(record) is not None or record.state == "infeasible"]
     if not drawn or shades is None:
         return None
-    worst_first = sorted(drawn, key=lambda record: -1.0 if (v := value(record)) is None else float(shades.of([v])[0]))
+    worst_first = sorted(
+        drawn, key=lambda record: -1.0 if (v := landscape.value(record)) is None else float(shades.of([v])[0])
+    )
     position = np.array(
-        [MISSING if (v := value(record)) is None else float(shades.of([v])[0]) for record in worst_first],
+        [MISSING if (v := landscape.value(record)) is None else float(shades.of([v])[0]) for record in worst_first],
         dtype=np.float32,
     )
     colour = np.where(position == MISSING, BAD, position)

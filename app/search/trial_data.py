@@ -14,13 +14,11 @@ from scalebook.training.experiments.search.cost import trials_wanted
 from scalebook.training.experiments.search.keys import ALL
 from scalebook.training.experiments.search.point import resolve, summary
 from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.search import SearchProgress
 from scalebook.training.search.map.landscape import value
-from scalebook.training.search.search_folder import SearchProgress
-from scalebook.training.search.study import TrialRecord
+from scalebook.training.search.study import Tags, TrialRecord, own_values
 from scalebook.training.search.study import best as best_of
-from scalebook.training.search.study.own_values import Tags, own_words
-from scalebook.training.tracking import RunReader
-from scalebook.training.tracking.names import time_words
+from scalebook.training.tracking import RunReader, names
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -66,7 +64,7 @@ def own_objectives(record: TrialRecord, spec: SearchSpec, reader: RunReader) -> 
             tags[run_id] = reader.run(run_id).tags
         except KeyError:
             continue  # the run was deleted
-    return own_words([record], spec, tags)
+    return own_values.own_words([record], spec, tags)
 
 
 def amount(spec: SearchSpec, name: str) -> str:
@@ -97,7 +95,7 @@ def notes(spec: SearchSpec, progress: SearchProgress | None) -> list[str]:
             else "**Weak scaling**: batch_size is per worker; the global batch grows with the workers."
         )
     if spec.is_simulated:
-        sentences.append(time_words([True]))
+        sentences.append(names.time_words([True]))
     elif spec.exclusive:
         where = "all nodes" if spec.exclusive == ALL else "the machine"
         sentences.append(f"**Exclusive**: one trial at a time, alone on {where}, so times can be compared.")
@@ -230,7 +228,7 @@ def rows(records: Sequence[TrialRecord], spec: SearchSpec, tags: Tags) -> list[T
                 record.spread,
                 record.seconds,
                 why,
-                ", ".join(own_words([record], spec, tags)),
+                ", ".join(own_values.own_words([record], spec, tags)),
             )
         )
     return rows_

@@ -19,9 +19,9 @@ from scalebook.training.experiments.description import Field
 from scalebook.training.experiments.fields import check_value, quoted_value
 from scalebook.training.experiments.search.space import Dimension
 from scalebook.training.experiments.search.types import SearchSpec
-from scalebook.training.search.search_folder import SearchProgress
+from scalebook.training.search import SearchProgress
 from scalebook.training.search.study import TrialRecord
-from scalebook.training.tracking.own_metrics import SIGN, WORDS
+from scalebook.training.tracking import own_metrics
 
 CardIntent = Literal["run", "stop", "resume", "open", "edit"] | CellIntent
 
@@ -417,7 +417,7 @@ def _columns(spec: SearchSpec) -> dict[str, Any]:
             )
     for i, objective in enumerate(spec.objectives):
         columns[f"value.{i}"] = column.NumberColumn(objective.name, format="%.5g", width=108)
-    columns["own"] = column.TextColumn(f"{SIGN} Per worker", width="small", help=WORDS)
+    columns["own"] = column.TextColumn(f"{own_metrics.SIGN} Per worker", width="small", help=own_metrics.WORDS)
     if spec.seeds > 1:
         columns["spread"] = column.NumberColumn(
             "±", format="%.2g", width=70, help="Half of the 95 % interval over seeds."

@@ -25,8 +25,7 @@ from scalebook.training.experiments.search.space import Dimension, Kind
 from scalebook.training.experiments.search.types import AMOUNTS, SearchSpec
 from scalebook.training.jobs import NodeDevices, computes_on_gpus
 from scalebook.training.notebook import Note, Notebook, SearchCell, edit, offered
-from scalebook.training.tracking import RunReader, RunRecord, directions
-from scalebook.training.tracking.directions import Direction, Goal
+from scalebook.training.tracking import Direction, Goal, RunReader, RunRecord, directions
 
 Row = dict[str, Any]
 """One dimension as in the cell: `{"log_uniform": [0.001, 1.0], "rule": "linear", "per": 256}`."""

@@ -27,9 +27,8 @@ from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.cost import cost
 from scalebook.training.experiments.search.definition import SearchSpec, read_search, search_problems
 from scalebook.training.jobs import NodeDevices, machines_of, this_machine
-from scalebook.training.notebook import Notebook
+from scalebook.training.notebook import Notebook, Stored
 from scalebook.training.notebook.claims import claim_locks
-from scalebook.training.notebook.store import Stored
 from scalebook.training.search import search_requests
 from scalebook.training.tracking import RunRecord
 

@@ -22,7 +22,7 @@ from scalebook.training.experiments.search.keys import HELP, PRUNERS, SAMPLERS, 
 from scalebook.training.experiments.search.presets import PRESETS
 from scalebook.training.experiments.search.space import Kind
 from scalebook.training.experiments.search.types import AMOUNTS
-from scalebook.training.tracking.directions import Direction
+from scalebook.training.tracking import Direction
 
 WIDTHS: Final = [2.5, 3.1, 7.6, 0.8]
 AS_IT_IS: Final = ""  # None would make the list one that can be cleared

@@ -4,9 +4,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from scalebook.training.base import Workspace
+from scalebook.training.base import ProcessId, Workspace
 from scalebook.training.base.files import locks, records
-from scalebook.training.base.processes import ProcessId
 
 FILE = "ui.json"
 LOCK = "ui.lock"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from scalebook.training.base.processes import ProcessId, alive, die_with_parent, writes_to
+from scalebook.training.base import ProcessId, processes
 
 LOOPBACK = "127.0.0.1"
 
@@ -63,7 +63,7 @@ def end_with_owner() -> None:
     """In a server: have the kernel end it when the main thread of its owner ends, also by kill -9. What the server has
     started itself, such as a supervisor, goes on. Without an owner it does nothing."""
     if owner := os.environ.pop(OWNER, ""):
-        die_with_parent(int(owner))
+        processes.die_with_parent(int(owner))
 
 
 class ServerDied(RuntimeError):
@@ -170,9 +170,9 @@ def end_leftover(process: ProcessId, logs: Sequence[Path]) -> None:
 
     A process that writes to none of these `logs` is not our server, whatever the record says: it is left alone.
     """
-    if not writes_to(process, logs):
+    if not processes.writes_to(process, logs):
         return
     kill_group(process.pid)
     deadline = time.monotonic() + LEFTOVER_S
-    while alive(process) and time.monotonic() < deadline:
+    while processes.alive(process) and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -16,9 +16,7 @@ from scalebook.app.serving.access import Access, as_server
 from scalebook.app.serving.addresses import Addresses, by_same_name
 from scalebook.app.serving.child import LOOPBACK, Child, end_with_owner
 from scalebook.app.serving.gateway import Guard
-from scalebook.training.base import Workspace
-from scalebook.training.base.safe_path import HOME, environment, importing, python
-from scalebook.training.base.trust import within
+from scalebook.training.base import Workspace, safe_path, trust
 from scalebook.training.tracking import RunReader, RunRecord, adopt_artifacts, names, notes
 
 if TYPE_CHECKING:
@@ -38,7 +36,7 @@ def mlflow_server(workspace: Workspace, access: Access, port: int = PORT) -> Chi
         return None
 
     def command(port: int) -> Sequence[str]:
-        return python("-m", MODULE, str(port), *access.arguments())
+        return safe_path.python("-m", MODULE, str(port), *access.arguments())
 
     return Child(
         name="MLflow",
@@ -46,12 +44,12 @@ def mlflow_server(workspace: Workspace, access: Access, port: int = PORT) -> Chi
         health=HEALTH,
         preferred_port=port,
         log=workspace.hidden / MLFLOW_LOG,
-        env=environment(
+        env=safe_path.environment(
             SCALEBOOK_WORKSPACE=str(workspace.root),
             MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false",
             MLFLOW_SERVER_DISABLE_SECURITY_MIDDLEWARE="true",  # it knows neither our names nor our token
         ),
-        cwd=HOME,
+        cwd=safe_path.HOME,
     )
 
 
@@ -74,7 +72,7 @@ def stay_within(workspace: Workspace) -> None:
 
     def repository(artifact_uri: str, *arguments: Any, **more: Any) -> LocalArtifactRepository:
         local = LocalArtifactRepository(artifact_uri, *arguments, **more)
-        if not within(workspace, Path(local.artifact_dir)):
+        if not trust.within(workspace, Path(local.artifact_dir)):
             words = "The files of this run are outside the folder of notebooks, or behind a link out of it"
             raise MlflowException(f"{words}, so they are not shown.", error_code=PERMISSION_DENIED)
         return local
@@ -88,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     end_with_owner()
     workspace, access, port = as_server(MODULE, argv)
 
-    with importing():
+    with safe_path.importing():
         import uvicorn
         from mlflow.server import constants, handlers
 
@@ -96,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     os.environ[constants.ARTIFACT_ROOT_ENV_VAR] = ARTIFACTS
     os.environ[constants.SERVE_ARTIFACTS_ENV_VAR] = "true"
     os.environ[constants.ARTIFACTS_DESTINATION_ENV_VAR] = workspace.artifacts.resolve().as_uri()
-    with importing():
+    with safe_path.importing():
         from mlflow.server.fastapi_app import app
 
     stay_within(workspace)

@@ -14,9 +14,7 @@ from scalebook.app.serving.access import Access, as_server
 from scalebook.app.serving.child import LOOPBACK, Child, end_with_owner
 from scalebook.app.serving.gateway import Guard
 from scalebook.app.serving.shell import Shell
-from scalebook.training.base import Workspace
-from scalebook.training.base.safe_path import HOME, environment, importing, python
-from scalebook.training.base.trust import trusted
+from scalebook.training.base import Workspace, safe_path, trust
 
 _FONT: Final = "-apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Liberation Sans', Arial, sans-serif"
 _SETTINGS: Final = {
@@ -103,7 +101,7 @@ def page_server(workspace: Workspace, access: Access, port: int = PORT) -> Child
     """The server, not yet started."""
 
     def command(port: int) -> Sequence[str]:
-        return python("-m", MODULE, str(port), *access.arguments())
+        return safe_path.python("-m", MODULE, str(port), *access.arguments())
 
     return Child(
         name="Scalebook",
@@ -111,8 +109,10 @@ def page_server(workspace: Workspace, access: Access, port: int = PORT) -> Child
         health=HEALTH,
         preferred_port=port,
         log=workspace.hidden / PAGES_LOG,
-        env=environment(SCALEBOOK_WORKSPACE=str(workspace.root), MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR="false"),
-        cwd=HOME,
+        env=safe_path.environment(
+            SCALEBOOK_WORKSPACE=str(workspace.root), MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR="false"
+        ),
+        cwd=safe_path.HOME,
     )
 
 
@@ -122,7 +122,7 @@ def warm_up() -> None:
     Also freezes the modules' objects: after each run of a page Streamlit collects garbage among all objects, which
     otherwise blocks all pages for 0.15 s.
     """
-    with importing():
+    with safe_path.importing():
         import plotly.graph_objects  # noqa: F401
 
         from scalebook.training.tracking import RunReader
@@ -138,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     end_with_owner()
     workspace, access, port = as_server(MODULE, argv)
 
-    with importing():
+    with safe_path.importing():
         from starlette.middleware import Middleware
         from streamlit import App
 
@@ -148,7 +148,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     threading.Thread(target=warm_up, daemon=True, name="warm-up").start()
     script = str(Path(__file__).resolve().parents[1] / "main.py")
     sys.argv = [script]  # Streamlit takes it for what was started
-    guard = Middleware(Guard, access=access, port=port, health=HEALTH, reserved=lambda: not trusted(workspace))
+    guard = Middleware(Guard, access=access, port=port, health=HEALTH, reserved=lambda: not trust.trusted(workspace))
     App(script, middleware=[guard, Middleware(Shell)]).run(config=page_settings(LOOPBACK, port, access.hosts))
 
 

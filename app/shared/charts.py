@@ -12,8 +12,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from scalebook.training.notebook import AXES, Axis
-from scalebook.training.tracking import smooth, thin
-from scalebook.training.tracking.names import axis_words
+from scalebook.training.tracking import names, smooth, thin
 
 PALETTE = ("#12868c", "#dd7a1b", "#7c62b3", "#3f7fd1", "#c4533c", "#5b9a3e", "#bd5695", "#8a7a52", "#4d6b78", "#b09a1a")
 """Ten hues of similar lightness, distinct on light and dark grounds; the first three also for the colour-blind."""
@@ -344,4 +343,4 @@ def choose_axis(simulated: Collection[bool] = ()) -> CurveLook:
             "Smoothing", 0.0, MOST_SMOOTH, 0.0, 0.01, format="%.2f", key="smooth", bind="query-params", width=200,
             help="Weight of earlier points in an exponential moving average. The logged curve stays visible, faint.",
         )  # fmt: skip
-    return CurveLook(axis, log_y, float(smoothing), axis_words(axis, simulated))
+    return CurveLook(axis, log_y, float(smoothing), names.axis_words(axis, simulated))

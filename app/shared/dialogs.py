@@ -10,8 +10,7 @@ from scalebook.app import state
 from scalebook.app.shared import html, notebooks
 from scalebook.app.shared.widgets import press_button
 from scalebook.training.base import ConfigError
-from scalebook.training.notebook import Notebook, edit, merged, store
-from scalebook.training.notebook.store import EditedMeanwhile, Stored
+from scalebook.training.notebook import EditedMeanwhile, Notebook, Stored, edit, merged, store
 
 CONFLICT = "conflict"
 MOST_MEANWHILE = 5

@@ -18,10 +18,8 @@ from scalebook.app.shared.notebooks import NotebookChoice
 from scalebook.app.shared.widgets import code_block
 from scalebook.training.base import Workspace
 from scalebook.training.base.trust import FOUND, importable, notified, trust, trusted
-from scalebook.training.jobs import ended_jobs, supervisor_handle
-from scalebook.training.jobs.ended_jobs import Ending
-from scalebook.training.jobs.supervisor_handle import silence
-from scalebook.training.search.search_folder import all_searches
+from scalebook.training.jobs import Ending, ended_jobs, supervisor_handle
+from scalebook.training.search import search_folder
 
 LAST = "last-notebook"
 
@@ -92,7 +90,7 @@ def _tell_endings() -> None:
 
 @st.fragment(run_every=SUPERVISOR_EVERY_S)
 def _warn_of_silence() -> None:
-    if silent := silence(resources.workspace()):
+    if silent := supervisor_handle.silence(resources.workspace()):
         st.warning(f"Nothing starts or stops: {silent}.", icon=":material/warning:")
 
 
@@ -132,7 +130,7 @@ def trust_question(workspace: Workspace, reasons: Mapping[str, str]) -> TrustQue
     """
     if trusted(workspace):
         return None
-    searches = sum(search.result() is None and not search.may_run() for search in all_searches(workspace))
+    searches = sum(search.result() is None and not search.may_run() for search in search_folder.all_searches(workspace))
     question = TrustQuestion(importable(workspace), sum(reason == FOUND for reason in reasons.values()), searches,
                              notified(workspace))  # fmt: skip
     return question if question.lines() else None

@@ -6,7 +6,7 @@ from html import escape
 
 import streamlit as st
 
-from scalebook.training.tracking.own_metrics import SIGN, WORDS
+from scalebook.training.tracking import own_metrics
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def number(content: str, *, best: bool = False, own: bool = False) -> Cell:
 
 def marked(content: str) -> str:
     """A figure or a name as safe HTML, with a sign and a tooltip: not computed from all workers' data together."""
-    return f'{escape(content)} <abbr class="sb-own" title="{escape(WORDS)}">{SIGN}</abbr>'
+    return f'{escape(content)} <abbr class="sb-own" title="{escape(own_metrics.WORDS)}">{own_metrics.SIGN}</abbr>'
 
 
 def link(content: str, url: str, colour: str | None = None) -> Cell:
@@ -90,7 +90,9 @@ def facts(pairs: Sequence[tuple[str, str]]) -> None:
     """Draw figures with their names above them, in one row or in rows of equal length."""
 
     def named(name: str) -> str:
-        return marked(name.removesuffix(f" {SIGN}")) if name.endswith(f" {SIGN}") else escape(name)
+        return (
+            marked(name.removesuffix(f" {own_metrics.SIGN}")) if name.endswith(f" {own_metrics.SIGN}") else escape(name)
+        )
 
     counts = "".join(f"--n{rows}:{-(-len(pairs) // rows)};" for rows in range(1, 7))
     st.html(

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from scalebook.training.base import ConfigError, Problem, Workspace, one_line
-from scalebook.training.base.trust import within
+from scalebook.training.base import ConfigError, Problem, Workspace, one_line, trust
 from scalebook.training.notebook import (
     LONGEST_NAME,
     NAME,
@@ -16,11 +15,11 @@ from scalebook.training.notebook import (
     Cell,
     Note,
     Notebook,
+    Stored,
     edit,
     first_heading,
     store,
 )
-from scalebook.training.notebook.store import Stored
 
 LONGEST_TITLE = 200
 
@@ -69,7 +68,7 @@ def read(path: Path) -> Stored:
 
 def _out(path: Path) -> tuple[str, str] | None:
     """Why the notebook behind a link is not shown in the browser, and the remedy; None if it is shown."""
-    if not path.is_symlink() or within(Workspace(path.parent), path):
+    if not path.is_symlink() or trust.within(Workspace(path.parent), path):
         return None
     return (
         "is a link to outside the folder",

@@ -11,11 +11,9 @@ from scalebook.app.shared import dialogs, drafts, html, notebooks
 from scalebook.app.shared.dialogs import in_conflict, write
 from scalebook.app.shared.drafts import LeftDraft, NoteDraft
 from scalebook.app.shared.widgets import draft_label, press_button
-from scalebook.training.base import one_line
-from scalebook.training.base.trust import trusted
-from scalebook.training.notebook import Note, Notebook, edit
+from scalebook.training.base import one_line, trust
+from scalebook.training.notebook import Note, Notebook, Stored, edit
 from scalebook.training.notebook.claims import written_tables
-from scalebook.training.notebook.store import Stored
 
 PICTURE = re.compile(r"!\[[^\]]*\]\(\s*<?\w+://")  # a picture on another server
 EDITING = "editing"  # the key of the cell whose editor is open, or `new-INDEX`
@@ -38,7 +36,7 @@ def show(stored: Stored, index: int, note: Note) -> None:
     with st.container(key=f"note-{key}"):
         st.markdown(written_tables.without_marks(note.source))
         _results(stored, index, note)
-        if PICTURE.search(note.source) and not trusted(resources.workspace()):
+        if PICTURE.search(note.source) and not trust.trusted(resources.workspace()):
             st.caption("Pictures from other sites are blocked until you trust this folder (`scalebook ui --trust`).")
         with st.container(key=f"edit-note-{key}", horizontal=True, gap="small"):
             if press_button("Edit", f"edit-{key}", icon=":material/edit:"):

@@ -13,8 +13,8 @@ from scalebook.app import state
 from scalebook.app.shared import html
 from scalebook.app.shared.words import ago
 from scalebook.training.base import Problem, one_line
-from scalebook.training.base.files.records import BrokenRecord
-from scalebook.training.tracking.directions import GOALS, Direction, Goal
+from scalebook.training.base.files import BrokenRecord
+from scalebook.training.tracking import Direction, Goal, directions
 
 
 def press_button(label: str, key: str, stamp: str = "", **looks: Any) -> bool:
@@ -198,7 +198,7 @@ def choose_better(inferred: Direction, chosen: Goal | None, key: str) -> Directi
     before: Goal = chosen or ("min" if inferred.lower else "max")
     goal = st.segmented_control(
         "Better",
-        GOALS,
+        directions.GOALS,
         default=before,
         required=True,
         key=f"{key}-{inferred.other}",

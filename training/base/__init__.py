@@ -16,14 +16,27 @@ if TYPE_CHECKING:
         failures,
         files,
         node_rank,
+        processes,
         safe_path,
         trust,
         validation_interval,
     )
-    from scalebook.training.base import processes as process
+    from scalebook.training.base.code_changes import CodeNow
     from scalebook.training.base.durations import duration, roughly
     from scalebook.training.base.errors import LONGEST_KEY, ConfigError, Problem, one_line
+    from scalebook.training.base.failures import (
+        Diverged,
+        Failure,
+        FailureClass,
+        NodeLost,
+        ProcessLost,
+        ServerLost,
+        TimedOut,
+        WorkerLost,
+    )
     from scalebook.training.base.memory import MB, available_bytes, data_bytes, free_bytes, memory_limit
+    from scalebook.training.base.node_rank import NodeRank
+    from scalebook.training.base.processes import Children, ProcessId
     from scalebook.training.base.system import require_linux
     from scalebook.training.base.user_modules import UNTRUSTED, import_modules, source_files
     from scalebook.training.base.workspace import (
@@ -44,9 +57,21 @@ __all__ = [
     "OWNER_ONLY",
     "SETTINGS",
     "UNTRUSTED",
+    "Children",
+    "CodeNow",
     "ConfigError",
+    "Diverged",
+    "Failure",
+    "FailureClass",
+    "NodeLost",
+    "NodeRank",
     "NotifySettings",
     "Problem",
+    "ProcessId",
+    "ProcessLost",
+    "ServerLost",
+    "TimedOut",
+    "WorkerLost",
     "Workspace",
     "active_run",
     "available_bytes",

@@ -9,7 +9,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from typing_extensions import override
 
-from scalebook.training.base.failures import Diverged
+from scalebook.training.base import Diverged
 from scalebook.training.callbacks.batches import loss_of
 from scalebook.training.callbacks.measure import Measure
 

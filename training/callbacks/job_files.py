@@ -30,7 +30,7 @@ from scalebook.training.lightning.processes.deaths import HearsOfDeaths
 from scalebook.training.lightning.processes.forked import Terminated, why_terminated
 from scalebook.training.lightning.processes.process_watch import LostProcess
 from scalebook.training.lightning.run_figures import figures_of
-from scalebook.training.pricing.part_record import PartRecord
+from scalebook.training.pricing import PartRecord
 from scalebook.training.tracking import Axes, names, upload
 
 FIRST_STEPS: Final = 2

@@ -32,9 +32,7 @@ from scalebook.training.engine.coordination.measures import Counts
 from scalebook.training.engine.memory.device import device_of
 from scalebook.training.lightning.process_group.forked_group import batches_at_once
 from scalebook.training.lightning.run_figures import RunFigures, figures_of
-from scalebook.training.tracking import Axes, RunLogger, names
-from scalebook.training.tracking.directions import Goal, as_tag
-from scalebook.training.tracking.worker_figures import WorkerFile, of_worker
+from scalebook.training.tracking import Axes, Goal, RunLogger, WorkerFile, directions, names, worker_figures
 
 FIRST_EVENT_S: Final = 0.1
 LONGEST_EVENT_S: Final = 10.0
@@ -209,7 +207,9 @@ class Measure(Callback):
         if self.summary.directions and not self._directions_told:
             self._directions_told = True
             for logger in _ours(trainer):
-                logger.experiment.set_tag(logger.run_id, names.TAG_DIRECTIONS, as_tag(self.summary.directions))
+                logger.experiment.set_tag(
+                    logger.run_id, names.TAG_DIRECTIONS, directions.as_tag(self.summary.directions)
+                )
 
     # --- the end -------------------------------------------------------------------------------------------------
 
@@ -355,7 +355,9 @@ class Measure(Callback):
 
     def _record(self, trainer: Trainer, points: dict[str, float], last: bool = False) -> None:
         points = {metric: value for metric, value in points.items() if not math.isnan(value)}
-        of_workers = {metric: points.pop(metric) for metric in list(points) if of_worker(metric) is not None}
+        of_workers = {
+            metric: points.pop(metric) for metric in list(points) if worker_figures.of_worker(metric) is not None
+        }
         self.latest.update(points)
         axes = self.axes()
         if self.workers is not None and of_workers:

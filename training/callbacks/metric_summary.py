@@ -7,8 +7,7 @@ from typing import Any
 from lightning.pytorch import Trainer
 from torch import Tensor
 
-from scalebook.training.tracking import names
-from scalebook.training.tracking.directions import Goal, direction
+from scalebook.training.tracking import Goal, directions, names
 
 
 class MetricSummary:
@@ -35,7 +34,7 @@ class MetricSummary:
             value = float(tensor)
             self.last[metric] = value
             before = self.best.get(metric, math.nan)
-            choose = min if direction(metric, recorded=self.directions).lower else max
+            choose = min if directions.direction(metric, recorded=self.directions).lower else max
             if not math.isnan(value) and (math.isnan(before) or choose(value, before) != before):
                 self.best[metric] = news[names.best(metric)] = value
         return news

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from scalebook.training.base import Workspace, source_files
-from scalebook.training.base.code_changes import INSTALLED
-from scalebook.training.base.failures import ADVICE, Failure, FailureClass
+from scalebook.training.base import Failure, FailureClass, Workspace, code_changes, failures, source_files
 
 FRAME: Final = re.compile(
     r'^ *File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]+)\n(?P<code> {4,}[^\n]*)?', re.M
@@ -66,7 +64,7 @@ def own_files(workspace: Workspace) -> Callable[[Path], bool]:
         if path in named:
             return True
         beside = path.is_relative_to(workspace.root) and not path.is_relative_to(workspace.hidden)
-        return beside and not any(path.resolve().is_relative_to(folder) for folder in INSTALLED)
+        return beside and not any(path.resolve().is_relative_to(folder) for folder in code_changes.INSTALLED)
 
     return own
 
@@ -81,7 +79,7 @@ def blamed(failure: Failure, error: BaseException, workspace: Workspace, config:
         return failure
     of_data = _source(config.get("data")) == error_.file != _source(config.get("model"))
     failure_class = FailureClass.DATA_CODE if of_data else FailureClass.MODEL_CODE
-    return Failure(failure_class, error_.cause, ADVICE[failure_class], failure.worker, error_.frame)
+    return Failure(failure_class, error_.cause, failures.ADVICE[failure_class], failure.worker, error_.frame)
 
 
 def _source(reference: Any) -> Path | None:

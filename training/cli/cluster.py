@@ -6,8 +6,7 @@ from typing import Any, Final
 
 from scalebook.training.base import ConfigError
 from scalebook.training.base.files import CommandParser, add_command
-from scalebook.training.cluster import ray_daemons, token_file
-from scalebook.training.cluster.ray_daemons import LOOPBACK, PORT, Node
+from scalebook.training.cluster import Node, ray_daemons, token_file
 
 PAGE: Final = "how-to/cluster.md"
 
@@ -44,9 +43,9 @@ def parser() -> CommandParser:
     start.add_argument(
         "--host", default="",
         help="address of this machine, as the others reach it. Ray then listens on all addresses of the machine. "
-        f"Without it the head listens on {LOOPBACK} only, and no machine can join",
+        f"Without it the head listens on {ray_daemons.LOOPBACK} only, and no machine can join",
     )  # fmt: skip
-    start.add_argument("--port", type=int, help=f"port of the head (default: {PORT}; 0: any free one)")
+    start.add_argument("--port", type=int, help=f"port of the head (default: {ray_daemons.PORT}; 0: any free one)")
     start.add_argument("--name", default="", help="name of this machine (default: its host name)")
     start.add_argument("--cores", type=int, help="number of cores that jobs may use (default: all)")
     start.add_argument("--token", type=Path, metavar="FILE", help="copy of the head's token; this machine keeps it")
@@ -69,8 +68,8 @@ def _start(options: Any) -> int:
         return 0
     if options.token is not None:
         raise ConfigError("--token", "goes with --join", "A head makes its own.")
-    port = PORT if options.port is None else options.port
-    node = ray_daemons.start_head(options.host or LOOPBACK, port, options.name, options.cores)
+    port = ray_daemons.PORT if options.port is None else options.port
+    node = ray_daemons.start_head(options.host or ray_daemons.LOOPBACK, port, options.name, options.cores)
     print(f"The head of a cluster runs on {node.name}, at {node.address}. Its token: {token_file()}")
     if node.loopback:
         print("It listens on this machine alone. For more machines: scalebook cluster stop; start --host ADDRESS")

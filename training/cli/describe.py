@@ -19,9 +19,7 @@ from torch.nn import Module
 import scalebook.training.zoo.data
 import scalebook.training.zoo.models
 import scalebook.training.zoo.optimizers
-from scalebook.training.base import SETTINGS, UNTRUSTED, ConfigError, Workspace, import_modules
-from scalebook.training.base.extras import missing_packages
-from scalebook.training.base.trust import OPTION, importable, resolve_trust, trusted
+from scalebook.training.base import SETTINGS, UNTRUSTED, ConfigError, Workspace, extras, import_modules, trust
 from scalebook.training.cli.model_making import parameters
 from scalebook.training.experiments.catalogue import content_hash
 from scalebook.training.experiments.classes import suggestion, within
@@ -33,7 +31,7 @@ from scalebook.training.experiments.logged import logged
 from scalebook.training.experiments.logged_metrics import LoggedMetrics
 from scalebook.training.experiments.model_parameters import ModelParameters
 from scalebook.training.lightning import DDP, AsyncPS, ModelParallel, Peers
-from scalebook.training.tracking.names import VAL_LOSS
+from scalebook.training.tracking import names
 
 DEFAULT_OPTIMIZER: Final[dict[str, Any]] = {"class_path": "torch.optim.Adam", "init_args": {"lr": 0.002}}
 
@@ -150,7 +148,7 @@ def _classes(
             if why := _unfit(name, kind, module):
                 refused.append(NotOffered(path, *why, by_mistake=False))
                 continue
-            if needed := missing_packages(kind):
+            if needed := extras.missing_packages(kind):
                 refused.append(NotOffered(path, *needed, by_mistake=False, lacks_extra=True))
                 continue
             try:
@@ -243,7 +241,10 @@ def _model_facts(kind: type) -> dict[str, Any]:
     metrics = getattr(kind, "metrics", None)
     declared = isinstance(metrics, tuple | list) and all(isinstance(name, str) for name in metrics)
     own = kind.configure_optimizers is not LightningModule.configure_optimizers
-    return {"own_optimizer": own, "metrics": list(metrics) if declared and metrics else logged(kind) or [VAL_LOSS]}
+    return {
+        "own_optimizer": own,
+        "metrics": list(metrics) if declared and metrics else logged(kind) or [names.VAL_LOSS],
+    }
 
 
 def _strategies(packages: Sequence[str]) -> list[ClassInfo]:
@@ -332,7 +333,7 @@ def _bounded(field: Field) -> Field:
 def main(args: argparse.Namespace) -> int:
     """What the command line, as `scalebook.training.cli.describe_command` reads it, asks for, as JSON."""
     workspace = Workspace(args.workspace.resolve()) if args.workspace else Workspace.find()
-    resolve_trust(workspace, args.trust)
+    trust.resolve_trust(workspace, args.trust)
     if args.parameters:
         print(json.dumps(asdict(_parameters(workspace, json.loads(args.parameters)))))
         return 0
@@ -359,7 +360,7 @@ def _unknown(name: str, description: Description) -> ConfigError:
     waiting = [problem.partition(":")[0] for problem in description.problems if UNTRUSTED in problem]
     if within(name, waiting) or (waiting and "." not in name and not remedy.startswith("Did")):
         why = f"is not a known class; modules in {SETTINGS} wait for your trust: {', '.join(waiting)}"
-        return ConfigError(name, why, f"Read them, then add {OPTION} to the command once.")
+        return ConfigError(name, why, f"Read them, then add {trust.OPTION} to the command once.")
     if failed := [problem for problem in description.problems if within(name, [problem.partition(":")[0]])]:
         return ConfigError(name, "is in a module that cannot be imported", failed[0])
     return ConfigError(name, "is not a known class", remedy)
@@ -367,7 +368,7 @@ def _unknown(name: str, description: Description) -> ConfigError:
 
 def _parameters(workspace: Workspace, config: dict[str, Any]) -> ModelParameters:
     """The parameters of the config's model; the folder's own models only if the folder is trusted."""
-    if not trusted(workspace):
+    if not trust.trusted(workspace):
         confine(config, workspace.root)
     import_modules(workspace)
     with contextlib.redirect_stdout(sys.stderr):  # Lightning's hints are none of the answer
@@ -378,8 +379,8 @@ def _logged(workspace: Workspace, config: dict[str, Any]) -> LoggedMetrics:
     """The metrics of two batches of a config; in a folder that is not trusted only if it has no modules of its own."""
     from scalebook.training.cli.dry_run import logged_metrics
 
-    if not trusted(workspace):
-        if waiting := importable(workspace):
+    if not trust.trusted(workspace):
+        if waiting := trust.importable(workspace):
             return LoggedMetrics(
                 problem=f"this folder is not trusted, and has modules of its own: {', '.join(waiting)}"
             )

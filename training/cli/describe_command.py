@@ -3,15 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from scalebook.training.base import safe_path, trust
 from scalebook.training.base.files import CommandParser
-from scalebook.training.base.safe_path import importing
-from scalebook.training.base.trust import HELP, OPTION
 
 
 def main(argv: Sequence[str]) -> int:
     """Exit code 0. Raises ConfigError for mistakes."""
     options = parser().parse_args(argv)
-    with importing():
+    with safe_path.importing():
         from scalebook.training.cli import describe
     return describe.main(options)
 
@@ -34,5 +33,5 @@ def parser() -> CommandParser:
         "--logged", metavar="CONFIG", help="print the metrics that two batches of this config log (JSON)"
     )
     parser.add_argument("--workspace", type=Path, help="the workspace (default: the one around this folder)")
-    parser.add_argument(OPTION, action="store_true", help=HELP)
+    parser.add_argument(trust.OPTION, action="store_true", help=trust.HELP)
     return parser

@@ -7,8 +7,7 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from typing_extensions import override
 
-from scalebook.training.base.active_run import logging_nothing
-from scalebook.training.base.failures import classify
+from scalebook.training.base import active_run, failures
 from scalebook.training.callbacks import logged
 from scalebook.training.cli.lightning_cli import TrainingCLI, quieten
 from scalebook.training.experiments.logged_metrics import BATCHES, LoggedMetrics
@@ -56,8 +55,8 @@ def logged_metrics(config: Mapping[str, Any]) -> LoggedMetrics:
             "default_root_dir": folder, "enable_progress_bar": False, "enable_model_summary": False,
         }  # fmt: skip
         try:
-            with logging_nothing():
+            with active_run.logging_nothing():
                 names = DryRun("fit", {**config, "trainer": trainer}, None).names
         except Exception as error:  # noqa: BLE001 - whatever the user's code raises is what there is to say
-            return LoggedMetrics(problem=classify(error).cause)
+            return LoggedMetrics(problem=failures.classify(error).cause)
     return LoggedMetrics(list(names.validation), [name for name in names.every if name not in names.validation])

@@ -12,21 +12,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from scalebook.training.base import ConfigError, Workspace, import_modules
-from scalebook.training.base.files import HELP, CommandParser, yaml
-from scalebook.training.base.files.terminal import give, untouched
-from scalebook.training.base.node_rank import NodeRank
-from scalebook.training.base.safe_path import importing
-from scalebook.training.base.trust import HELP as TRUST
-from scalebook.training.base.trust import OPTION, resolve_trust
+from scalebook.training.base import ConfigError, NodeRank, Workspace, import_modules, safe_path, trust
+from scalebook.training.base.files import HELP, CommandParser, terminal, yaml
 from scalebook.training.experiments import catalogue, sparse_tables
 from scalebook.training.experiments.command_line import CONFIG_OPTIONS, merge, parse, read
 from scalebook.training.experiments.description import GROUPS, Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.num_nodes import place_of
 from scalebook.training.experiments.validate import validate
-from scalebook.training.jobs import VISIBLE, JobFolder, gpus_here, read_recorded
-from scalebook.training.jobs.job_requests import checkpoint_file, find, submit
+from scalebook.training.jobs import VISIBLE, JobFolder, gpus_here, job_requests, read_recorded
 
 RUN: Final = "--run"
 ABOUT: Final = {
@@ -57,7 +51,7 @@ def parser(command: str, offered: str = "") -> CommandParser:
         parser.add_argument("--ckpt_path", metavar="FILE", help="use this checkpoint, a key of the config")
     else:
         parser.add_argument("--print_config", action="store_true", help="print the whole config and run nothing")
-    parser.add_argument(OPTION, action="store_true", help=TRUST)
+    parser.add_argument(trust.OPTION, action="store_true", help=trust.HELP)
     return parser
 
 
@@ -71,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
     command = argv[0]
     workspace = Workspace.find()
     idle = len(argv) == 1 or {*HELP, "--print_config"} & set(argv)
-    resolve_trust(workspace, OPTION in argv, runs=not idle)
+    trust.resolve_trust(workspace, trust.OPTION in argv, runs=not idle)
     description = catalogue.describe(workspace)
     line = parse(argv[1:], description, _options(command))
     if line.options.keys() & set(HELP) or len(argv) == 1:
@@ -80,7 +74,7 @@ def main(argv: Sequence[str]) -> int:
         parser(command, offered).print_help()
         return 0 if len(argv) > 1 else 2
     if (run_id := line.options.get(RUN)) is not None:
-        line.config = _of_run(find(workspace, run_id), line.config, description)
+        line.config = _of_run(job_requests.find(workspace, run_id), line.config, description)
     experiment = line.experiment(description)
     problems = validate(experiment, typed=True)
     is_right = all(problem.severity != "error" for problem in problems)
@@ -91,10 +85,10 @@ def main(argv: Sequence[str]) -> int:
             raise ConfigError(problem.key, problem.message, problem.remedy)
         print(f"scalebook: warning: {problem}", file=sys.stderr)
     if "--print_config" in line.options:
-        give(yaml.dump(experiment.to_run()))
+        terminal.give(yaml.dump(experiment.to_run()))
         return 0
     place = place_of(experiment, os.environ) if command == "fit" else None
-    with untouched():
+    with terminal.untouched():
         import_modules(workspace)
         if command != "fit":
             return _evaluate(command, experiment.to_run())
@@ -103,18 +97,18 @@ def main(argv: Sequence[str]) -> int:
 
 def _fit(workspace: Workspace, experiment: Experiment, place: NodeRank | None) -> int:
     """Fit in the foreground, recorded as a job like those of the browser; on several nodes the first one records it."""
-    with importing():
+    with safe_path.importing():
         from scalebook.training.cli.lightning_cli import TrainingCLI, quieten
         from scalebook.training.cli.runner import run_job, take_part
 
     quieten()
     config = experiment.to_run()
-    TrainingCLI("fit", read_recorded(config, partial(find, workspace)), None, run=False)
+    TrainingCLI("fit", read_recorded(config, partial(job_requests.find, workspace)), None, run=False)
     if place is not None and place.index > 0:
         if config.get("ckpt_path") is not None:
-            config["ckpt_path"] = checkpoint_file(config["ckpt_path"], Path.cwd())
+            config["ckpt_path"] = job_requests.checkpoint_file(config["ckpt_path"], Path.cwd())
         return take_part(workspace.create(), config, experiment.strategy.processes)
-    (job,) = submit(workspace, experiment, seeds=[config["seed_everything"]], inline=True)
+    (job,) = job_requests.submit(workspace, experiment, seeds=[config["seed_everything"]], inline=True)
     started = job.started()
     if place is None and started is not None and started.gpus:
         _take(started.gpus)
@@ -133,17 +127,17 @@ def _evaluate(command: str, config: dict[str, Any]) -> int:
     metrics."""
     if not config.get("ckpt_path"):
         raise ConfigError("ckpt_path", "is missing", "Name a run with --run ID, or a file with --ckpt_path FILE.")
-    config["ckpt_path"] = checkpoint_file(config["ckpt_path"], Path.cwd())
+    config["ckpt_path"] = job_requests.checkpoint_file(config["ckpt_path"], Path.cwd())
     from lightning.fabric.utilities.exceptions import MisconfigurationException
 
-    from scalebook.training.base.active_run import ADDRESS, logging_nothing
+    from scalebook.training.base import active_run
     from scalebook.training.cli.lightning_cli import TrainingCLI, quieten
 
     config["trainer"] = {**config["trainer"], "strategy": "auto", "devices": 1, "num_nodes": 1}
     quieten()
     warnings.filterwarnings("ignore", ".*The dirpath has changed.*")  # of a ModelCheckpoint, which saves nothing here
     try:
-        with nullcontext() if os.environ.get(ADDRESS) else logging_nothing():
+        with nullcontext() if os.environ.get(active_run.ADDRESS) else active_run.logging_nothing():
             TrainingCLI(command, config, None)
     except MisconfigurationException as error:
         raise ConfigError(command, str(error), "Use another command, or a model and data that support it.") from error

@@ -7,11 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Final, get_args
 
-from scalebook.training.base import LONGEST_KEY, ConfigError, Workspace, one_line, roughly
-from scalebook.training.base.files import CommandParser, add_command
-from scalebook.training.base.files.safe_reading import opened
-from scalebook.training.base.files.terminal import aligned, give
-from scalebook.training.base.trust import HELP, OPTION, resolve_trust
+from scalebook.training.base import LONGEST_KEY, ConfigError, Workspace, one_line, roughly, trust
+from scalebook.training.base.files import CommandParser, add_command, safe_reading, terminal
 from scalebook.training.cli.run_lines import bar
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.jobs import (
@@ -22,9 +19,9 @@ from scalebook.training.jobs import (
     job_requests,
     move,
     part_folders,
+    supervisor_handle,
     waiting_reasons,
 )
-from scalebook.training.jobs.supervisor_handle import ensure, silence
 from scalebook.training.supervisor import JobLimits, supervise
 
 WAITING: Final = "how-to/troubleshooting.md"
@@ -39,9 +36,9 @@ def main(argv: Sequence[str]) -> int:
     options = parser().parse_args(argv)
     action: Callable[[Workspace, Any], int] = options.action
     workspace = Workspace.find()
-    resolve_trust(workspace, options.trust)
+    trust.resolve_trust(workspace, options.trust)
     if options.trust and action is not _supervise:
-        ensure(workspace)  # for the jobs that were found
+        supervisor_handle.ensure(workspace)  # for the jobs that were found
     return action(workspace, options)
 
 
@@ -69,7 +66,7 @@ def parser() -> CommandParser:
     about = "Run the supervisor in the foreground until no job is left.\n\nOther commands start it in the background."
     add_command(commands, "supervise", about, "jobs supervise", ENDINGS).set_defaults(action=_supervise)
     for subparser in commands.choices.values():
-        subparser.add_argument(OPTION, action="store_true", help=HELP)
+        subparser.add_argument(trust.OPTION, action="store_true", help=trust.HELP)
     return parser
 
 
@@ -102,7 +99,7 @@ def _list(workspace: Workspace, options: Any) -> int:
         return 0
     rows = [("ID", "STATE", "PROGRESS", "LEFT", "RUN", "")]
     rows += [_row(job, reasons) for job in jobs]
-    print("\n".join(aligned(rows)))
+    print("\n".join(terminal.aligned(rows)))
     for error in broken:
         print(f"broken: {error}")
     return 0
@@ -141,7 +138,7 @@ def _log(workspace: Workspace, options: Any) -> int:
         for machine, part in {"": job, **part_folders(job)}.items():
             while text := _news(part, machine, positions):
                 lines = text.splitlines(keepends=True) if machine else []
-                give("".join(f"{machine}| {line}" for line in lines) or text)
+                terminal.give("".join(f"{machine}| {line}" for line in lines) or text)
             sys.stdout.flush()
         if ended or not options.follow:
             return 0
@@ -152,7 +149,7 @@ def _news(job: JobFolder, machine: str, positions: dict[str, int]) -> str:
     """The log's text from the node's position on, at most `PIECE` bytes in whole lines; advances the position."""
     position = positions.get(machine, 0)
     try:
-        with opened(job.log) as file:
+        with safe_reading.opened(job.log) as file:
             file.seek(position)
             read = file.read(PIECE)
     except FileNotFoundError:
@@ -189,7 +186,7 @@ def _stop(workspace: Workspace, options: Any) -> int:
 
 def _say_silence(workspace: Workspace) -> None:
     """Warn of a supervisor that does nothing: it then cannot end a job that does not react itself."""
-    if silent := silence(workspace):
+    if silent := supervisor_handle.silence(workspace):
         print(f"scalebook: warning: {silent}", file=sys.stderr)
 
 

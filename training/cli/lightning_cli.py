@@ -61,9 +61,7 @@ from scalebook.training.jobs import JobFolder
 from scalebook.training.lightning.async_ps.engine_strategy import EngineStrategy
 from scalebook.training.lightning.process_group.forked_group import ForkedGroup
 from scalebook.training.lightning.processes.cuda_fork import prepare_for_forks
-from scalebook.training.tracking import RunLogger, names, names_class
-from scalebook.training.tracking.directions import modes
-from scalebook.training.tracking.worker_figures import WorkerFile
+from scalebook.training.tracking import RunLogger, WorkerFile, directions, names, names_class
 from scalebook.training.zoo import shuffled_by_epochs
 
 PARSED: Final = re.compile(r'Parser key "([^"]+)"')
@@ -193,7 +191,7 @@ def default_callbacks(
 ) -> list[Callback]:
     """The callbacks in the order in which they act: measure first, so that the others' time does not count as the
     step's."""
-    measure = Measure(clock, modes(read(job.config)) if job.config.exists() else None, WorkerFile(job.path))
+    measure = Measure(clock, directions.modes(read(job.config)) if job.config.exists() else None, WorkerFile(job.path))
     callbacks: list[Callback] = [
         Threads(threads),
         measure,

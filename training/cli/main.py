@@ -7,10 +7,8 @@ import sys
 from typing import Final
 
 from scalebook import __version__
-from scalebook.training.base import OWNER_ONLY, ConfigError, require_linux
-from scalebook.training.base.files import refusals_told
-from scalebook.training.base.files.terminal import escaped_output
-from scalebook.training.base.safe_path import environment, importing, leave_current_folder, python
+from scalebook.training.base import OWNER_ONLY, ConfigError, require_linux, safe_path
+from scalebook.training.base.files import refusals_told, terminal
 
 USAGE: Final = """usage: scalebook COMMAND ...
 
@@ -57,7 +55,7 @@ WITH_SUBCOMMAND: Final = ("fit", "validate", "test", "predict")
 def main(argv: list[str] | None = None) -> int:
     """Exit code: 0 done, 1 failed, 2 a mistake in the command or the config, said in one line on standard error."""
     argv = sys.argv[1:] if argv is None else argv
-    with escaped_output():
+    with terminal.escaped_output():
         return _called(argv)
 
 
@@ -80,12 +78,12 @@ def _called(argv: list[str]) -> int:
     try:
         require_linux()
         if command == "ui":
-            os.execve(sys.executable, python("-m", "scalebook.app.serve", *rest), environment())
+            os.execve(sys.executable, safe_path.python("-m", "scalebook.app.serve", *rest), safe_path.environment())
         if command not in COMMANDS:
             from scalebook.training.experiments.classes import suggestion
 
             raise ConfigError(command, "is not a command", suggestion(command, [*COMMANDS, "ui"]))
-        with importing():
+        with safe_path.importing():
             module = importlib.import_module(COMMANDS[command])
         with refusals_told():
             code: int = module.main(argv if command in WITH_SUBCOMMAND else rest)
@@ -105,5 +103,5 @@ def _called(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    leave_current_folder()
+    safe_path.leave_current_folder()
     sys.exit(main())

@@ -8,22 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from scalebook.training.base import LONGEST_KEY, ConfigError, Workspace, one_line
+from scalebook.training.base import LONGEST_KEY, ConfigError, Workspace, one_line, processes, trust
 from scalebook.training.base.files import CommandParser, add_command, disk_errors
-from scalebook.training.base.processes import sigterm_interrupts
-from scalebook.training.base.trust import HELP, OPTION, resolve_trust
 from scalebook.training.cli.notebook_run import NotebookSelection, run, write_tables
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.classes import suggestion
 from scalebook.training.experiments.description import Description
 from scalebook.training.jobs import machines_of
-from scalebook.training.notebook import CellProblem, ExperimentCell, Notebook, check, copy_examples, store
-from scalebook.training.notebook.claims import EvidenceReader, judge_all, written_tables
-from scalebook.training.notebook.claims.claim_table import lock_words, outlook, verdicts
+from scalebook.training.notebook import CellProblem, ExperimentCell, Notebook, Stored, check, copy_examples, store
+from scalebook.training.notebook.claims import EvidenceReader, claim_table, judge_all, written_tables
 from scalebook.training.notebook.export import archive, as_html, as_markdown, gather, verify
-from scalebook.training.notebook.store import Stored
-from scalebook.training.tracking import NoRuns, RunReader
-from scalebook.training.tracking.run_start import is_embedded, open_store
+from scalebook.training.tracking import NoRuns, RunReader, run_start
 
 PAGE: Final = "tutorial/first-run.md"
 EXPORTS: Final = "how-to/export.md"
@@ -38,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
         return verified(options.file)
     stored = store.read(options.file)
     workspace = Workspace(options.file.resolve().parent)
-    resolve_trust(workspace, options.trust, runs=options.command == "run")
+    trust.resolve_trust(workspace, options.trust, runs=options.command == "run")
     description = describe(workspace)
     problems = check(stored.notebook, description, machines_of(workspace))
     if options.command == "export":
@@ -47,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
     if options.command == "check":
         return _checked(options.file, stored.notebook, problems, _recorded(workspace, stored, description))
     if options.command == "tables":
-        open_store(workspace)  # made where there is none yet
+        run_start.open_store(workspace)  # made where there is none yet
         write_tables(options.file, description, sys.stdout)
         return 0
     cells = _chosen(stored.notebook, options.cell)
@@ -56,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
         return 2
     if stored.notebook.searches() and not options.cell:
         _say_searches(options.file, stored.notebook)
-    with sigterm_interrupts():
+    with processes.sigterm_interrupts():
         return run(
             NotebookSelection(options.file, stored.notebook, cells, options.seeds, options.stale),
             description,
@@ -96,7 +91,7 @@ def parser() -> CommandParser:
     )
     for subparser in (runs, checks, exports, tables):
         subparser.add_argument("file", type=Path, metavar="FILE.md", help="the notebook; its folder is the workspace")
-        subparser.add_argument(OPTION, action="store_true", help=HELP)
+        subparser.add_argument(trust.OPTION, action="store_true", help=trust.HELP)
     runs.add_argument(
         "--cell", action="append", default=[], metavar="NAME", help="run only this experiment; repeatable"
     )
@@ -150,14 +145,18 @@ def _checked(path: Path, nb: Notebook, problems: Sequence[CellProblem], recorded
     ]
     print(f"{path}: {', '.join(words)} and {last}, {'no errors' if problems else 'nothing wrong'}")
     for name, judgement in judged.items():
-        words = [f"{', '.join(verdicts(judgement))}.", *lock_words(judgement), *outlook(judgement)]
+        words = [
+            f"{', '.join(claim_table.verdicts(judgement))}.",
+            *claim_table.lock_words(judgement),
+            *claim_table.outlook(judgement),
+        ]
         print(f"{name}: {' '.join(words)}")
     return 0
 
 
 def _recorded(workspace: Workspace, stored: Stored, description: Description) -> EvidenceReader:
     """The recorded runs of the notebook; creates no store if the workspace has none."""
-    there = not is_embedded(workspace) or workspace.database.exists()
+    there = not run_start.is_embedded(workspace) or workspace.database.exists()
     reader = (RunReader if there else NoRuns)(workspace.tracking_uri())
     return EvidenceReader(workspace, reader, stored.path.name, stored.notebook, description)
 
@@ -214,7 +213,7 @@ def export(
     kind = wanted or ("markdown" if output is not None and output.suffix.lower() == ".md" else "html")
     path = output or _beside(stored.path, kind)
     _refuse(path, given=output is not None)
-    open_store(workspace)  # made where there is none yet
+    run_start.open_store(workspace)  # made where there is none yet
     if kind == ARCHIVE:
         return _archive(workspace, stored, description, path)
     document = gather(workspace, RunReader(workspace.tracking_uri()), stored, description)

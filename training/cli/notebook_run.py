@@ -10,13 +10,27 @@ from scalebook.training.base import Workspace, duration
 from scalebook.training.base.files import disk_problem, require_room
 from scalebook.training.cli.run_lines import RunLines
 from scalebook.training.experiments.description import Description
-from scalebook.training.jobs import ENDED, JobFolder, State, job_requests, waiting_reasons
-from scalebook.training.jobs.supervisor_handle import SupervisorKeeper, hold_supervisor, silence
-from scalebook.training.notebook import ExperimentCell, Notebook, compare, lost_workers, results, shared_numbers, store
-from scalebook.training.notebook.claims import EvidenceReader, claim_locks, judge_all, written_tables
-from scalebook.training.notebook.claims.claim_table import text
-from scalebook.training.notebook.comparison_table import table
-from scalebook.training.search.search_folder import broken_searches
+from scalebook.training.jobs import (
+    ENDED,
+    JobFolder,
+    State,
+    SupervisorKeeper,
+    job_requests,
+    supervisor_handle,
+    waiting_reasons,
+)
+from scalebook.training.notebook import (
+    ExperimentCell,
+    Notebook,
+    compare,
+    comparison_table,
+    lost_workers,
+    results,
+    shared_numbers,
+    store,
+)
+from scalebook.training.notebook.claims import EvidenceReader, claim_locks, claim_table, judge_all, written_tables
+from scalebook.training.search import search_folder
 from scalebook.training.tracking import RunReader, names
 
 LOOK_EVERY_S: Final = 0.25
@@ -57,10 +71,10 @@ def run(wanted: NotebookSelection, description: Description, out: TextIO) -> int
     """
     workspace = wanted.workspace.create()
     require_room(workspace.hidden)
-    for error in [*job_requests.broken_jobs(workspace), *broken_searches(workspace)]:
+    for error in [*job_requests.broken_jobs(workspace), *search_folder.broken_searches(workspace)]:
         out.write(f"scalebook: warning: {error}\n")
     begun = time.monotonic()
-    with hold_supervisor(workspace):
+    with supervisor_handle.hold_supervisor(workspace):
         jobs = _submit(wanted, workspace, description)
         if not jobs:
             out.write("Nothing is stale: every seed has finished or is running with the present config and modules.\n")
@@ -172,7 +186,7 @@ def _interrupted(workspace: Workspace, jobs: Sequence[JobFolder], board: RunLine
     board.print_line(f"\nInterrupted: stopping {_runs(len(going))} (press again to leave that to the supervisor).")
     for job in going:
         job_requests.stop(job, "by Ctrl+C in `scalebook notebook run`")
-    if silent := silence(workspace):
+    if silent := supervisor_handle.silence(workspace):
         board.print_line(f"scalebook: {silent}")
     deadline = time.monotonic() + STOP_DEADLINE_S
     try:
@@ -218,7 +232,7 @@ def _compare(wanted: NotebookSelection, workspace: Workspace, description: Descr
     for cell in wanted.notebook.comparisons():
         if ran & set(cell.runs):
             comparison = compare(reader, wanted.path.name, wanted.notebook, cell, description, wanted.seeds)
-            out.write(f"\n{table(comparison)}\n")
+            out.write(f"\n{comparison_table.table(comparison)}\n")
     say_claims(wanted.path, wanted.notebook, description, ran, out)
 
 
@@ -237,7 +251,7 @@ def say_claims(path: Path, nb: Notebook, description: Description, ran: Containe
     judged = judge_all(witness) if concerned else {}
     for name, judgement in judged.items():
         if name in concerned:
-            out.write(f"\n{text(judgement)}\n")
+            out.write(f"\n{claim_table.text(judgement)}\n")
     write_tables(path, description, out)
     out.flush()
 

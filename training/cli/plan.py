@@ -6,11 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from scalebook.training.base import ConfigError, Workspace
+from scalebook.training.base import ConfigError, Workspace, safe_path, trust
 from scalebook.training.base.files import HELP, CommandParser
-from scalebook.training.base.safe_path import importing
-from scalebook.training.base.trust import HELP as TRUST
-from scalebook.training.base.trust import OPTION, resolve_trust
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.classes import suggestion
 from scalebook.training.experiments.command_line import CONFIG_OPTIONS, CommandLine, merge, parse
@@ -18,10 +15,10 @@ from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.validate import require
 from scalebook.training.notebook import store
-from scalebook.training.planner import check_figure
-from scalebook.training.planner.question import COMPARED, MOST_TRAINED, WORKERS, Question, numbers, rules
-from scalebook.training.planner.tuning.tuning_config import number, prepared, whole_number
-from scalebook.training.pricing.links import NETWORKS, OWN
+from scalebook.training.planner import Question, check_figure
+from scalebook.training.planner.question import COMPARED, MOST_TRAINED, WORKERS, numbers, rules
+from scalebook.training.planner.tuning import tuning_config
+from scalebook.training.pricing import links
 from scalebook.training.pricing.profile import load_profile
 from scalebook.training.tracking import names
 
@@ -42,9 +39,9 @@ OPTIONS: Final = {
     "--links": (
         "NAME,NAME",
         (
-            f"links to simulate: {', '.join(NETWORKS)}, or {OWN} (default) for the links of the profile. After a "
-            f"measurement, workers on {OWN} share the cores of this machine; any other link puts each worker on a "
-            "machine of its own"
+            f"links to simulate: {', '.join(links.NETWORKS)}, or {links.OWN} (default) for the links of the profile. "
+            f"After a measurement, workers on {links.OWN} share the cores of this machine; any other link puts each "
+            "worker on a machine of its own"
         ),
     ),
     "--split": (
@@ -95,7 +92,7 @@ def parser() -> CommandParser:
         parser.add_argument(option, metavar=metavar, help=words)
     parser.add_argument(CELL, metavar="NAME", help="experiment of the notebook; optional if there is only one")
     parser.add_argument(*CONFIG_OPTIONS, metavar="FILE", help="config to measure")
-    parser.add_argument(OPTION, action="store_true", help=TRUST)
+    parser.add_argument(trust.OPTION, action="store_true", help=trust.HELP)
     return parser
 
 
@@ -103,7 +100,7 @@ def main(argv: Sequence[str]) -> int:
     """Exit code: 0 with an answer, 1 if measuring failed, 130 interrupted. ConfigError before anything starts."""
     if argv and not argv[0].startswith("-"):
         return _of_cell(Path(argv[0]), argv[1:])
-    if any(word.partition("=")[0] in CONFIG_OPTIONS for word in argv) or not set(argv) - {OPTION}:
+    if any(word.partition("=")[0] in CONFIG_OPTIONS for word in argv) or not set(argv) - {trust.OPTION}:
         return _of_config(argv)
     if set(argv) & set(HELP):
         parser().print_help()
@@ -115,14 +112,14 @@ def main(argv: Sequence[str]) -> int:
     if "--target" in options:
         raise ConfigError("--target", "needs a model to train", "Write -c FILE.")
     profile = load_profile(Path(options["--profile"] or ""))
-    with importing():
+    with safe_path.importing():
         from scalebook.training.cli import plan_run
     plan_run.answered(profile, question, options)
     return 0
 
 
 def _of_config(argv: Sequence[str]) -> int:
-    begun = prepared(argv, parser(), queued=False)
+    begun = tuning_config.prepared(argv, parser(), queued=False)
     if isinstance(begun, int):
         return begun
     if CELL in begun[2].options:
@@ -132,7 +129,7 @@ def _of_config(argv: Sequence[str]) -> int:
 
 def _of_cell(path: Path, argv: Sequence[str]) -> int:
     workspace = Workspace(path.resolve().parent)
-    resolve_trust(workspace, OPTION in argv, runs=True)
+    trust.resolve_trust(workspace, trust.OPTION in argv, runs=True)
     description = describe(workspace)
     line = parse(argv, description, parser().takes_value())
     if line.options.keys() & set(HELP):
@@ -169,11 +166,11 @@ def _measured(workspace: Workspace, description: Description, line: CommandLine)
     question.check()
     if "--profile" in line.options:
         raise ConfigError("--profile", "and a config are both set", "Remove one of them.")
-    target = number(line.options, "--target", None, -math.inf)
-    seeds, metric = whole_number(line.options, "--seeds", 1) or 1, line.options.get("--metric") or ""
+    target = tuning_config.number(line.options, "--target", None, -math.inf)
+    seeds, metric = tuning_config.whole_number(line.options, "--seeds", 1) or 1, line.options.get("--metric") or ""
     if target is not None:
         metric = metric or _main_metric(line.experiment(description))
-    with importing():
+    with safe_path.importing():
         from scalebook.training.cli import plan_run
     return plan_run.measured(workspace, description, line, question, plan_run.Target(metric, target, seeds))
 
@@ -181,7 +178,7 @@ def _measured(workspace: Workspace, description: Description, line: CommandLine)
 def _options(argv: Sequence[str]) -> dict[str, str | None]:
     """The options of a plan without a config."""
     options: dict[str, str | None] = {}
-    words = [word for word in argv if word != OPTION]
+    words = [word for word in argv if word != trust.OPTION]
     while words:
         name, equals, value = words.pop(0).partition("=")
         if name not in OPTIONS:
@@ -207,8 +204,8 @@ def _question(options: Mapping[str, str | None], of_config: bool = False) -> Que
         question = replace(question, shards=numbers(text, "--shards"))
     if (text := options.get("--links")) is not None:
         question = replace(question, networks=tuple(text.split(",")))
-    whole_number(options, "--split", 0, least=2)
-    question = replace(question, seed=whole_number(options, "--seed", 0, least=0) or 0)
+    tuning_config.whole_number(options, "--split", 0, least=2)
+    question = replace(question, seed=tuning_config.whole_number(options, "--seed", 0, least=0) or 0)
     if not of_config:
         question.check()
     if (text := options.get("--figure")) is not None:

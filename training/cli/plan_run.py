@@ -6,34 +6,33 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
-from scalebook.training.base import Workspace
-from scalebook.training.base.files import records, yaml
-from scalebook.training.base.files.terminal import overwrite_line
-from scalebook.training.base.processes import sigterm_interrupts
+from scalebook.training.base import Workspace, processes
+from scalebook.training.base.files import records, terminal, yaml
 from scalebook.training.experiments.command_line import CommandLine
 from scalebook.training.experiments.description import Description
 from scalebook.training.planner import (
     OPTION,
     NotMeasured,
+    Question,
     Reliability,
     Setting,
     TargetAnswer,
     answer,
+    answer_words,
     check_metric,
     measure,
     reach,
+    split_words,
     splits_of,
     target_figure,
     target_lines,
     throughput_figure,
 )
-from scalebook.training.planner.answer_words import printed
-from scalebook.training.planner.question import MOST_TRAINED, MOST_WORKERS, Question
-from scalebook.training.planner.split_words import split_lines
-from scalebook.training.planner.tuning import INTERRUPTED
-from scalebook.training.planner.tuning.tuning_config import number, whole_number
-from scalebook.training.pricing.profile import Profile, as_mapping
-from scalebook.training.tracking.drawing import save
+from scalebook.training.planner.question import MOST_TRAINED, MOST_WORKERS
+from scalebook.training.planner.tuning import INTERRUPTED, tuning_config
+from scalebook.training.pricing import Profile
+from scalebook.training.pricing.profile import as_mapping
+from scalebook.training.tracking import drawing
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ def measured(
     experiment = line.experiment(description)
     if target.value is not None:
         check_metric(experiment, target.metric)
-    with sigterm_interrupts():
+    with processes.sigterm_interrupts():
         try:
             profile = measure(workspace.create(), experiment, sys.stdout)
             if (path := line.options.get("--save-profile")) is not None:
@@ -78,15 +77,18 @@ def measured(
 
 def answered(profile: Profile, question: Question, options: Mapping[str, str | None]) -> None:
     """Print the answer, and write the files that the options name."""
-    price = number(options, "--price", None, 0.0)
-    splits = splits_of(profile, question, whole_number(options, OPTION, 0, least=2) or 0)
+    price = tuning_config.number(options, "--price", None, 0.0)
+    splits = splits_of(profile, question, tuning_config.whole_number(options, OPTION, 0, least=2) or 0)
     result = replace(answer(profile, question, _Progress(sys.stdout)), splits=splits)
-    for line in (*printed(result, profile, price), *(line for each in splits for line in ("", *split_lines(each)))):
+    for line in (
+        *answer_words.printed(result, profile, price),
+        *(line for each in splits for line in ("", *split_words.split_lines(each))),
+    ):
         print(line)
     if (path := options.get("--json")) is not None:
         records.save(Path(path), result)
     if (path := options.get("--figure")) is not None:
-        save(throughput_figure(result.curves), Path(path), "samples/s against workers")
+        drawing.save(throughput_figure(result.curves), Path(path), "samples/s against workers")
 
 
 def _told(reached: TargetAnswer, within: Reliability, options: Mapping[str, str | None]) -> None:
@@ -97,7 +99,7 @@ def _told(reached: TargetAnswer, within: Reliability, options: Mapping[str, str 
     if (path := options.get("--json")) is not None:
         records.save(_beside(Path(path)), reached)
     if (path := options.get("--figure")) is not None and (figure := target_figure(reached)) is not None:
-        save(figure, _beside(Path(path)), f"time to {reached.metric} {reached.target:g} against workers")
+        drawing.save(figure, _beside(Path(path)), f"time to {reached.metric} {reached.target:g} against workers")
 
 
 def _beside(path: Path) -> Path:
@@ -112,4 +114,4 @@ class _Progress:
 
     def __call__(self, done: int, whole: int, words: str) -> None:
         if self._out is not None:
-            overwrite_line(self._out, "" if done == whole else f"scalebook: {done}/{whole} {words}"[:100])
+            terminal.overwrite_line(self._out, "" if done == whole else f"scalebook: {done}/{whole} {words}"[:100])

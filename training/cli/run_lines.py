@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final, TextIO
 
 from scalebook.training.base import duration
-from scalebook.training.base.files.terminal import draw, visible
+from scalebook.training.base.files import terminal
+from scalebook.training.base.files.terminal import draw
 from scalebook.training.jobs import ENDED, JobFolder, State
 from scalebook.training.notebook import count
 from scalebook.training.tracking import names
@@ -42,7 +43,9 @@ class RunLines:
     def _redraw(self, states: Mapping[str, State], reasons: Mapping[str, str]) -> None:
         columns, rows = shutil.get_terminal_size()
         jobs = self._most_interesting(states, rows - 2)
-        lines = [visible(self.line(job, states[job.id], reasons.get(job.id, "")))[: columns - 1] for job in jobs]
+        lines = [
+            terminal.visible(self.line(job, states[job.id], reasons.get(job.id, "")))[: columns - 1] for job in jobs
+        ]
         if len(jobs) < len(self.jobs):
             lines.append(f"... and {len(self.jobs) - len(jobs)} more"[: columns - 1])
         up = f"\x1b[{self._drawn}F" if self._drawn else ""

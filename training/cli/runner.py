@@ -17,13 +17,19 @@ from typing import TYPE_CHECKING, Any, Final
 from lightning.pytorch import Trainer
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-from scalebook.training.base import ConfigError, Workspace, import_modules, memory_limit
-from scalebook.training.base.active_run import logging_to
-from scalebook.training.base.code_changes import used
-from scalebook.training.base.failures import Diverged, FailureClass, chain, classify
-from scalebook.training.base.files import EXIT_NO_ROOM, is_full, records, yaml
-from scalebook.training.base.files.records import BrokenRecord
-from scalebook.training.base.trust import trusted
+from scalebook.training.base import (
+    ConfigError,
+    Diverged,
+    FailureClass,
+    Workspace,
+    active_run,
+    code_changes,
+    failures,
+    import_modules,
+    memory_limit,
+    trust,
+)
+from scalebook.training.base.files import EXIT_NO_ROOM, BrokenRecord, is_full, records, yaml
 from scalebook.training.callbacks import left_by_lost
 from scalebook.training.cli.blame import blamed
 from scalebook.training.cli.lightning_cli import TrainingCLI, quieten
@@ -47,8 +53,7 @@ from scalebook.training.jobs import (
     this_machine,
 )
 from scalebook.training.lightning.processes.forked import EndedEarly, WorkerTraceback
-from scalebook.training.tracking import SPOOL, names, require_known
-from scalebook.training.tracking.run_start import client_after_fork, make_store
+from scalebook.training.tracking import SPOOL, names, require_known, run_start
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -91,7 +96,7 @@ def prepare(folder: Path | None) -> None:
     """
     TrainingCLI.prepare()
     if folder is not None:
-        make_store(JobFolder(folder).tracking_uri())
+        run_start.make_store(JobFolder(folder).tracking_uri())
 
 
 def take_part(workspace: Workspace, config: Mapping[str, Any], workers: int) -> int:
@@ -137,8 +142,10 @@ def _outcome(job: JobFolder) -> tuple[Result, int]:
 
 
 def _explained(job: JobFolder, error: BaseException) -> tuple[Result, int]:
-    failure, request = classify(error), job.stop_request()
-    by_key = any(isinstance(link, KeyboardInterrupt) for link in chain(error))  # Lightning makes a SystemExit of it
+    failure, request = failures.classify(error), job.stop_request()
+    by_key = any(
+        isinstance(link, KeyboardInterrupt) for link in failures.chain(error)
+    )  # Lightning makes a SystemExit of it
     terminated = isinstance(error, SIGTERMException) or (isinstance(error, SystemExit) and error.code == TERMINATED)
     interrupted = by_key or terminated or (request is not None and isinstance(error, SystemExit))
     if interrupted and failure.failure_class is not FailureClass.DISK_FULL:
@@ -148,7 +155,7 @@ def _explained(job: JobFolder, error: BaseException) -> tuple[Result, int]:
     failure = blamed(failure, error, Workspace(job.path.parent.parent.parent), _readable(job))
     code = EXIT_CONFIGURATION if failure.failure_class is FailureClass.CONFIGURATION else EXIT_FAILED
     cause, worker, frame = failure.cause, failure.worker, failure.frame
-    diverged = next((link for link in chain(error) if isinstance(link, Diverged)), None)
+    diverged = next((link for link in failures.chain(error) if isinstance(link, Diverged)), None)
     if failure.failure_class is FailureClass.DIVERGED and diverged is not None and (progress := job.progress()):
         cause = diverged.words(progress.updates)  # how many it has made until its end is said by its progress alone
     advice = job.advice(failure.failure_class, failure.advice)
@@ -157,7 +164,7 @@ def _explained(job: JobFolder, error: BaseException) -> tuple[Result, int]:
 
 def _says_all(error: BaseException) -> bool:
     """Whether this is our own word on the config, which follows from no other error: its traceback says nothing."""
-    return all(isinstance(link, ConfigError | WorkerTraceback | EndedEarly) for link in chain(error))
+    return all(isinstance(link, ConfigError | WorkerTraceback | EndedEarly) for link in failures.chain(error))
 
 
 def _stopped(job: JobFolder, request: StopRequest | None, how: str = "") -> tuple[Result, int]:
@@ -187,13 +194,13 @@ def _train(job: JobFolder) -> Trainer:
     for problem in problems:
         print(f"scalebook: warning: {problem}", file=sys.stderr)
     config = _on_lent(job, over_nodes(job.content(), _machines(job)))
-    if not trusted(workspace):
+    if not trust.trusted(workspace):
         confine(config, workspace.root, typed=_inline(job))
     _set_threads(config.get("threads", 1))
     modules = _kept_modules(job, workspace, config)
     request = job.request()
     recorded_here = bool(request.tracking_uri) and not request.part and SPOOL not in os.environ
-    with memory_limit(_memory_mb(job)), logging_to(job.tracking_uri(), job.id, here=recorded_here):
+    with memory_limit(_memory_mb(job)), active_run.logging_to(job.tracking_uri(), job.id, here=recorded_here):
         return TrainingCLI("fit", config, job, modules=modules).trainer
 
 
@@ -208,7 +215,7 @@ def _set_threads(threads: int) -> None:
 
 def _kept_modules(job: JobFolder, workspace: Workspace, config: Mapping[str, Any]) -> str:
     """Copy the user's own modules, as imported now, into the job's folder; returns the record of them."""
-    modules = used(workspace, config)
+    modules = code_changes.used(workspace, config)
     for file in modules.files:
         copy = job.path / names.MODULES / file.name
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -279,7 +286,7 @@ def _tell_mlflow(job: JobFolder, result: Result) -> bool:
             return True  # the first machine's says it
         from mlflow.entities import RunTag
 
-        client = client_after_fork(job.tracking_uri())
+        client = run_start.client_after_fork(job.tracking_uri())
         upload_artifacts(client, job)
         tags = {
             names.TAG_STATUS: result.status,

@@ -6,11 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from scalebook.training.base import LONGEST_KEY, ConfigError, Workspace, one_line, roughly
-from scalebook.training.base.files import CommandParser, add_command
-from scalebook.training.base.files.terminal import aligned, overwrite_line
-from scalebook.training.base.processes import sigterm_interrupts
-from scalebook.training.base.trust import HELP, OPTION, resolve_trust
+from scalebook.training.base import LONGEST_KEY, ConfigError, Workspace, one_line, processes, roughly, trust
+from scalebook.training.base.files import CommandParser, add_command, terminal
 from scalebook.training.cli.notebook_run import say_claims
 from scalebook.training.cli.run_lines import bar
 from scalebook.training.experiments.catalogue import describe
@@ -21,14 +18,11 @@ from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.cost import trials_wanted
 from scalebook.training.experiments.search.definition import SearchSpec, search_problems
 from scalebook.training.experiments.search.point import summary
-from scalebook.training.jobs import has_environment
-from scalebook.training.jobs.supervisor_handle import SupervisorKeeper, silence
-from scalebook.training.notebook import ExperimentCell, store
+from scalebook.training.jobs import SupervisorKeeper, has_environment, supervisor_handle
+from scalebook.training.notebook import ExperimentCell, comparison_table, store
 from scalebook.training.notebook.claims import claim_locks
-from scalebook.training.notebook.comparison_table import WIDTH
 from scalebook.training.planner.tuning import largest_batch, rates
-from scalebook.training.search import search_requests
-from scalebook.training.search.search_folder import ENDED, SearchFolder, SearchProgress, all_searches, broken_searches
+from scalebook.training.search import SearchFolder, SearchProgress, search_folder, search_requests
 from scalebook.training.search.study import STATES, TrialRecord, at_rest, best, pareto, read_study
 
 TESTS: Final = {"rates": rates, "largest-batch": largest_batch}
@@ -44,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
     options = parser().parse_args(argv)
     action: Callable[[Any], int] = options.action
     file = getattr(options, "file", None)
-    resolve_trust(
+    trust.resolve_trust(
         Workspace(file.resolve().parent) if file else Workspace.find(), options.trust, runs=action in (_run, _resume)
     )
     return action(options)
@@ -85,7 +79,7 @@ def parser() -> CommandParser:
         subparser.add_argument("id", metavar="ID", help="name of a search, or the first characters of its id")
     resume.add_argument("--trials", type=int, metavar="N", help="new total number of trials")
     for subparser in commands.choices.values():
-        subparser.add_argument(OPTION, action="store_true", help=HELP)
+        subparser.add_argument(trust.OPTION, action="store_true", help=trust.HELP)
     for name, test in TESTS.items():
         own = test.parser()
         add_command(commands, name, own.about, own.example, own.page)
@@ -113,7 +107,7 @@ def _run(options: Any) -> int:
 
 
 def _follow(folder: SearchFolder, description: Description) -> int:
-    with sigterm_interrupts():
+    with processes.sigterm_interrupts():
         return follow(folder, folder.spec(description), sys.stdout)
 
 
@@ -180,7 +174,7 @@ def _cell(options: Any) -> tuple[str, dict[str, Any], ExperimentCell | None]:
 
 def _list(options: Any) -> int:
     workspace = Workspace.find()
-    searches, broken = all_searches(workspace), broken_searches(workspace)
+    searches, broken = search_folder.all_searches(workspace), search_folder.broken_searches(workspace)
     if not searches and not broken:
         print(f"No searches in {workspace.root}. `scalebook search run` or the page Search makes one.")
         return 0
@@ -192,8 +186,8 @@ def _list(options: Any) -> int:
         done = f"{progress.done}/{progress.trials}" if progress else ""
         where = f"{request.name} ({request.notebook})" if request.notebook else request.name
         rows.append((search.id[:8], search.standing(), done, best, left, one_line(where, LONGEST_KEY)))
-    for line in aligned(rows):
-        print(line[:WIDTH])
+    for line in terminal.aligned(rows):
+        print(line[: comparison_table.WIDTH])
     for error in broken:
         print(f"broken: {error}")
     return 0
@@ -217,7 +211,7 @@ def _stop(options: Any) -> int:
     folder = search_requests.find(Workspace.find(), options.id)
     search_requests.stop(folder)
     print(f"scalebook: stopping {folder.request().name}")
-    if silent := silence(folder.workspace):
+    if silent := supervisor_handle.silence(folder.workspace):
         print(f"scalebook: warning: {silent}", file=sys.stderr)
     return 0
 
@@ -255,7 +249,7 @@ def _watch(folder: SearchFolder, out: TextIO) -> bool:
     live = out.isatty()
     printed_at, seen, moved = 0.0, 0.0, time.monotonic()
     keeper = SupervisorKeeper(folder.workspace)
-    while folder.state() not in ENDED:
+    while folder.state() not in search_folder.ENDED:
         now = time.monotonic()
         keeper.has_changed()
         if news := keeper.news():
@@ -264,7 +258,7 @@ def _watch(folder: SearchFolder, out: TextIO) -> bool:
         if progress is not None and progress.time != seen:
             seen, moved = progress.time, now
             if live:
-                overwrite_line(out, line(progress))
+                terminal.overwrite_line(out, line(progress))
             elif now - printed_at > PLAIN_EVERY_S:
                 printed_at = now
                 say(out, line(progress))
@@ -288,17 +282,17 @@ def line(progress: SearchProgress) -> str:
 def _interrupted(folder: SearchFolder, out: TextIO) -> int:
     say(out, "\nInterrupted: stopping the search (press again to leave that to its driver).")
     search_requests.stop(folder)
-    if silent := silence(folder.workspace):
+    if silent := supervisor_handle.silence(folder.workspace):
         say(out, f"scalebook: {silent}")
     deadline = time.monotonic() + STOP_DEADLINE_S
     try:
-        while time.monotonic() < deadline and folder.state() not in ENDED:
+        while time.monotonic() < deadline and folder.state() not in search_folder.ENDED:
             time.sleep(LOOK_EVERY_S)
     except KeyboardInterrupt:
         say(out, "The driver stops the rest.")
         return INTERRUPTED
     again = f"`scalebook search resume {folder.id[:8]}` continues it."
-    say(out, f"{'Stopped' if folder.state() in ENDED else 'It is still stopping'}. {again}")
+    say(out, f"{'Stopped' if folder.state() in search_folder.ENDED else 'It is still stopping'}. {again}")
     return INTERRUPTED
 
 
@@ -307,7 +301,7 @@ def results(folder: SearchFolder, spec: SearchSpec) -> str:
     folder.require_trust(reading=True)
     request = folder.request()
     records = read_study(request.storage, request.study, spec)
-    if folder.state() in ENDED:
+    if folder.state() in search_folder.ENDED:
         records = at_rest(records)
     counts = [(state, sum(1 for record in records if record.state == state)) for state in STATES]
     ended_how = ", ".join(f"{number} {state}" for state, number in counts if number)
@@ -325,7 +319,7 @@ def _table(records: Sequence[TrialRecord], spec: SearchSpec) -> list[str]:
         ranked, title = sorted(finished, key=lambda record: sign * record.values[0])[:SHOWN], "the best"
     head = ("trial", *(objective.name for objective in spec.objectives), "seconds", "point")
     rows = [head, *(_row(record, spec) for record in ranked)]
-    lines = aligned(rows, range(len(head) - 1))
+    lines = terminal.aligned(rows, range(len(head) - 1))
     winner = best(records, spec)
     return ["", f"{title} of {len(finished)}:", *lines, ""] if winner else lines
 

@@ -18,10 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from scalebook.training.base import OWNER_ONLY, Workspace
+from scalebook.training.base import OWNER_ONLY, Children, ProcessId, Workspace, processes, trust
 from scalebook.training.base.files import records
-from scalebook.training.base.processes import Children, ProcessId, adopt_orphans
-from scalebook.training.base.trust import withdraw
 from scalebook.training.cluster.cluster_token import cluster_home
 from scalebook.training.cluster.incoming_files import FilePiece, Has, files_of, news
 from scalebook.training.cluster.outgoing_files import Parcel, digest_of, is_shared, package_hash, unpacked
@@ -37,10 +35,11 @@ from scalebook.training.jobs import (
     LocalLauncher,
     NodeDevices,
     ProcessEnded,
+    RemoteJobContext,
     StopRequest,
+    begin_request,
     this_machine,
 )
-from scalebook.training.jobs.begin_request import ANSWER, ASKED, YES, RemoteJobContext
 
 TURN_S: Final = 0.02
 BEGINS_S: Final = 0.004
@@ -97,7 +96,7 @@ class Agent:
         self, key: str, name: str, cores: int | None, runner: str | None = None, preload: Sequence[str] | None = None
     ) -> None:
         os.umask(OWNER_ONLY)
-        adopt_orphans()
+        processes.adopt_orphans()
         self.name, self.start_id = name, uuid.uuid4().hex
         machine = this_machine()
         self.machine = NodeDevices(machine.cores[:cores], machine.gpus, name)
@@ -151,7 +150,7 @@ class Agent:
         self._todo.put(lambda: self._take(parcel))
 
     def permit(self, job: str, allowed: bool) -> None:
-        records.put(self.jobs[job].asks / ANSWER, YES.encode() if allowed else b"no")
+        records.put(self.jobs[job].asks / begin_request.ANSWER, begin_request.YES.encode() if allowed else b"no")
 
     def ask(self, job: str, action: str, request: StopRequest | None = None) -> None:
         """Ask a job to `stop` (with the `request`), `terminate`, `kill` or `clear`. Does nothing for a job that is not
@@ -238,11 +237,11 @@ class Agent:
             self._tell(job)
 
     def _look_at(self, job: _Job) -> None:
-        if job.handle is None and (job.asks / ASKED).exists():
-            started = records.load(job.asks / ASKED, JobStart)
+        if job.handle is None and (job.asks / begin_request.ASKED).exists():
+            started = records.load(job.asks / begin_request.ASKED, JobStart)
             assert started is not None
             job.handle = LocalHandle(started.handle.process)
-            job.begun = (job.asks / ASKED).read_text(encoding="utf-8")
+            job.begun = (job.asks / begin_request.ASKED).read_text(encoding="utf-8")
             self._tell(job)
         if job.clearing and not job.cleared and (job.handle is None or self.local.clear(job.handle)):
             job.cleared = True
@@ -284,7 +283,7 @@ class Agent:
     def close(self) -> None:
         """Remove everything from this node, after all jobs have ended. The actor ends after that."""
         for root in (self.folder / "code").glob("[!.]*"):
-            withdraw(Workspace(root))
+            trust.withdraw(Workspace(root))
         self.launcher.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -18,9 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from scalebook.training.base import OWNER_ONLY, ConfigError, Workspace
+from scalebook.training.base import OWNER_ONLY, ConfigError, ProcessId, Workspace
 from scalebook.training.base.files import forgive, locks
-from scalebook.training.base.processes import ProcessId
 from scalebook.training.cluster.agent import Agent
 from scalebook.training.cluster.cluster_spool import ClusterSpool, KnownNodes, RemoteState, state_of
 from scalebook.training.cluster.mlflow_relay import MlflowRelay
@@ -36,8 +35,7 @@ from scalebook.training.cluster.node_connection import (
 from scalebook.training.cluster.outgoing_files import package_hash
 from scalebook.training.cluster.ray_daemons import connected
 from scalebook.training.cluster.rendezvous import Gathering, Rendezvous
-from scalebook.training.jobs import JobFolder, NodeDevices
-from scalebook.training.jobs.begin_request import PARTS
+from scalebook.training.jobs import JobFolder, NodeDevices, begin_request
 
 LOOK_S: Final = 1.0
 """Interval between checks which nodes there are, s."""
@@ -295,7 +293,7 @@ class ClusterDaemon:
         """Jobs on other nodes of which something is left."""
         open_jobs = []
         hidden = self.workspace.hidden
-        for path in (*hidden.glob("jobs/[!.]*/remote.json"), *hidden.glob(f"{PARTS}/*/remote.json")):
+        for path in (*hidden.glob("jobs/[!.]*/remote.json"), *hidden.glob(f"{begin_request.PARTS}/*/remote.json")):
             state = state_of(path.parent)
             if state is not None and state.handle is not None and not state.cleared:
                 open_jobs.append((JobFolder(path.parent), state))

@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from scalebook.training.base import Workspace
+from scalebook.training.base import ProcessId, Workspace
 from scalebook.training.base.files import records
-from scalebook.training.base.processes import ProcessId
-from scalebook.training.jobs import Allocation, NodeDevices
-from scalebook.training.jobs.begin_request import RayHandle, folder_of, run_of
+from scalebook.training.jobs import Allocation, NodeDevices, RayHandle, begin_request
+from scalebook.training.jobs.begin_request import folder_of
 
 REMOTE: Final = "remote.json"
 Ask = Literal["terminate", "kill", "clear", "withdraw"]
@@ -136,7 +135,7 @@ class ClusterSpool:
     def withdraw(self, job: str) -> None:
         """Remove the orders of a job and of its parts."""
         for order in self.ordered():
-            if run_of(order.job) == job:
+            if begin_request.run_of(order.job) == job:
                 self.order_done(order.job)
 
     def order_done(self, job: str) -> None:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scalebook.training.base.files import records
 from scalebook.training.cluster.incoming_files import size_of
 from scalebook.training.jobs import JobFolder
-from scalebook.training.tracking import LINES, names
-from scalebook.training.tracking.run_start import client_after_fork, log_params, mark_running
+from scalebook.training.tracking import LINES, names, run_start
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -80,9 +79,9 @@ def _tell_store(folder: Path, run_id: str, client: "MlflowClient", lines: Sequen
         elif call == "status":
             client.update_run(run_id, status=arguments)
         elif call == "begun":
-            mark_running(client, run_id, arguments)
+            run_start.mark_running(client, run_id, arguments)
         elif call == "params":
-            log_params(client, run_id, arguments)
+            run_start.log_params(client, run_id, arguments)
         elif call == "terminated":
             client.set_terminated(run_id, *arguments)
         elif call == "artifact":
@@ -145,7 +144,7 @@ class MlflowRelay:
         while told_so_far(folder) < size_of(folder / LINES) and not self._leaving.is_set():
             uri = job.tracking_uri()
             if uri not in self._clients:
-                self._clients[uri] = client_after_fork(uri)
+                self._clients[uri] = run_start.client_after_fork(uri)
             before = told_so_far(folder)
             if replay(folder, job.id, self._clients[uri]) or told_so_far(folder) == before:
                 return

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from scalebook.training.base.files import records
-from scalebook.training.base.files.records import BrokenRecord
+from scalebook.training.base.files import BrokenRecord, records
 from scalebook.training.cluster.agent import JobNews
 from scalebook.training.cluster.cluster_spool import (
     ClusterSpool,
@@ -22,8 +21,7 @@ from scalebook.training.cluster.incoming_files import IncomingFiles
 from scalebook.training.cluster.mlflow_relay import MlflowRelay
 from scalebook.training.cluster.outgoing_files import parcel
 from scalebook.training.cluster.rendezvous import Gathering
-from scalebook.training.jobs import CLAIMED_ELSEWHERE, JobFolder, JobStart
-from scalebook.training.jobs.begin_request import RayHandle, is_part, read_joined_parts, run_of
+from scalebook.training.jobs import CLAIMED_ELSEWHERE, JobFolder, JobStart, RayHandle, begin_request
 from scalebook.training.tracking import names
 
 SILENT_S: Final = 20.0
@@ -86,7 +84,7 @@ class AgentLink:
             if folder.claimed() or not folder.path.exists() or self._is_off(order):
                 self._refused(folder, order.parts)
                 return
-            where = self.gathering.meet(run_of(order.job), order.first) if order.first else None
+            where = self.gathering.meet(begin_request.run_of(order.job), order.first) if order.first else None
             if order.first and where is None:
                 return  # the order stays until its first machine answers
             packed, paths = parcel(self.spool.workspace, folder, order, where)
@@ -174,25 +172,28 @@ class AgentLink:
 
     def _may_begin(self, name: str, handle: RayHandle) -> bool | None:
         """Whether a process may begin. On several nodes all parts begin or none: None while others have not asked."""
-        if any(has_failed_to_start(self.spool.folder_of(part)) for part in ([name] if is_part(name) else handle.parts)):
+        if any(
+            has_failed_to_start(self.spool.folder_of(part))
+            for part in ([name] if begin_request.is_part(name) else handle.parts)
+        ):
             return False
-        if not is_part(name):
+        if not begin_request.is_part(name):
             return True if self.gathering.asked.issuperset(handle.parts) else None
         self.gathering.asked.add(name)
-        run = JobFolder(self.spool.folder_of(run_of(name)))
+        run = JobFolder(self.spool.folder_of(begin_request.run_of(name)))
         started = run.started()
         if started is None:
             return None
-        joins = name in (part.name for part in read_joined_parts(run.path)) and not run.is_ending()
+        joins = name in (part.name for part in begin_request.read_joined_parts(run.path)) and not run.is_ending()
         expected = isinstance(started.handle, RayHandle) and name in started.handle.parts
         return (joins or expected) and started.alive()
 
     def _is_off(self, order: JobOrder) -> bool:
         """Whether the start that this order belongs to has been given up, or the job is over."""
-        run = JobFolder(self.spool.folder_of(run_of(order.job)))
+        run = JobFolder(self.spool.folder_of(begin_request.run_of(order.job)))
         started = run.started()
         is_over = started is not None and (run.is_ending() or not started.alive())
-        together = [order.job, *order.parts] if is_part(order.job) else order.parts
+        together = [order.job, *order.parts] if begin_request.is_part(order.job) else order.parts
         return is_over or any(has_failed_to_start(self.spool.folder_of(name)) for name in together)
 
     def finish_ended(self, remote: _Remote) -> None:
@@ -287,7 +288,7 @@ def record_failed_start(spool: ClusterSpool, name: str, parts: Sequence[str] = (
         folder = spool.folder_of(job)
         if folder.exists():
             state = state_of(folder)
-            if state is None or state.handle is None or (state.code is not None and not is_part(job)):
+            if state is None or state.handle is None or (state.code is not None and not begin_request.is_part(job)):
                 write_state(folder, RemoteState(code=CLAIMED_ELSEWHERE, cleared=True))
         spool.order_done(job)
 

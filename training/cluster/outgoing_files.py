@@ -17,14 +17,12 @@ from typing import Any, Final
 
 import scalebook
 from scalebook.training.base import SETTINGS, Workspace, source_files
-from scalebook.training.base.files import records, yaml
-from scalebook.training.base.files.records import BrokenRecord
+from scalebook.training.base.files import BrokenRecord, records, yaml
 from scalebook.training.base.trust import trust, trusted
 from scalebook.training.cluster.cluster_spool import JobOrder
 from scalebook.training.cluster.rendezvous import Rendezvous
 from scalebook.training.experiments.data_paths import data_of, staying
-from scalebook.training.jobs import Allocation, JobFolder, kept_environment
-from scalebook.training.jobs.begin_request import run_of
+from scalebook.training.jobs import Allocation, JobFolder, begin_request, kept_environment
 
 MARK: Final = "machine"
 """A file of the hidden folder with a random word: a node that reads the same word there shares the folder with us."""
@@ -107,7 +105,7 @@ def parcel(
 
 def _environment(workspace: Workspace, job: JobFolder) -> dict[str, str]:
     """What `[cluster]` names of the run's variables; a part has those of its run."""
-    variables = kept_environment(workspace.jobs / run_of(job.id)) or {}
+    variables = kept_environment(workspace.jobs / begin_request.run_of(job.id)) or {}
     return {name: variables[name] for name in workspace.settings.cluster.environment if name in variables}
 
 

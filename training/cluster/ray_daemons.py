@@ -20,10 +20,17 @@ from typing import Any, Final
 
 import psutil
 
-from scalebook.training.base import OWNER_ONLY, ConfigError, Workspace, is_host_and_port
+from scalebook.training.base import (
+    OWNER_ONLY,
+    ConfigError,
+    ProcessId,
+    Workspace,
+    is_host_and_port,
+    processes,
+    safe_path,
+)
 from scalebook.training.base.files import records
-from scalebook.training.base.processes import ProcessId, alive, descendants, send, session
-from scalebook.training.base.safe_path import HOME, environment, python
+from scalebook.training.base.safe_path import environment
 from scalebook.training.cluster.cluster_token import cluster_home, found_token, make_token, take_token
 from scalebook.training.cluster.ray_core import ray_core, require_ray
 
@@ -61,7 +68,7 @@ class Node:
 def here() -> Node | None:
     """The daemons that run on this machine for this user; None if there are none."""
     node = records.peek(_record(), Node)
-    return node if node is not None and alive(node.process) else None
+    return node if node is not None and processes.alive(node.process) else None
 
 
 def start_head(host: str = LOOPBACK, port: int = PORT, name: str = "", cores: int | None = None) -> Node:
@@ -96,17 +103,17 @@ def stop() -> bool:
     Raises RuntimeError if something is left after the deadline.
     """
     node = records.peek(_record(), Node)
-    family = set() if node is None else {process for process in _members(node.process) if alive(process)}
+    family = set() if node is None else {process for process in _members(node.process) if processes.alive(process)}
     if node is None or not family:
         _record().unlink(missing_ok=True)
         return False
-    for process in [node.process] if alive(node.process) else family:  # without it nobody ends the others
-        send(process, signal.SIGTERM)
+    for process in [node.process] if processes.alive(node.process) else family:  # without it nobody ends the others
+        processes.send(process, signal.SIGTERM)
     if not _gone(node.process, family, DOWN_S):
         for process in family:
-            send(process, signal.SIGKILL)
+            processes.send(process, signal.SIGKILL)
         if not _gone(node.process, family, DOWN_S):
-            pids = ", ".join(str(process.pid) for process in family if alive(process))
+            pids = ", ".join(str(process.pid) for process in family if processes.alive(process))
             raise RuntimeError(f"processes of Ray did not end: {pids}")
     shutil.rmtree(node.folder, ignore_errors=True)
     _record().unlink(missing_ok=True)
@@ -129,14 +136,14 @@ def ray_environment(loopback: bool = False) -> dict[str, str]:
 
 def _start(words: list[str], host: str, name: str, cores: int | None, *, head: bool) -> Node:
     folder = Path(tempfile.mkdtemp(prefix="scalebook-ray-", dir=SHORT))
-    words = python("-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", *words)
+    words = safe_path.python("-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", *words)
     words += [f"--node-ip-address={host}", f"--object-store-memory={OBJECTS_BYTES}", f"--temp-dir={folder}"]
     words += [f"--node-name={name or socket.gethostname()}"]
     words += [f"--num-cpus={cores}"] if cores is not None else []
     log = cluster_home() / "ray.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            words, cwd=HOME, env=environment(**ray_environment(host == LOOPBACK)), stdin=subprocess.DEVNULL,
+            words, cwd=safe_path.HOME, env=environment(**ray_environment(host == LOOPBACK)), stdin=subprocess.DEVNULL,
             stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
     leader, address_file = ProcessId.of(process.pid), folder / "ray_current_cluster"
@@ -160,24 +167,24 @@ def _start(words: list[str], host: str, name: str, cores: int | None, *, head: b
 
 def _abandon(leader: ProcessId, folder: Path) -> None:
     for process in _members(leader):
-        send(process, signal.SIGKILL)
+        processes.send(process, signal.SIGKILL)
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def _members(leader: ProcessId) -> list[ProcessId]:
     """The daemons, their workers, and what those have started."""
-    return [leader, *descendants(leader), *session(leader)]
+    return [leader, *processes.descendants(leader), *processes.session(leader)]
 
 
 def _gone(leader: ProcessId, family: set[ProcessId], within_s: float) -> bool:
     deadline = time.monotonic() + within_s
-    while any(alive(process) for process in family):
+    while any(processes.alive(process) for process in family):
         for process in list(family):
-            family.update(descendants(process))
+            family.update(processes.descendants(process))
         if time.monotonic() > deadline:
             return False
         time.sleep(0.05)
-    return not session(leader)
+    return not processes.session(leader)
 
 
 def _nobody_yet() -> None:

@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar, Final
 
-from scalebook.training.base import Workspace
-from scalebook.training.base.processes import ProcessId, alive
+from scalebook.training.base import ProcessId, Workspace
+from scalebook.training.base.processes import alive
 from scalebook.training.cluster.cluster_spool import REMOTE, ClusterSpool, KnownNodes, RemoteState, ask, state_of
 from scalebook.training.cluster.ray_core import require_ray
-from scalebook.training.jobs import Executor, JobUsage, Level, NodeDevices, PartEnd
-from scalebook.training.jobs.begin_request import RayHandle, folder_of, read_joined_parts
+from scalebook.training.jobs import Executor, JobUsage, Level, NodeDevices, PartEnd, RayHandle, begin_request
 
 LEAVES_S: Final = 5.0
 """How long other parts may take to end by themselves after the job, s."""
@@ -101,8 +100,8 @@ class RayExecutor(Executor[RayHandle]):
             state = state_of(part)
             if state is not None and not state.alive and not state.cleared:
                 ask(part, "clear")
-        for run_part in read_joined_parts(Path(handle.folder)):
-            part = folder_of(Path(handle.folder).parents[1], run_part.name)
+        for run_part in begin_request.read_joined_parts(Path(handle.folder)):
+            part = begin_request.folder_of(Path(handle.folder).parents[1], run_part.name)
             if state_of(part) is None and time.time() - run_part.ordered > BEGINS_S:
                 ask(part, "withdraw")
 
@@ -115,7 +114,8 @@ class RayExecutor(Executor[RayHandle]):
         """The folders of the parts on other nodes."""
         run = Path(handle.folder)
         return [
-            folder_of(run.parents[1], name) for name in (*handle.parts, *(part.name for part in read_joined_parts(run)))
+            begin_request.folder_of(run.parents[1], name)
+            for name in (*handle.parts, *(part.name for part in begin_request.read_joined_parts(run)))
         ]
 
     def _state(self, handle: RayHandle) -> RemoteState | None:

@@ -8,9 +8,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final, Literal
 
-from scalebook.training.base import Workspace
+from scalebook.training.base import Children, Workspace, processes
 from scalebook.training.base.files import locks, records
-from scalebook.training.base.processes import Children, alive, start_detached
 from scalebook.training.cluster.cluster_spool import (
     REMOTE,
     ClusterSpool,
@@ -21,8 +20,18 @@ from scalebook.training.cluster.cluster_spool import (
     state_of,
 )
 from scalebook.training.cluster.ray_core import require_ray
-from scalebook.training.jobs import Allocation, Event, JobFolder, Launcher, Lease, ProcessEnded, parts_of
-from scalebook.training.jobs.begin_request import JoinedParts, RunPart, joined_name, part_names, read_joined_parts
+from scalebook.training.jobs import (
+    Allocation,
+    Event,
+    JobFolder,
+    JoinedParts,
+    Launcher,
+    Lease,
+    ProcessEnded,
+    RunPart,
+    begin_request,
+    parts_of,
+)
 
 DAEMON: Final = "scalebook.training.cluster.cluster_daemon"
 KEEP_S: Final = 1.0
@@ -91,11 +100,11 @@ class RayLauncher(Launcher):
         started = job.started()
         if started is None:
             return
-        parts = read_joined_parts(job.path)
+        parts = begin_request.read_joined_parts(job.path)
         ends = started.executor.ended_parts(started.handle)
         taken = {part.node for part in parts_of(job, started) if part.name not in ends}
         node = next(node for node in range(1, job.request().nodes) if node not in taken)
-        part = RunPart(joined_name(job.id, len(parts), node), node, lent, time.time())
+        part = RunPart(begin_request.joined_name(job.id, len(parts), node), node, lent, time.time())
         self._make(job, part, job.request().nodes)
         job.write(JoinedParts([*parts, part]))
         self.spool.order(JobOrder(part.name, lent.machine, lent.cores, lent.gpus, node, started.machine))
@@ -104,9 +113,12 @@ class RayLauncher(Launcher):
         """Order each node's part, with a folder here for what it writes."""
         lent_ = [lent for lent in lease.others if not lent.idle]
         machines, attempt = [lease.machine, *(lent.machine for lent in lent_)], 0
-        while any(has_failed_to_start(self.spool.folder_of(part)) for part in part_names(job.id, machines, attempt)):
+        while any(
+            has_failed_to_start(self.spool.folder_of(part))
+            for part in begin_request.part_names(job.id, machines, attempt)
+        ):
             attempt += 1
-        self._parts[job.id] = names = part_names(job.id, machines, attempt)
+        self._parts[job.id] = names = begin_request.part_names(job.id, machines, attempt)
         request = job.request()
         for node, (name, lent) in enumerate(zip(names, lent_, strict=True), 1):
             self._make(job, RunPart(name, node, lent, 0.0), request.nodes if request.grows else 1 + len(names))
@@ -136,7 +148,7 @@ class RayLauncher(Launcher):
     def _machines(self) -> KnownNodes | None:
         """The nodes by the cluster daemon, if it lives and there are any."""
         cluster = self.spool.machines()
-        return cluster if cluster is not None and cluster.ready and alive(cluster.daemon) else None
+        return cluster if cluster is not None and cluster.ready and processes.alive(cluster.daemon) else None
 
     def _keep(self) -> None:
         """Keep the cluster daemon running."""
@@ -152,4 +164,4 @@ class RayLauncher(Launcher):
         if not held:
             self._kept += 4 * KEEP_S
             with self.spool.log.open("ab") as log, suppress(OSError):
-                start_detached(log, DAEMON, str(self.spool.workspace.root), *self._options)
+                processes.start_detached(log, DAEMON, str(self.spool.workspace.root), *self._options)

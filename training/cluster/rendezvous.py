@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from scalebook.training.base import node_rank
 from scalebook.training.base.files import put_secret
-from scalebook.training.base.node_rank import KEY_FILE
 
 KEY_BYTES: Final = 32
 
@@ -27,7 +27,8 @@ class Rendezvous:
         """Environment variables for the process of node `node`; writes the key file, which only its owner can read."""
         put_secret(key_file, self.key.encode())
         return {
-            "NODE_RANK": str(node), "MASTER_ADDR": self.address, "MASTER_PORT": str(self.port), KEY_FILE: str(key_file)
+            "NODE_RANK": str(node), "MASTER_ADDR": self.address, "MASTER_PORT": str(self.port),
+            node_rank.KEY_FILE: str(key_file)
         }  # fmt: skip
 
 

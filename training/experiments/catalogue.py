@@ -16,10 +16,8 @@ from typing import Final
 import psutil
 
 import scalebook
-from scalebook.training.base import SETTINGS, ConfigError, Workspace, extras, source_files
+from scalebook.training.base import SETTINGS, ConfigError, Workspace, extras, safe_path, source_files, trust
 from scalebook.training.base.files import locks, records
-from scalebook.training.base.safe_path import HOME, environment, python
-from scalebook.training.base.trust import trusted
 from scalebook.training.experiments.description import Description
 
 DEADLINE_S: Final = 120.0
@@ -97,7 +95,7 @@ def _wait_for(lock: int, workspace: Workspace) -> None:
 
 
 def _made(workspace: Workspace, path: Path, note_progress: Callable[[], None]) -> Description:
-    command = python("-m", "scalebook", "describe", "--workspace", str(workspace.root.resolve()))
+    command = safe_path.python("-m", "scalebook", "describe", "--workspace", str(workspace.root.resolve()))
     try:
         printed = _run(command, note_progress)
     except subprocess.TimeoutExpired as error:
@@ -122,7 +120,12 @@ def _run(command: Sequence[str], note_progress: Callable[[], None]) -> str:
     began = moved = said = time.monotonic()
     mark = 0.0, 0
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=HOME, env=environment()
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=safe_path.HOME,
+        env=safe_path.environment(),
     ) as process:
         try:
             while True:
@@ -167,7 +170,9 @@ def _kept(workspace: Workspace) -> Path:
 def _of(workspace: Workspace, description: Description) -> Description:
     """`description` with the folder and whether it is trusted, which no cache within the folder may say."""
     clustered = workspace.settings.clustered
-    return replace(description, folder=str(workspace.root.resolve()), trusted=trusted(workspace), clustered=clustered)
+    return replace(
+        description, folder=str(workspace.root.resolve()), trusted=trust.trusted(workspace), clustered=clustered
+    )
 
 
 def content_hash(workspace: Workspace) -> str:
@@ -176,7 +181,7 @@ def content_hash(workspace: Workspace) -> str:
     digest = hashlib.sha256(f"{scalebook.__version__} {sys.version} {extras.missing_modules()}".encode())
     settings = workspace.root / SETTINGS
     digest.update(settings.read_bytes() if settings.is_file() else b"")
-    digest.update(b"trusted" if workspace.settings.modules and trusted(workspace) else b"")
+    digest.update(b"trusted" if workspace.settings.modules and trust.trusted(workspace) else b"")
     for path in [*_own_sources(), *source_files(workspace)]:
         facts = path.stat()
         digest.update(f"{path} {facts.st_mtime_ns} {facts.st_size}".encode())

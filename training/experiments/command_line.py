@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from scalebook.training.base import ConfigError
-from scalebook.training.base.files import yaml
-from scalebook.training.base.files.safe_reading import read_text
+from scalebook.training.base.files import safe_reading, yaml
 from scalebook.training.experiments.classes import GROUP_OF_KEY, choose_class, read_class
 from scalebook.training.experiments.description import Description, Field
 from scalebook.training.experiments.experiment import Experiment
@@ -88,7 +87,7 @@ def parse(argv: Sequence[str], description: Description, options: Mapping[str, b
 
 def read(path: Path) -> dict[str, Any]:
     """A config file; ConfigError names the file, and the line of a mistake in it."""
-    text = read_text(path)
+    text = safe_reading.read_text(path)
     try:
         content = yaml.load(text)
     except ConfigError as error:

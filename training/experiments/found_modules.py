@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from scalebook.training.base import SETTINGS, ConfigError, Workspace
-from scalebook.training.base.files import disk_errors, records
-from scalebook.training.base.files.safe_reading import leads_out, read_text
+from scalebook.training.base.files import disk_errors, records, safe_reading
 
 MOST_FILES: Final = 500
 DEEPEST: Final = 4
@@ -45,7 +44,7 @@ def found(workspace: Workspace) -> list[FoundModule]:
     problems: dict[Path, str] = {}
     for path in _files(workspace.root):
         try:
-            text = read_text(path)
+            text = safe_reading.read_text(path)
         except ConfigError:
             continue  # no text: nothing that could be imported
         try:
@@ -91,7 +90,12 @@ def _files(root: Path) -> Iterator[Path]:
         folders[:] = subfolders
         for name in sorted(files):
             path = parent / name
-            if name.endswith(".py") and not leads_out(path, root) and path.is_file() and path.stat().st_size <= LARGEST:
+            if (
+                name.endswith(".py")
+                and not safe_reading.leads_out(path, root)
+                and path.is_file()
+                and path.stat().st_size <= LARGEST
+            ):
                 count += 1
                 if count > MOST_FILES:
                     return
@@ -149,7 +153,7 @@ def name_module(workspace: Workspace, name: str) -> None:
     if name in settings.modules:
         return
     path = workspace.root / SETTINGS
-    before = read_text(path) if path.is_file() else ""
+    before = safe_reading.read_text(path) if path.is_file() else ""
     wanted = {**tomllib.loads(before), "modules": [name, *settings.modules]}
     after = _with_module(before, name)
     try:

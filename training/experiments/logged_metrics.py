@@ -10,10 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from scalebook.training.base import Problem, Workspace
-from scalebook.training.base.files import records
-from scalebook.training.base.files.records import BrokenRecord
-from scalebook.training.base.safe_path import HOME, environment, python
+from scalebook.training.base import Problem, Workspace, safe_path
+from scalebook.training.base.files import BrokenRecord, records
 from scalebook.training.experiments.classes import suggestion
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.model_parameters import kept_at
@@ -60,12 +58,12 @@ def find_out(experiment: Experiment) -> None:
     if path is None:
         return
     place = Workspace(path.parents[2])
-    command = python("-m", "scalebook", "describe", "--workspace", str(place.root), "--logged")
+    command = safe_path.python("-m", "scalebook", "describe", "--workspace", str(place.root), "--logged")
     try:
         command.append(json.dumps(_needed(experiment)))
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=DEADLINE_S, check=True, cwd=HOME, env=environment(),
-            stdin=subprocess.DEVNULL,
+            command, capture_output=True, text=True, timeout=DEADLINE_S, check=True, cwd=safe_path.HOME,
+            env=safe_path.environment(), stdin=subprocess.DEVNULL,
         )  # fmt: skip
         metrics = records.parse(path, done.stdout.encode(), LoggedMetrics)
     except (TypeError, ValueError) as error:  # a date in it, or a null character

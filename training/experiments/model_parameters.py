@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from scalebook.training.base import Workspace
-from scalebook.training.base.files import records
-from scalebook.training.base.files.records import BrokenRecord
-from scalebook.training.base.safe_path import HOME, environment, python
+from scalebook.training.base import Workspace, safe_path
+from scalebook.training.base.files import BrokenRecord, records
 from scalebook.training.engine.rules.codecs import WIDTHS, Shape
 from scalebook.training.experiments.classes import ChosenClass
 from scalebook.training.experiments.experiment import Experiment
@@ -62,11 +60,17 @@ def find_out(experiment: Experiment) -> None:
     if path is None:
         return
     place = Workspace(Path(experiment.description.folder))
-    command = python("-m", "scalebook", "describe", "--workspace", str(place.root))
+    command = safe_path.python("-m", "scalebook", "describe", "--workspace", str(place.root))
     command += ["--parameters", json.dumps(_asked(experiment))]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=DEADLINE_S, check=True, cwd=HOME, env=environment()
+            command,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=True,
+            cwd=safe_path.HOME,
+            env=safe_path.environment(),
         )
         parameters = records.parse(path, done.stdout.encode(), ModelParameters)
     except BrokenRecord as error:  # the model's own code has printed something

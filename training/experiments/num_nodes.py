@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from scalebook.training.base import ConfigError, Problem
-from scalebook.training.base.node_rank import NODES, NodeRank, node_rank
+from scalebook.training.base import ConfigError, NodeRank, Problem
+from scalebook.training.base.node_rank import NODES, node_rank
 from scalebook.training.experiments.classes import mapping, positive, read_class
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.fields import quoted_value

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from scalebook.training.base import ConfigError, Problem
-from scalebook.training.base.files.yaml import TOP_KEYS
+from scalebook.training.base.files import yaml
 from scalebook.training.experiments import codec_problems, logged_metrics, sparse_tables, validations
 from scalebook.training.experiments.classes import (
     GROUP_OF_KEY,
@@ -180,13 +180,13 @@ def _unknown_class(key: str, name: str, group: Group, description: Description) 
 
 
 def _top_level(config: Mapping[str, Any]) -> list[Problem]:
-    config, more = few_strangers(config, TOP_KEYS)
+    config, more = few_strangers(config, yaml.TOP_KEYS)
     problems = [Problem("config", f"has {more} more unknown keys", "Remove them.")] if more else []
     for key, value in config.items():
         if key == "repeats":
             problems.append(Problem(key, "does not belong in the config", "Write it next to `config:` in the cell."))
-        elif key not in TOP_KEYS:
-            problems.append(Problem(str(key), "is not a key of a config", suggestion(str(key), TOP_KEYS)))
+        elif key not in yaml.TOP_KEYS:
+            problems.append(Problem(str(key), "is not a key of a config", suggestion(str(key), yaml.TOP_KEYS)))
         elif value is None:
             continue  # as if the key were not there
         elif key == "seed_everything" and not isinstance(value, bool):

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
-from scalebook.training.base import Problem
-from scalebook.training.base.validation_interval import EVERY, INTERVAL, KEY, too_rare
+from scalebook.training.base import Problem, validation_interval
 from scalebook.training.experiments.data_paths import most_samples
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.fields import quoted_value
@@ -14,32 +13,36 @@ def problems(experiment: Experiment) -> list[Problem]:
     """Errors of `val_check_interval`, by itself, beside `check_val_every_n_epoch: null`, and for the size of the data
     where that is known."""
     trainer = experiment.trainer
-    interval = trainer.get(INTERVAL)
+    interval = trainer.get(validation_interval.INTERVAL)
     if isinstance(interval, int | float) and not (_is_share(interval) or _is_count(interval)):
         remedy = "Write a part of an epoch such as 0.25, or a number of batches of each worker such as 100."
         return [
-            Problem(KEY, f"is {quoted_value(interval)}, neither a part of an epoch nor a number of batches", remedy)
+            Problem(
+                validation_interval.KEY,
+                f"is {quoted_value(interval)}, neither a part of an epoch nor a number of batches",
+                remedy,
+            )
         ]
     if _across_epochs(trainer):
         if interval is None or _is_share(interval):
             said = "is missing" if interval is None else f"is {quoted_value(interval)}, not a whole number"
-            why = f"{said}, and with {EVERY}: null batches are counted across epochs"
-            remedy = f"Write a number of batches of each worker, such as 100, or leave {EVERY} out."
-            return [Problem(KEY, why, remedy)]
+            why = f"{said}, and with {validation_interval.EVERY}: null batches are counted across epochs"
+            remedy = f"Write a number of batches of each worker, such as 100, or leave {validation_interval.EVERY} out."
+            return [Problem(validation_interval.KEY, why, remedy)]
         return []
     if not _is_count(interval) or trainer.get("limit_val_batches") == 0 or trainer.get("fast_dev_run"):
         return []
     most = _most_batches(experiment)
     if most is None or interval <= most:
         return []
-    return [too_rare(interval, most, experiment.strategy.workers, "at most ").problem]
+    return [validation_interval.too_rare(interval, most, experiment.strategy.workers, "at most ").problem]
 
 
 def words(experiment: Experiment) -> str:
     """`Validates after every 100 batches of each worker, which are 400 of all 4.`; "" where no number of batches is
     asked for."""
     trainer = experiment.trainer
-    interval = trainer.get(INTERVAL)
+    interval = trainer.get(validation_interval.INTERVAL)
     if not _is_count(interval) or trainer.get("limit_val_batches") == 0 or problems(experiment):
         return ""
     workers = experiment.strategy.workers
@@ -58,7 +61,7 @@ def _most_batches(experiment: Experiment) -> int | None:
 
 
 def _across_epochs(trainer: Mapping[str, Any]) -> bool:
-    return EVERY in trainer and trainer[EVERY] is None
+    return validation_interval.EVERY in trainer and trainer[validation_interval.EVERY] is None
 
 
 def _is_count(value: Any) -> TypeGuard[int]:

@@ -12,6 +12,7 @@ from scalebook.training.lazy import interface
 
 if TYPE_CHECKING:
     from scalebook.training.jobs import begin_request, ended_jobs, job_requests, supervisor_handle
+    from scalebook.training.jobs.begin_request import JoinedParts, RayHandle, RemoteJobContext, RunPart
     from scalebook.training.jobs.devices import (
         CPU_QUOTA,
         Allocation,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         machine_words,
         this_machine,
     )
+    from scalebook.training.jobs.ended_jobs import Ending
     from scalebook.training.jobs.executor import (
         CLAIMED_ELSEWHERE,
         GPUS_TAKEN,
@@ -70,6 +72,7 @@ if TYPE_CHECKING:
     from scalebook.training.jobs.leases import ROUNDING, DurationEstimates, Lease, time_left
     from scalebook.training.jobs.recorded_clock import read_recorded
     from scalebook.training.jobs.schedule import Start, in_order, plan
+    from scalebook.training.jobs.supervisor_handle import Status, SupervisorKeeper, SupervisorLock
     from scalebook.training.jobs.usage import SystemMetrics, Usage, UsageMeter, read_usage
     from scalebook.training.jobs.waiting_jobs import Direction, move, waiting_reasons
 
@@ -90,12 +93,14 @@ __all__ = [
     "Allocation",
     "Direction",
     "DurationEstimates",
+    "Ending",
     "Event",
     "Executor",
     "JobFolder",
     "JobRequest",
     "JobStart",
     "JobUsage",
+    "JoinedParts",
     "Launcher",
     "LauncherLost",
     "Lease",
@@ -108,11 +113,17 @@ __all__ = [
     "PartEnd",
     "ProcessEnded",
     "Progress",
+    "RayHandle",
+    "RemoteJobContext",
     "Result",
+    "RunPart",
     "Standstill",
     "Start",
     "State",
+    "Status",
     "StopRequest",
+    "SupervisorKeeper",
+    "SupervisorLock",
     "SystemMetrics",
     "TrialOf",
     "Usage",

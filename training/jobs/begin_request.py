@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from scalebook.training.base import ProcessId, processes
 from scalebook.training.base.files import records
-from scalebook.training.base.processes import ProcessId, alive
 from scalebook.training.jobs.devices import Allocation
 
 ASKED: Final = "begun.json"
@@ -102,7 +102,7 @@ def end_with(keeper: ProcessId) -> None:
     """
 
     def watch() -> None:
-        while alive(keeper):
+        while processes.alive(keeper):
             time.sleep(KEPT_S)
         print("scalebook: the agent on this node has died, so this run can no longer report and is ended", flush=True)
         os.killpg(0, signal.SIGKILL)

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from scalebook.training.base import Workspace, duration
-from scalebook.training.base.files import records
-from scalebook.training.base.files.records import BrokenRecord
-from scalebook.training.base.files.safe_reading import opened
+from scalebook.training.base.files import BrokenRecord, records, safe_reading
 from scalebook.training.jobs.job_folder import JobFolder
 
 LARGEST: Final = 2**20
@@ -72,7 +70,7 @@ def since(workspace: Workspace, offset: int | None) -> tuple[list[Ending], int]:
         size = path.stat().st_size
         if offset is None or size == offset:
             return [], size
-        with opened(path) as file:
+        with safe_reading.opened(path) as file:
             file.seek(offset if offset < size else 0)  # a shorter one was begun anew
             content = file.read(2 * LARGEST)
             end = file.tell()

@@ -14,9 +14,8 @@ from typing import Any, ClassVar, Final, Generic, Literal, NamedTuple, TypeVar
 
 import psutil
 
-from scalebook.training.base import SETTINGS, ConfigError, Workspace
-from scalebook.training.base.processes import ProcessId, alive, descendants, send, session, writes_to
-from scalebook.training.base.trust import OPTION, trusted
+from scalebook.training.base import SETTINGS, ConfigError, ProcessId, Workspace, trust
+from scalebook.training.base.processes import alive, descendants, send, session, writes_to
 from scalebook.training.jobs.begin_request import RayHandle
 from scalebook.training.jobs.devices import NodeDevices, this_machine
 
@@ -252,8 +251,8 @@ def configured_executor(workspace: Workspace) -> Executor[Any]:
     except ConfigError:  # whoever uses the settings says what is wrong with them
         return LOCAL
     key = f"{SETTINGS}: cluster.address"
-    if settings.clustered and not trusted(workspace):
-        remedy = f"Add {OPTION} to the command, once, if it is yours."
+    if settings.clustered and not trust.trusted(workspace):
+        remedy = f"Add {trust.OPTION} to the command, once, if it is yours."
         raise ConfigError(key, "sends jobs to other nodes, from a folder that you do not trust", remedy)
     if not settings.cluster:
         return LOCAL

@@ -32,11 +32,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
 
-from scalebook.training.base import Workspace
+from scalebook.training.base import ProcessId, Workspace, node_rank, processes, safe_path
 from scalebook.training.base.files import EXIT_NO_ROOM, forgive, is_full
-from scalebook.training.base.node_rank import forget_launchers
-from scalebook.training.base.processes import ProcessId, die_with_parent
-from scalebook.training.base.safe_path import environment, importing, python
 from scalebook.training.jobs.begin_request import RemoteJobContext, await_permission, end_with
 from scalebook.training.jobs.executor import CLAIMED_ELSEWHERE, GPUS_TAKEN, LocalHandle
 from scalebook.training.jobs.gpu_allocation import TakenError, claim
@@ -200,7 +197,7 @@ def _run(order: Order, runner: Runner, started: Mapping[str, str]) -> int:
         os.sched_setaffinity(0, order.cores)
     missed = _take_environment(order, started)
     os.environ[VISIBLE] = ",".join(order.gpus)
-    forget_launchers(os.environ)
+    node_rank.forget_launchers(os.environ)
     os.chdir(order.workspace)
     try:
         if not _is_mine(job, order):
@@ -244,8 +241,8 @@ def _begin_again(order: Order, runner: Runner) -> NoReturn:
     words = ["--job", order.folder, "--runner", f"{runner.__module__}:{runner.__qualname__}"]
     if order.away is not None:
         words += ["--keeper", json.dumps(order.away["keeper"])]
-    command = python("-m", "scalebook.training.jobs.fork_server", *words)
-    os.execve(command[0], command, environment())
+    command = safe_path.python("-m", "scalebook.training.jobs.fork_server", *words)
+    os.execve(command[0], command, safe_path.environment())
 
 
 def _go_on(options: Any) -> int:
@@ -256,7 +253,7 @@ def _go_on(options: Any) -> int:
     keep_claimed(job.path)
     if options.keeper:
         end_with(ProcessId(**json.loads(options.keeper)))
-    with importing():
+    with safe_path.importing():
         runner = load(options.runner)
     return runner(job.path)
 
@@ -317,8 +314,8 @@ def main(argv: Sequence[str]) -> int:
     started = dict(os.environ)
     if options.job is not None:
         _to_the_end(partial(_go_on, options))
-    die_with_parent(options.parent)
-    with importing():
+    processes.die_with_parent(options.parent)
+    with safe_path.importing():
         for name in filter(None, options.preload.split(",")):
             importlib.import_module(name)
         runner = load(options.runner)

@@ -11,8 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from scalebook.training.base import ConfigError, Workspace
-from scalebook.training.base.files import locks
-from scalebook.training.base.files.records import BrokenRecord
+from scalebook.training.base.files import BrokenRecord, locks
 from scalebook.training.jobs.devices import this_machine
 from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart, Result

@@ -13,11 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from scalebook.training.base.files import put_secret
-from scalebook.training.base.files.safe_reading import whole
-from scalebook.training.base.node_rank import forget_launchers
-from scalebook.training.base.safe_path import environment
-from scalebook.training.base.trust import sealed
+from scalebook.training.base import node_rank, safe_path, trust
+from scalebook.training.base.files import put_secret, safe_reading
 from scalebook.training.tracking import SPOOL
 
 FILE: Final = ".environment"
@@ -46,8 +43,8 @@ imports."""
 
 def submitted() -> dict[str, str]:
     """The variables of this process that a job submitted by it gets."""
-    variables = environment()
-    forget_launchers(variables)
+    variables = safe_path.environment()
+    node_rank.forget_launchers(variables)
     variables.pop(SPOOL, None)
     return variables
 
@@ -55,7 +52,7 @@ def submitted() -> dict[str, str]:
 def keep_environment(folder: Path, name: str) -> None:
     """Write the variables of this process into the folder of the job or search `name`."""
     variables = submitted()
-    content = {"variables": variables, "signature": sealed([name, FILE, variables])}
+    content = {"variables": variables, "signature": trust.sealed([name, FILE, variables])}
     put_secret(folder / FILE, json.dumps(content).encode())
 
 
@@ -65,9 +62,9 @@ def kept_environment(folder: Path) -> dict[str, str] | None:
     None if there are none: an earlier version wrote the folder; or if another user did.
     """
     try:
-        content = json.loads(whole(folder / FILE))
+        content = json.loads(safe_reading.whole(folder / FILE))
         variables = {str(name): str(value) for name, value in content["variables"].items()}
-        ours = sealed([folder.name, FILE, variables]) == content["signature"]
+        ours = trust.sealed([folder.name, FILE, variables]) == content["signature"]
     except (OSError, ValueError, TypeError, LookupError, AttributeError):
         return None
     return variables if ours else None

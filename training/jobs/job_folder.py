@@ -19,13 +19,8 @@ from types import MappingProxyType
 from typing import Any, Literal
 from zipfile import is_zipfile
 
-from scalebook.training.base import Workspace
-from scalebook.training.base.failures import ADVICE, OR_RESUME, RESUMABLE, FailureClass
-from scalebook.training.base.files import disk_problem, records
-from scalebook.training.base.files.record_folder import RecordFolder, load_once
-from scalebook.training.base.files.records import BrokenRecord
-from scalebook.training.base.files.safe_reading import read_end
-from scalebook.training.base.processes import ProcessId
+from scalebook.training.base import FailureClass, ProcessId, Workspace, failures
+from scalebook.training.base.files import BrokenRecord, RecordFolder, disk_problem, record_folder, records, safe_reading
 from scalebook.training.experiments.former_arguments import without_written_out
 from scalebook.training.experiments.known_classes import paths_today
 from scalebook.training.jobs.begin_request import JOINED, JoinedParts
@@ -304,7 +299,7 @@ class JobFolder(RecordFolder):
             when = self.stop_file.lstat().st_mtime
         except FileNotFoundError:
             return None
-        text = read_end(self.stop_file, 10_000).decode("utf-8", "replace").strip()
+        text = safe_reading.read_end(self.stop_file, 10_000).decode("utf-8", "replace").strip()
         by: Literal["user", "search", "signal"] = "user" if text == STOPPED else "search" if text else "signal"
         return StopRequest(by, text or STOPPED, when)
 
@@ -320,7 +315,7 @@ class JobFolder(RecordFolder):
     def lost_workers(self) -> list[LostWorker]:
         """The workers that have died so far while the others went on, each as often as it died."""
         lost = []
-        for line in read_end(self.path / LOST, 2**18).splitlines() if (self.path / LOST).exists() else ():
+        for line in safe_reading.read_end(self.path / LOST, 2**18).splitlines() if (self.path / LOST).exists() else ():
             with suppress(BrokenRecord):  # half a line, of a machine that stopped
                 lost.append(records.parse(self.path / LOST, line, LostWorker))
         return lost
@@ -342,7 +337,7 @@ class JobFolder(RecordFolder):
     def request(self) -> JobRequest:
         """The job as submitted. It never changes, so it is read once. FileNotFoundError if the folder is gone,
         BrokenRecord if it cannot be read."""
-        return load_once(self.path / "job.json", JobRequest)
+        return record_folder.load_once(self.path / "job.json", JobRequest)
 
     def tracking_uri(self) -> str:
         """The address of the store that has its run, also after the workspace was moved or copied."""
@@ -417,8 +412,8 @@ class JobFolder(RecordFolder):
 
     def advice(self, failure: FailureClass, words: str = "") -> str:
         """The remedy (`words`, or that of the class), and whether the job can be resumed after this failure."""
-        resumable = failure in RESUMABLE and self.newest_checkpoint() is not None
-        return f"{words or ADVICE[failure]} {OR_RESUME if resumable else ''}".strip()
+        resumable = failure in failures.RESUMABLE and self.newest_checkpoint() is not None
+        return f"{words or failures.ADVICE[failure]} {failures.OR_RESUME if resumable else ''}".strip()
 
     def _has_ended(self) -> bool:
         return (self.path / "result.json").exists()
@@ -452,7 +447,7 @@ class JobFolder(RecordFolder):
 
     def tail(self, lines: int = 200) -> str:
         """The last lines of the log, read from its end (at most 256 KiB)."""
-        return "\n".join(read_end(self.log, 2**18).decode("utf-8", "replace").splitlines()[-lines:])
+        return "\n".join(safe_reading.read_end(self.log, 2**18).decode("utf-8", "replace").splitlines()[-lines:])
 
 
 def _keep_open(path: Path, started: JobStart) -> None:
@@ -475,4 +470,4 @@ def _ended_by(error: BrokenRecord) -> Result:
         ended = time.time()
     failure = FailureClass.BROKEN_RECORD
     cause = f"{error.problem.key} {error.problem.message}"
-    return Result("failed", ended, failure.value, cause, ADVICE[failure])
+    return Result("failed", ended, failure.value, cause, failures.ADVICE[failure])

@@ -11,10 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from scalebook.training.base import ConfigError, Workspace
-from scalebook.training.base.files import disk_errors, records, refusals_told, yaml
-from scalebook.training.base.files.records import BrokenRecord
-from scalebook.training.base.trust import JOB, may_run, sign, within
+from scalebook.training.base import ConfigError, Workspace, trust
+from scalebook.training.base.files import BrokenRecord, disk_errors, records, refusals_told, yaml
 from scalebook.training.experiments.data_paths import staying
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
@@ -30,8 +28,7 @@ from scalebook.training.jobs.job_environment import keep_environment
 from scalebook.training.jobs.job_folder import ENDED, STOPPED, JobFolder, JobRequest, JobStart, Result, TrialOf
 from scalebook.training.jobs.recorded_clock import read_recorded
 from scalebook.training.jobs.supervisor_handle import ensure
-from scalebook.training.tracking import names
-from scalebook.training.tracking.run_start import create_run, experiment_id, open_store, submission, surroundings
+from scalebook.training.tracking import names, run_start
 
 CHECKPOINT_WORDS: Final = ("best", "last", "hpc")
 """Values of `ckpt_path` that Lightning resolves itself."""
@@ -95,14 +92,14 @@ def submit(
     )
     jobs: list[JobFolder] = []
     with refusals_told(), disk_errors(workspace.hidden):
-        client = open_store(workspace)
+        client = run_start.open_store(workspace)
         in_mlflow = trial.experiment if trial is not None and trial.experiment else ""
-        in_mlflow = in_mlflow or experiment_id(client, workspace, request.mlflow_experiment, notebook)
-    with refusals_told(), disk_errors(workspace.hidden), submission(workspace) as tags:
-        tags |= {**surroundings(workspace.root), **_tags(request, experiment), **recorded}
+        in_mlflow = in_mlflow or run_start.experiment_id(client, workspace, request.mlflow_experiment, notebook)
+    with refusals_told(), disk_errors(workspace.hidden), run_start.submission(workspace) as tags:
+        tags |= {**run_start.surroundings(workspace.root), **_tags(request, experiment), **recorded}
         for seed in seeds:
             name, seeded = f"{request.name} seed {seed}", {**completed, "seed_everything": seed}
-            run_id = create_run(
+            run_id = run_start.create_run(
                 client, in_mlflow, name, {**tags, names.TAG_SEED: str(seed)}, {**seeded, **experiment.params()}
             )
             seeded_request = replace(request, id=run_id, created=time.time(), seed=seed, name=name)
@@ -162,7 +159,7 @@ def _names(workspace: Workspace) -> list[str]:
     with os.scandir(workspace.jobs) as entries:
         return [
             entry.name for entry in entries
-            if not entry.name.startswith(".") and (not entry.is_symlink() or within(workspace, Path(entry.path)))
+            if not entry.name.startswith(".") and (not entry.is_symlink() or trust.within(workspace, Path(entry.path)))
         ]  # fmt: skip
 
 
@@ -172,7 +169,7 @@ def folder_of(workspace: Workspace, run_id: str) -> JobFolder | None:
     path = workspace.jobs / run_id
     if path.name != run_id or run_id.startswith(".") or not path.is_dir():
         return None
-    return JobFolder(path) if not path.is_symlink() or within(workspace, path) else None
+    return JobFolder(path) if not path.is_symlink() or trust.within(workspace, path) else None
 
 
 def find(workspace: Workspace, id_prefix: str) -> JobFolder:
@@ -243,7 +240,7 @@ def _notebook_now(workspace: Workspace, job: JobFolder) -> str | None:
     from mlflow.exceptions import MlflowException
 
     try:
-        tags: dict[str, str] = open_store(workspace).get_run(job.id).data.tags
+        tags: dict[str, str] = run_start.open_store(workspace).get_run(job.id).data.tags
     except MlflowException as error:
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise
@@ -259,7 +256,7 @@ def delete(workspace: Workspace, job: JobFolder) -> None:
     if (job.state() not in ENDED and not _held(workspace, job)) or (started is not None and started.alive()):
         raise ConfigError(job.id[:12], f"is {job.state()}", "Stop it first.")
     try:
-        open_store(workspace).delete_run(job.id)
+        run_start.open_store(workspace).delete_run(job.id)
     except MlflowException as error:
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise
@@ -270,7 +267,7 @@ def delete(workspace: Workspace, job: JobFolder) -> None:
 
 def _held(workspace: Workspace, job: JobFolder) -> bool:
     """Whether it waits for the folder to be trusted."""
-    return job.state() == "waiting" and not may_run(workspace, job.path, JOB)
+    return job.state() == "waiting" and not trust.may_run(workspace, job.path, trust.JOB)
 
 
 def _write(workspace: Workspace, request: JobRequest, config: str, inline: bool) -> JobFolder:
@@ -280,7 +277,7 @@ def _write(workspace: Workspace, request: JobRequest, config: str, inline: bool)
         beside.path.mkdir()
         records.put(beside.config, config.encode(), durable=True)
         beside.write(request)
-        sign(beside.path, request.id, JOB)
+        trust.sign(beside.path, request.id, trust.JOB)
         if not inline:
             keep_environment(beside.path, request.id)
         with _in_foreground(workspace, request) if inline else nullcontext() as started:

@@ -15,8 +15,8 @@ from pathlib import Path
 from signal import SIGKILL
 from typing import Final, Literal
 
-from scalebook.training.base import Workspace
-from scalebook.training.base.processes import Children, ProcessId, alive, send, start
+from scalebook.training.base import Children, ProcessId, Workspace, processes
+from scalebook.training.base.processes import alive, start
 from scalebook.training.jobs.begin_request import RemoteJobContext
 from scalebook.training.jobs.devices import Allocation
 from scalebook.training.jobs.fork_server import PACKET, Order, Report
@@ -164,7 +164,7 @@ class ForkServerProcess:
         if not self.closed:
             self.closed = True
             self.connection.close()
-            send(self.process, SIGKILL)
+            processes.send(self.process, SIGKILL)
             with suppress(ChildProcessError):
                 os.waitpid(self.process.pid, 0)
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from scalebook.training.base import ConfigError
-from scalebook.training.base.files import records
-from scalebook.training.base.files.records import BrokenRecord
+from scalebook.training.base.files import BrokenRecord, records
 from scalebook.training.engine.rules.clock_settings import CLOCK, RECORDED
 from scalebook.training.experiments.classes import mapping, read_class
 from scalebook.training.jobs.job_folder import ENDED, JobFolder

@@ -14,10 +14,8 @@ from typing import IO, Final
 
 import psutil
 
-from scalebook.training.base import HIDDEN, Workspace
-from scalebook.training.base.files import locks, records
-from scalebook.training.base.files.records import BrokenRecord
-from scalebook.training.base.processes import ProcessId, alive, start_detached, stopped
+from scalebook.training.base import HIDDEN, ProcessId, Workspace, processes
+from scalebook.training.base.files import BrokenRecord, locks, records
 
 SUPERVISOR: Final = "scalebook.training.supervisor.supervisor_loop"
 """It lies above this package, so it is named and not imported."""
@@ -98,7 +96,7 @@ def status(workspace: Workspace) -> Status | None:
     known.
     """
     status_ = records.peek(_note(workspace), Status)
-    if status_ is not None and alive(status_.process):
+    if status_ is not None and processes.alive(status_.process):
         return status_
     holder = _holder(workspace)
     return None if holder is None else Status(holder)
@@ -111,7 +109,7 @@ def silence(workspace: Workspace) -> str:
         return ""
     pid = now.process.pid
     another = f"`kill -KILL {pid}` replaces it; active runs go on"
-    if stopped(now.process):
+    if processes.stopped(now.process):
         return f"the supervisor (process {pid}) is suspended: `kill -CONT {pid}` resumes it, {another}"
     try:
         since_s = time.monotonic() - (workspace.hidden / LOCK).stat().st_mtime
@@ -162,7 +160,7 @@ def ensure(workspace: Workspace, options: Sequence[str] = ()) -> ProcessId:
         return supervisor
     log = workspace.hidden / LOG
     with _appending(log) as output:
-        process = start_detached(output, SUPERVISOR, str(workspace.root.resolve()), *options)
+        process = processes.start_detached(output, SUPERVISOR, str(workspace.root.resolve()), *options)
     deadline = time.monotonic() + START_DEADLINE_S
     while time.monotonic() < deadline:
         if (supervisor := running(workspace)) and is_locked(workspace):
@@ -242,7 +240,7 @@ def present(workspace: Workspace) -> bool:
             if error.newer:
                 continue
             owner = None
-        if owner is not None and alive(owner):
+        if owner is not None and processes.alive(owner):
             any_lives = True
         else:
             with suppress(OSError):  # a folder, or another one was quicker

@@ -14,9 +14,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-from scalebook.training.base.files import records
-from scalebook.training.base.files.records import BrokenRecord
-from scalebook.training.base.files.safe_reading import opened
+from scalebook.training.base.files import BrokenRecord, records, safe_reading
 from scalebook.training.jobs.gpus import MIG, GpuReading, gpu_readings, nvml
 from scalebook.training.jobs.job_folder import JobFolder, JobStart
 from scalebook.training.tracking import names
@@ -139,7 +137,7 @@ class SystemMetrics:
 
 def _bytes(job: JobFolder, first: int = 0) -> bytes:
     try:
-        with opened(file_of(job)) as file:
+        with safe_reading.opened(file_of(job)) as file:
             file.seek(first)
             return file.read(LARGEST)
     except OSError:

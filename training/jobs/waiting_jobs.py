@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from scalebook.training.base import ConfigError, Workspace
+from scalebook.training.base import ConfigError, Workspace, trust
 from scalebook.training.base.files import disk_problem
-from scalebook.training.base.trust import FOUND, JOB, may_run
 from scalebook.training.jobs.executor import configured_executor
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest, QueuePlace, State
 from scalebook.training.jobs.job_requests import all_jobs, open_jobs
@@ -22,7 +21,7 @@ def waiting_reasons(workspace: Workspace) -> dict[str, str]:
     """Job id -> why it waits, in plain words; for a running job that nodes may join, how many it has."""
     states = [(job, job.state()) for job in open_jobs(workspace)]
     jobs = [job for job, state in states if state == "waiting"]
-    reasons = {job.id: FOUND for job in jobs if not may_run(workspace, job.path, JOB)}
+    reasons = {job.id: trust.FOUND for job in jobs if not trust.may_run(workspace, job.path, trust.JOB)}
     waiting = [job.queued() for job in jobs if job.id not in reasons]
     if not waiting and not any(state == "running" and job.request().grows for job, state in states):
         return reasons

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from scalebook.training.notebook.examples import copy_examples
     from scalebook.training.notebook.explanations import sentences
     from scalebook.training.notebook.fences import LONGEST_NAME, NAME, NAME_REMEDY, first_heading
+    from scalebook.training.notebook.history import PastState
+    from scalebook.training.notebook.lifecycle import DeletedNotebook
     from scalebook.training.notebook.merge import merged
     from scalebook.training.notebook.notebook_changes import changes
     from scalebook.training.notebook.notebook_problems import CellProblem, check
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
         shared_numbers,
     )
     from scalebook.training.notebook.run_labels import labels
+    from scalebook.training.notebook.store import EditedMeanwhile, Stored
 
 __all__ = [
     "AXES",
@@ -68,12 +71,16 @@ __all__ = [
     "ClaimCell",
     "Comparison",
     "ComparisonCell",
+    "DeletedNotebook",
+    "EditedMeanwhile",
     "ExperimentCell",
     "ExperimentRow",
     "Note",
     "Notebook",
+    "PastState",
     "SearchCell",
     "Side",
+    "Stored",
     "axes_with_data",
     "best",
     "changed_since",

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 from scalebook.training.experiments.completion import seeds_from
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.tracking.directions import Goal
+from scalebook.training.tracking import Goal
 
 Axis = Literal["updates", "samples", "seconds", "bytes"]
 Scale = Literal["linear", "log"]

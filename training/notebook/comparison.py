@@ -13,8 +13,7 @@ from scalebook.training.notebook.offered_metrics import unnamed
 from scalebook.training.notebook.read_results import SeedResult, results
 from scalebook.training.notebook.result_row import ExperimentRow, Outcome, axes_with_data, row
 from scalebook.training.notebook.run_labels import labels
-from scalebook.training.tracking import MetricCurve, RunReader, RunRecord, directions, names
-from scalebook.training.tracking.directions import Direction, Goal
+from scalebook.training.tracking import Direction, Goal, MetricCurve, RunReader, RunRecord, directions, names
 
 ONE_PROCESS = "SingleDeviceStrategy"  # what Lightning makes of strategy: auto
 

@@ -4,13 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from scalebook.training.base.files.terminal import aligned
+from scalebook.training.base.files import terminal
 from scalebook.training.experiments.strategies import strategy_words
 from scalebook.training.notebook import number_format
 from scalebook.training.notebook.comparison import Comparison
 from scalebook.training.notebook.result_row import ExperimentRow
-from scalebook.training.tracking import Estimate, names
-from scalebook.training.tracking.own_metrics import SIGN, WORDS
+from scalebook.training.tracking import Estimate, names, own_metrics
 
 WIDTH: Final = 120
 
@@ -83,7 +82,7 @@ def _strategy(row: ExperimentRow) -> str:
 
 def _marked(row: ExperimentRow, value: Estimate | None) -> str:
     text = number_format.metric(value)
-    return f"{text} {SIGN}" if row.is_own and value is not None else text
+    return f"{text} {own_metrics.SIGN}" if row.is_own and value is not None else text
 
 
 def _workers(row: ExperimentRow) -> str:
@@ -101,7 +100,7 @@ def _drawn(columns: Sequence[Column], rows: Sequence[ExperimentRow]) -> list[str
     above = [column.above for column in columns]
     heads = [column.head for column in columns]
     right = [i for i, column in enumerate(columns) if not column.left_aligned]
-    return aligned([above, heads, *cells], right, rule=2)
+    return terminal.aligned([above, heads, *cells], right, rule=2)
 
 
 def heading(comparison: Comparison) -> str:
@@ -130,7 +129,7 @@ def remarks(comparison: Comparison) -> list[str]:
     if short:
         remarks_.append(f"n of m: so many of the runs reached the target; no amount is given for {', '.join(short)}.")
     if any(row.is_own for row in comparison.rows):
-        remarks_.append(f"{SIGN} {WORDS}")
+        remarks_.append(f"{own_metrics.SIGN} {own_metrics.WORDS}")
     if words := names.time_words([row.is_simulated for row in comparison.rows]):
         remarks_.append(words)
     if comparison.rows and all(len(row.run_ids) <= 1 for row in comparison.rows):

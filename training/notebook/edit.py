@@ -9,8 +9,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from scalebook.training.base import ConfigError
-from scalebook.training.base.files.yaml import TOP_KEYS
-from scalebook.training.base.files.yaml_flow import block, flow, key_text, same
+from scalebook.training.base.files import yaml, yaml_flow
 from scalebook.training.notebook.bodies import SCALES, Told, load_mapping
 from scalebook.training.notebook.cells import (
     BrokenCell,
@@ -27,8 +26,7 @@ from scalebook.training.notebook.claim_body import OF
 from scalebook.training.notebook.fences import NAME, NAME_REMEDY, fences
 from scalebook.training.notebook.lines import line_end, split_lines
 from scalebook.training.notebook.patch import inserted, patch, removed, replaced
-from scalebook.training.tracking import directions
-from scalebook.training.tracking.directions import Goal
+from scalebook.training.tracking import Goal, directions
 
 
 def replace_note(nb: Notebook, index: int, text: str) -> Notebook:
@@ -94,7 +92,7 @@ def put_comparison(nb: Notebook, cell: ComparisonCell, position: int | None = No
     if cell.scale == SCALES[0]:
         del values["scale"]
     index = _index(nb, "comparison", cell.name)
-    body = "".join(f"{key}: {flow(value)}\n" for key, value in values.items())
+    body = "".join(f"{key}: {yaml_flow.flow(value)}\n" for key, value in values.items())
     if index is None:
         return _new_cell(nb, "comparison", cell.name, body, position, values)
     written = _told(nb.cells[index])
@@ -116,7 +114,9 @@ def say_better(nb: Notebook, cell: ComparisonCell | ClaimCell, metric: str, goal
         values = _ratios_say(written, cell, metric, goal)
     else:
         values = {**written, "metric": directions.metric_text(metric, goal)}
-    return _changed(nb, index, written, values, "".join(f"{key}: {flow(value)}\n" for key, value in values.items()))
+    return _changed(
+        nb, index, written, values, "".join(f"{key}: {yaml_flow.flow(value)}\n" for key, value in values.items())
+    )
 
 
 def _ratios_say(written: Mapping[str, Any], cell: ClaimCell, metric: str, goal: Goal) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def values_of(cell: Cell) -> dict[str, Any]:
 def put_claim(nb: Notebook, name: str, values: Mapping[str, Any]) -> Notebook:
     """The claim `name` with this YAML, like `put_experiment`."""
     index = _index(nb, "claim", name)
-    body = "".join(f"{key}: {flow(value)}\n" for key, value in values.items())
+    body = "".join(f"{key}: {yaml_flow.flow(value)}\n" for key, value in values.items())
     if index is None:
         return _new_cell(nb, "claim", name, body, None, values)
     return _changed(nb, index, _told(nb.cells[index]), values, body)
@@ -187,7 +187,9 @@ def _renamed_in_claim(nb: Notebook, claim: ClaimCell, name: str, to: str) -> Not
     assert index is not None, f"no claim {claim.name}"
     written = _told(nb.cells[index])
     values = cell_renamed(written, name, to)
-    return _changed(nb, index, written, values, "".join(f"{key}: {flow(value)}\n" for key, value in values.items()))
+    return _changed(
+        nb, index, written, values, "".join(f"{key}: {yaml_flow.flow(value)}\n" for key, value in values.items())
+    )
 
 
 def cell_renamed(says: Mapping[str, Any], name: str, to: str) -> dict[str, Any]:
@@ -246,21 +248,23 @@ def _as_told(written: Mapping[str, Any], key: str, value: Any, before: Any) -> A
 def _experiment_body(values: Mapping[str, Any]) -> str:
     repeats = f"repeats: {values['repeats']}\n" if "repeats" in values else ""
     config = {key: values["config"][key] for key in sorted(values["config"], key=_place)}
-    return f"{repeats}config:\n{block(config, 2)}" if config else f"{repeats}config: {{}}\n"
+    return f"{repeats}config:\n{yaml_flow.block(config, 2)}" if config else f"{repeats}config: {{}}\n"
 
 
 def _search_line(key: str, value: Any) -> str:
     """Dimensions one a line below `space:`, a config as in an experiment, all else on the line of its key."""
     if key == "space" and isinstance(value, Mapping) and value:
-        return "space:\n" + "".join(f"  {key_text(name)}: {flow(dimension)}\n" for name, dimension in value.items())
+        return "space:\n" + "".join(
+            f"  {yaml_flow.key_text(name)}: {yaml_flow.flow(dimension)}\n" for name, dimension in value.items()
+        )
     if key == "config" and isinstance(value, Mapping) and value:
         return _experiment_body({"config": value})
-    return f"{key_text(key)}: {flow(value)}\n"
+    return f"{yaml_flow.key_text(key)}: {yaml_flow.flow(value)}\n"
 
 
 def _place(key: str) -> int:
     """Of a config's top key, in the order in which LightningCLI prints them."""
-    return TOP_KEYS.index(key) if key in TOP_KEYS else len(TOP_KEYS)
+    return yaml.TOP_KEYS.index(key) if key in yaml.TOP_KEYS else len(yaml.TOP_KEYS)
 
 
 def _index(nb: Notebook, kind: Kind, name: str) -> int | None:
@@ -302,7 +306,7 @@ def _new_cell(
 
 def _changed(nb: Notebook, index: int, written: Mapping[str, Any], values: Mapping[str, Any], anew: str) -> Notebook:
     """The YAML of cell `index`, which reads as `written`, changed to `values`; `anew` where that is impossible."""
-    if written and same(written, values):
+    if written and yaml_flow.same(written, values):
         return nb
     source = nb.cells[index].source
     fence = fences(source)[0]
@@ -323,7 +327,7 @@ def _changed(nb: Notebook, index: int, written: Mapping[str, Any], values: Mappi
 def _verified(nb: Notebook, kind: Kind, name: str, values: Mapping[str, Any]) -> Notebook:
     """`nb`, once it is certain that the cell reads back as `values`."""
     index = _index(nb, kind, name)
-    if index is None or not same(_told(nb.cells[index]), values):
+    if index is None or not yaml_flow.same(_told(nb.cells[index]), values):
         raise ConfigError(name, "holds a value that YAML cannot hold", "Use numbers, text, lists and mappings only.")
     return nb
 

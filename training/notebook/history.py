@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from scalebook.training.base import ConfigError, Workspace
-from scalebook.training.base.files import records
-from scalebook.training.base.files.safe_reading import whole
-from scalebook.training.base.trust import within
+from scalebook.training.base import ConfigError, Workspace, trust
+from scalebook.training.base.files import records, safe_reading
 
 MOST: Final = 50
 NAME: Final = re.compile(r"([0-9]{6,})(?:\.back-([0-9]{6,}))?\.md")
@@ -30,7 +28,7 @@ class PastState:
     """The number of the state that it returned to."""
 
     def content(self) -> bytes:
-        return whole(self.path)
+        return safe_reading.whole(self.path)
 
 
 def folder(notebook: Path) -> Path:
@@ -96,4 +94,4 @@ def save_state(notebook: Path, content: bytes, back: int | None = None) -> None:
 
 def _is_out(notebook: Path) -> bool:
     """Whether the states would be kept outside of the notebook's folder, by way of a link."""
-    return not within(Workspace(notebook.parent), folder(notebook))
+    return not trust.within(Workspace(notebook.parent), folder(notebook))

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from scalebook.training.base import ConfigError, Workspace
-from scalebook.training.base.files import disk_errors, yaml
-from scalebook.training.base.files.safe_reading import decoded
-from scalebook.training.base.files.yaml_flow import flow
+from scalebook.training.base.files import disk_errors, safe_reading, yaml, yaml_flow
 from scalebook.training.notebook import history, store
 from scalebook.training.notebook.cells import Note, Notebook
 from scalebook.training.notebook.front import BYTE_ORDER_MARK, block, front_problem, front_title
@@ -86,7 +84,7 @@ def deleted(workspace: Workspace) -> list[DeletedNotebook]:
 def bring_back(notebook: DeletedNotebook) -> Stored:
     """Write the last state of a deleted notebook again. ConfigError if another file has its name by now."""
     last = history.states(notebook.path)[0]
-    text = decoded(last.path, last.content())
+    text = safe_reading.decoded(last.path, last.content())
     with disk_errors(notebook.path.parent), store.locked_folder(notebook.path.parent):
         try:
             with notebook.path.open("x", encoding="utf-8", newline="") as file:
@@ -138,13 +136,13 @@ def _front(nb: Notebook, title: str) -> str:
     mark = BYTE_ORDER_MARK if front.startswith(BYTE_ORDER_MARK) else ""
     written = block(front)
     if not written:
-        return f"{mark}---{newline}title: {flow(title)}{newline}---{newline}{front.removeprefix(mark)}"
+        return f"{mark}---{newline}title: {yaml_flow.flow(title)}{newline}---{newline}{front.removeprefix(mark)}"
     inner = written.removeprefix("\n").replace("\r\n", "\n")
     old = yaml.load(inner) or {}
     lines = split_lines(front.removeprefix(mark))
     behind = lines[1 + len(split_lines(inner)) :]
     new = patch(inner, old, {**old, "title": title}) if old else None
-    new = f"title: {flow(title)}\n{inner}" if new is None and "title" not in old else new
+    new = f"title: {yaml_flow.flow(title)}\n{inner}" if new is None and "title" not in old else new
     if new is None:
         raise ConfigError("title", "cannot be changed in place", "Write it into the file.")
     return mark + lines[0] + new.replace("\n", newline) + "".join(behind)

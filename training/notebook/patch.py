@@ -8,8 +8,7 @@ from typing import Any, Final
 from ruamel.yaml.nodes import CollectionNode, MappingNode, Node
 
 from scalebook.training.base import ConfigError
-from scalebook.training.base.files import yaml
-from scalebook.training.base.files.yaml_flow import block, flow, key_text, same
+from scalebook.training.base.files import yaml, yaml_flow
 from scalebook.training.notebook.cells import Note, Notebook
 from scalebook.training.notebook.front import BYTE_ORDER_MARK, is_blank
 from scalebook.training.notebook.lines import line_end, split_lines
@@ -108,13 +107,13 @@ def patch(text: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str | No
     Values that changed are written over; new keys go behind the last key of their mapping; keys that are gone take
     along the comment on their line and the comment lines right above them. Line ends must be LF.
     """
-    if same(old, new):
+    if yaml_flow.same(old, new):
         return text
     try:
         root = yaml.compose(text)
         edits = list(_mapping(text, root, old, new)) if isinstance(root, MappingNode) else []
         done = _apply(text, edits)
-        return done if same(yaml.load(done), new) else None
+        return done if yaml_flow.same(yaml.load(done), new) else None
     except (ConfigError, _NotInPlace):
         return None
 
@@ -141,7 +140,7 @@ def _mapping(text: str, node: MappingNode, old: Mapping[str, Any], new: Mapping[
     for name, key, value in entries:
         if name not in new:
             yield _removal(text, node, [item[0] for item in entries].index(name), remaining)
-        elif not same(old[name], new[name]):
+        elif not yaml_flow.same(old[name], new[name]):
             yield from _change(text, node, key, value, old[name], new[name])
     if added := {name: value for name, value in new.items() if name not in old}:
         yield _addition(text, node, added)
@@ -154,14 +153,14 @@ def _change(text: str, parent: MappingNode, key: Node, value: Node, old: Any, ne
     after_key = text.index(":", key.end_mark.index) + 1
     end = max(_end(text, value), after_key)
     column = key.start_mark.column
-    short = " " + flow(new)
-    fits = column + len(key_text(str(key.value))) + 1 + len(short) <= WIDTH
+    short = " " + yaml_flow.flow(new)
+    fits = column + len(yaml_flow.key_text(str(key.value))) + 1 + len(short) <= WIDTH
     if parent.flow_style or not isinstance(new, Mapping) or not new or fits:
         yield Edit(after_key, end, short)
         return
     yield Edit(after_key, end, "")
     line_end = _line_end(text, end)
-    yield Edit(line_end, line_end, "\n" + block(new, column + 2).rstrip("\n"))
+    yield Edit(line_end, line_end, "\n" + yaml_flow.block(new, column + 2).rstrip("\n"))
 
 
 def _removal(text: str, node: MappingNode, index: int, remaining: list[str]) -> Edit:
@@ -185,13 +184,19 @@ def _removal(text: str, node: MappingNode, index: int, remaining: list[str]) -> 
 def _addition(text: str, node: MappingNode, added: Mapping[str, Any]) -> Edit:
     last = _end(text, node.value[-1][1])
     if node.flow_style:
-        return Edit(last, last, "".join(f", {key_text(name)}: {flow(value)}" for name, value in added.items()))
+        return Edit(
+            last,
+            last,
+            "".join(f", {yaml_flow.key_text(name)}: {yaml_flow.flow(value)}" for name, value in added.items()),
+        )
     offset = _line_end(text, max(last, node.value[-1][0].end_mark.index))
     column = node.value[0][0].start_mark.column
     if all(isinstance(value, MappingNode) and value.flow_style for _, value in node.value):  # one line each, as they do
-        lines = (f"\n{' ' * column}{key_text(name)}: {flow(value)}" for name, value in added.items())
+        lines = (
+            f"\n{' ' * column}{yaml_flow.key_text(name)}: {yaml_flow.flow(value)}" for name, value in added.items()
+        )
         return Edit(offset, offset, "".join(lines))
-    return Edit(offset, offset, "\n" + block(added, column).rstrip("\n"))
+    return Edit(offset, offset, "\n" + yaml_flow.block(added, column).rstrip("\n"))
 
 
 def _line_end(text: str, offset: int) -> int:

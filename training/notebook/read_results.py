@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from scalebook.training.base.code_changes import CodeNow, file_list
+from scalebook.training.base import CodeNow, code_changes
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.notebook.cells import ExperimentCell, Notebook
@@ -66,7 +66,7 @@ def changed_since(run: RunRecord, hash_now: str, code: CodeNow) -> str:
     """What has changed in the experiment since the run, in words; "" if nothing."""
     if not _is_of(run, hash_now):
         return "the config"
-    return file_list(code.changed(run.tags.get(names.TAG_MODULES, "")))
+    return code_changes.file_list(code.changed(run.tags.get(names.TAG_MODULES, "")))
 
 
 def _is_of(run: RunRecord, hash_now: str) -> bool:

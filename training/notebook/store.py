@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scalebook.training.base import ConfigError, Workspace
-from scalebook.training.base.files import disk_errors, records
-from scalebook.training.base.files.safe_reading import decoded, read_bytes
-from scalebook.training.base.files.yaml_flow import flow
+from scalebook.training.base.files import disk_errors, records, safe_reading, yaml_flow
 from scalebook.training.notebook import history
 from scalebook.training.notebook.cells import Notebook
 from scalebook.training.notebook.front import front_problem, split_front
@@ -51,7 +49,7 @@ def read(path: Path) -> Stored:
     """The notebook in `path`; ConfigError where that is missing, no file, no UTF-8 text, or beyond a limit."""
     content = _content(path)
     with _named(path):
-        return Stored(path, parse(decoded(path, content), path.stem), _stamp(content))
+        return Stored(path, parse(safe_reading.decoded(path, content), path.stem), _stamp(content))
 
 
 def read_title(path: Path) -> tuple[str, str]:
@@ -59,7 +57,7 @@ def read_title(path: Path) -> tuple[str, str]:
 
     For lists of notebooks: its cells are not read. ConfigError as `read`.
     """
-    text = decoded(path, _content(path))
+    text = safe_reading.decoded(path, _content(path))
     with _named(path):
         wrong = front_problem(split_front(text)[0])
         return title(text, path.stem), f"front matter, line {wrong[1]}: {wrong[0]}" if wrong else ""
@@ -68,7 +66,7 @@ def read_title(path: Path) -> tuple[str, str]:
 def _content(path: Path) -> bytes:
     if not path.exists() and not path.is_symlink():
         raise ConfigError(str(path), "does not exist", "Name a notebook, a file that ends in .md.")
-    return read_bytes(path, regular=True)
+    return safe_reading.read_bytes(path, regular=True)
 
 
 @contextmanager
@@ -107,7 +105,7 @@ def save(stored: Stored, notebook: Notebook, *, back: int | None = None) -> Stor
 
 def restore(stored: Stored, state: PastState) -> Stored:
     """Write an earlier state of the notebook again. Raises as `save`."""
-    text = decoded(state.path, state.content())
+    text = safe_reading.decoded(state.path, state.content())
     return save(stored, parse(text, stored.path.stem), back=state.number)
 
 
@@ -141,7 +139,7 @@ def create(workspace: Workspace, called: str) -> Stored:
     stem = re.sub(r"[^\w]+", "-", called.strip().lower()).encode("utf-8")[:LONGEST_STEM].decode("utf-8", "ignore")
     stem = stem.strip("-_") or "notebook"
     heading = called.strip() or "Notebook"
-    content = NEW.format(title=flow(heading)).encode("utf-8")
+    content = NEW.format(title=yaml_flow.flow(heading)).encode("utf-8")
     workspace.root.mkdir(parents=True, exist_ok=True)
     number = 1
     while True:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from scalebook.training.planner.answers import Answer, Curve, Knee, Point, Range, Reliability, SplitAnswer
     from scalebook.training.planner.chart import check_figure, target_figure, throughput_figure
     from scalebook.training.planner.measuring import NotMeasured, measure
+    from scalebook.training.planner.question import Question
     from scalebook.training.planner.question_folder import PlanRequest, QuestionFolder, measured
     from scalebook.training.planner.split_grid import OPTION, splits_of
     from scalebook.training.planner.time_to_target import TargetAnswer, target_lines, target_words
@@ -28,6 +29,7 @@ __all__ = [
     "NotMeasured",
     "PlanRequest",
     "Point",
+    "Question",
     "QuestionFolder",
     "Range",
     "Reliability",

@@ -15,9 +15,7 @@ from typing_extensions import override
 
 from scalebook.training.engine.rules.clock_settings import Link
 from scalebook.training.planner.answers import Point
-from scalebook.training.pricing.links import Network
-from scalebook.training.pricing.profile import Profile
-from scalebook.training.pricing.reductions import BUCKET_MB, FIRST_MB, all_reduce_s, largest, over
+from scalebook.training.pricing import Network, Profile, reductions
 
 FORWARD: Final = 1 / 3
 """The forward pass's share of a gradient's time, if not measured: a backward pass makes twice the multiply-adds."""
@@ -56,7 +54,7 @@ class AllReduce(WithoutServer):
     worker sends its frame, as large as the profile's push, to all others, since such frames cannot be summed."""
 
     sharded: bool = False
-    bucket_mb: float = BUCKET_MB
+    bucket_mb: float = reductions.BUCKET_MB
     parts: float = 1.0
     gathers: bool = False
 
@@ -70,7 +68,10 @@ class AllReduce(WithoutServer):
         """See `WithoutServer`; nothing is drawn."""
         slow = profile.shared_by(workers) if alone else profile
         turns = math.ceil(workers / slow.cores) if alone and slow.cores else 1
-        last_s = largest(slow.gradient_s, workers, list(slow.stragglers.values())) + (turns - 1) * slow.gradient_mean_s
+        last_s = (
+            reductions.largest(slow.gradient_s, workers, list(slow.stragglers.values()))
+            + (turns - 1) * slow.gradient_mean_s
+        )
         update_s = slow.update_s
         if workers == 1:
             travels_s, shown_s = 0.0, last_s
@@ -114,8 +115,8 @@ class AllReduce(WithoutServer):
 
     def _bucket_s(self, profile: Profile, workers: int, network: Network, nbytes: float) -> float:
         if self.gathers:
-            return over(_slower(profile, workers, network), (workers - 1) * profile.push_bytes, workers - 1)
-        return all_reduce_s(nbytes / self.parts, workers, network.link, profile)
+            return reductions.over(_slower(profile, workers, network), (workers - 1) * profile.push_bytes, workers - 1)
+        return reductions.all_reduce_s(nbytes / self.parts, workers, network.link, profile)
 
     def _sharded(self, profile: Profile, workers: int, network: Network, last_s: float) -> tuple[float, float]:
         """One line carries gathers and reductions; a part of the model waits for its gather, the next one's is under
@@ -126,7 +127,9 @@ class AllReduce(WithoutServer):
         forward_s = FORWARD * last_s
         for backward in (False, True):
             for _, nbytes in parts:
-                one_s = all_reduce_s(nbytes, workers, network.link, profile) / 2  # a gather is half of an all-reduce
+                one_s = (
+                    reductions.all_reduce_s(nbytes, workers, network.link, profile) / 2
+                )  # a gather is half of an all-reduce
                 begun_s = line_s if profile.overlap else max(line_s, now_s)
                 line_s = begun_s + one_s
                 now_s = max(now_s, line_s) + (last_s - forward_s if backward else forward_s) * nbytes / whole
@@ -148,7 +151,7 @@ def buckets(profile: Profile, cap_mb: float) -> Iterator[tuple[float, float]]:
 
     As measured in a backward pass; if not measured, evenly over the last two thirds.
     """
-    limit = 1e6 * min(FIRST_MB, cap_mb)
+    limit = 1e6 * min(reductions.FIRST_MB, cap_mb)
     if not profile.ready:
         done, whole = 0.0, profile.push_bytes
         while done < whole:

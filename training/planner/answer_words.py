@@ -7,9 +7,7 @@ from typing import Final
 from scalebook.training.engine.rules.exchanges import EXCHANGES
 from scalebook.training.planner.answers import Answer, Cause, Change, Curve, Point, Range, Reliability, Resource
 from scalebook.training.planner.question import COLLECTIVES
-from scalebook.training.pricing import format_quantity, workers_words
-from scalebook.training.pricing.links import OWN, WORDS
-from scalebook.training.pricing.profile import Profile
+from scalebook.training.pricing import Profile, format_quantity, links, workers_words
 
 CAUSES: Final[Mapping[Resource, str]] = {
     "server": "the servers' time",
@@ -77,7 +75,9 @@ def heading(curve: Curve) -> str:
     served = curve.rule not in COLLECTIVES and curve.rule.partition(":")[0] not in EXCHANGES
     shards = [f"{curve.shards} shard{'s' if curve.shards > 1 else ''}"] if served else []
     beside = [curve.beside] if curve.beside else []
-    return ", ".join([curve.rule, *shards, *beside] + ([] if curve.network == OWN else [WORDS[curve.network]]))
+    return ", ".join(
+        [curve.rule, *shards, *beside] + ([] if curve.network == links.OWN else [links.WORDS[curve.network]])
+    )
 
 
 def table(curve: Curve, price: float | None = None) -> list[str]:

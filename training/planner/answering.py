@@ -17,9 +17,8 @@ from scalebook.training.planner.closed_forms import most_gradients
 from scalebook.training.planner.play import play
 from scalebook.training.planner.question import MOST_SHARDS, Question, label
 from scalebook.training.planner.reliability import reliability_of
-from scalebook.training.pricing import workers_words
-from scalebook.training.pricing.links import FASTER, NETWORKS, OWN, WORDS, Network
-from scalebook.training.pricing.profile import Profile, SharedNode, as_mapping, mean, times
+from scalebook.training.pricing import Network, Profile, SharedNode, links, workers_words
+from scalebook.training.pricing.profile import as_mapping, mean, times
 
 HALF: Final = 0.5
 """Share of the first worker's gain; beyond the knee an added worker brings less."""
@@ -61,7 +60,9 @@ class Setting:
             if question.coded and rule != question.config_rule:  # the codec is of the config's own strategy
                 profile = replace(profile, push_bytes=profile.weights or profile.pull_bytes)
         within = profile.node.link if profile.node else Link()
-        if network != OWN and profile.cores is not None:  # measured here: this machine's part is what joins a node
+        if (
+            network != links.OWN and profile.cores is not None
+        ):  # measured here: this machine's part is what joins a node
             profile = replace(profile, node=SharedNode(question.node or 1, within), overlap=True)
         local, overlap = written.local, written.overlap
         return cls(profile, rule, shards, network, question.seed, local, overlap, written, question.coded)
@@ -75,20 +76,20 @@ class Setting:
 
     @property
     def joined(self) -> Network:
-        return self.profile.network if self.network == OWN else NETWORKS[self.network]
+        return self.profile.network if self.network == links.OWN else links.NETWORKS[self.network]
 
     @property
     def reliability(self) -> Reliability:
-        return reliability_of(self.profile, self.rule, self.network == OWN)
+        return reliability_of(self.profile, self.rule, self.network == links.OWN)
 
     @property
     def cores(self) -> int | None:
-        return self.profile.cores if self.network == OWN else None
+        return self.profile.cores if self.network == links.OWN else None
 
     def clock(self, workers: int) -> ClockSettings:
         """The declared times. On this machine workers slow each other down; over a network each has its own."""
         profile = self.profile
-        if self.network == OWN:
+        if self.network == links.OWN:
             profile = profile.shared_by(workers)
             if profile.cores is not None:  # measured here: what is handed over in memory is no message
                 profile = replace(profile, software=None)
@@ -99,7 +100,7 @@ class Setting:
     @property
     def gpus(self) -> int:
         """The most workers, where each needs a GPU of this machine to itself, as NCCL does; 0: no such limit."""
-        return self.profile.gpus if isinstance(self.rule, AllReduce) and self.network == OWN else 0
+        return self.profile.gpus if isinstance(self.rule, AllReduce) and self.network == links.OWN else 0
 
     def allows(self, workers: int) -> bool:
         """Whether the rule makes sense for so many workers, and with the other settings."""
@@ -134,7 +135,7 @@ class Setting:
     def play(self, workers: int, without: tuple[ClockSettings, int | None] | None = None) -> Point:
         """The point in steady state. `without`: another clock and other cores instead of its own."""
         if isinstance(self.rule, WithoutServer):
-            return self.rule.play(self.profile, workers, self.joined, self.network == OWN, self.seed)
+            return self.rule.play(self.profile, workers, self.joined, self.network == links.OWN, self.seed)
         clock, cores = without or (self.clock(workers), self.cores)
         return play(
             self.profile,
@@ -258,7 +259,7 @@ def _limits(setting: Setting) -> list[Resource]:
         node = setting.profile.node
         limited: list[Resource] = ["worker link"] if clock.link != Link() or (node and node.link != Link()) else []
         limited += ["stragglers"] if isinstance(clock.gradient_s, Distribution) or setting.profile.stragglers else []
-        limited += ["cores"] if setting.network == OWN and (setting.cores or setting.profile.slowdown) else []
+        limited += ["cores"] if setting.network == links.OWN and (setting.cores or setting.profile.slowdown) else []
         return limited
     by_resource: dict[Resource, bool] = {
         "server": mean(setting.profile.server_s) != 0,
@@ -267,7 +268,7 @@ def _limits(setting: Setting) -> list[Resource]:
         "server link": clock.server_link != Link(),
         "worker link": clock.link != Link(),
         "stragglers": not isinstance(clock.gradient_s, float | int) or bool(setting.profile.stragglers),
-        "cores": setting.network == OWN and (setting.cores is not None or bool(setting.profile.slowdown)),
+        "cores": setting.network == links.OWN and (setting.cores is not None or bool(setting.profile.slowdown)),
     }
     return [resource for resource, is_there in by_resource.items() if is_there]
 
@@ -307,7 +308,7 @@ def _reduced_without(setting: Setting, rule: WithoutServer, workers: int, resour
         profile = replace(profile, gradient_s=profile.gradient_mean_s, stragglers={})
     if "cores" in resources:
         profile = replace(profile, cores=None, slowdown={})
-    return rule.play(profile, workers, joined, setting.network == OWN, setting.seed)
+    return rule.play(profile, workers, joined, setting.network == links.OWN, setting.seed)
 
 
 # --- what would move it ----------------------------------------------------------------------------------------------
@@ -355,8 +356,8 @@ def _changes(setting: Setting, workers: int) -> list[tuple[str, Setting]]:
     if rule == Sync() and workers > 1:
         spare = max(1, workers // BACKUPS)
         changes.append((f"backup_workers: {spare}", replace(setting, rule=Sync(spare))))
-    if (faster := FASTER.get(setting.network)) is not None:
-        changes.append((WORDS[faster], replace(setting, network=faster)))
+    if (faster := links.FASTER.get(setting.network)) is not None:
+        changes.append((links.WORDS[faster], replace(setting, network=faster)))
     return changes
 
 
@@ -364,8 +365,8 @@ def _reduced_changes(setting: Setting, rule: WithoutServer) -> list[tuple[str, S
     changes = [(f"{2 * setting.profile.batch_size} samples a gradient",
                 replace(setting, profile=_doubled(setting.profile)))]  # fmt: skip
     changes += [(words, replace(setting, rule=changed)) for words, changed in rule.changes(setting.profile)]
-    if (faster := FASTER.get(setting.network)) is not None:
-        changes.append((WORDS[faster], replace(setting, network=faster)))
+    if (faster := links.FASTER.get(setting.network)) is not None:
+        changes.append((links.WORDS[faster], replace(setting, network=faster)))
     return changes
 
 

@@ -8,22 +8,18 @@ from typing import Any, Final, TextIO
 
 import psutil
 
-from scalebook.training.base import Workspace
-from scalebook.training.base.failures import FailureClass
+from scalebook.training.base import FailureClass, Workspace
 from scalebook.training.base.files import records
 from scalebook.training.engine.rules.clock_settings import Distribution, Link, Seconds
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.jobs import JobFolder, Result, job_requests, machine_words, this_machine
-from scalebook.training.jobs.supervisor_handle import hold_supervisor
+from scalebook.training.jobs import JobFolder, Result, job_requests, machine_words, supervisor_handle, this_machine
 from scalebook.training.planner.planned_config import STRATEGY, PlannedConfig, configured
 from scalebook.training.planner.question import MOST_WORKERS
 from scalebook.training.planner.step_times import FILE, StepMeasures
 from scalebook.training.planner.tuning.followed_job import follow
 from scalebook.training.planner.tuning.tuning_config import shorten_training
-from scalebook.training.pricing import Layer, scaled, workers_words
-from scalebook.training.pricing.profile import Profile, SharedNode, Software
-from scalebook.training.tracking import names
-from scalebook.training.tracking.run_start import open_store
+from scalebook.training.pricing import Layer, Profile, SharedNode, Software, scaled, workers_words
+from scalebook.training.tracking import names, run_start
 
 CALLBACK: Final = "scalebook.training.planner.step_times.StepTimes"
 TEST: Final = names.TEST_PLAN
@@ -87,9 +83,9 @@ def _measured(workspace: Workspace, plan: PlannedConfig, out: TextIO) -> Profile
 def _run(workspace: Workspace, experiment: Experiment, out: TextIO) -> tuple[JobFolder, Result, float]:
     """The job, its end, and the cores that other processes used before or after it."""
     before = used_by_others()
-    with hold_supervisor(workspace):
+    with supervisor_handle.hold_supervisor(workspace):
         (job,) = job_requests.submit(workspace, experiment, seeds=experiment.seeds(1))
-        open_store(workspace).set_tag(job.id, names.TAG_TEST, TEST)
+        run_start.open_store(workspace).set_tag(job.id, names.TAG_TEST, TEST)
         print(f"scalebook: measuring, up to {SECONDS:g} s of training once it has begun ({job.id[:8]})", file=out)
         out.flush()
         result = follow(workspace, job, lambda *_: None)

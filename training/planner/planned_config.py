@@ -32,10 +32,8 @@ from scalebook.training.experiments.strategies import (
 )
 from scalebook.training.planner.all_reduce import AllReduce, WithoutServer
 from scalebook.training.planner.planned_peers import PlannedPeers
-from scalebook.training.pricing import scaled
-from scalebook.training.pricing.links import OWN, Network
-from scalebook.training.pricing.profile import Profile, mean, times
-from scalebook.training.pricing.reductions import BUCKET_MB
+from scalebook.training.pricing import Network, Profile, links, reductions, scaled
+from scalebook.training.pricing.profile import mean, times
 
 STRATEGY: Final = "scalebook.training.lightning.AsyncPS"
 FOLLOWED: Final = ("rule", "damping", "workers", "shards", "host", "clock", "local")
@@ -145,7 +143,7 @@ def _ddp(experiment: Experiment, args: Mapping[str, Any], info: ClassInfo) -> Pl
     for name in args:
         if name not in names:
             raise ConfigError(f"{ARGUMENTS}.{name}", "cannot be planned", f"Remove it. Known: {', '.join(names)}.")
-    cap = args.get("bucket_cap_mb", BUCKET_MB)
+    cap = args.get("bucket_cap_mb", reductions.BUCKET_MB)
     if isinstance(cap, bool) or not isinstance(cap, int | float) or cap <= 0:
         raise ConfigError(f"{ARGUMENTS}.bucket_cap_mb", f"is {cap!r}", "Write a number of megabytes, as 25.")
     codec = _made("codec", args, info) if args.get("codec") is not None else None
@@ -187,7 +185,7 @@ def refuse_machines(strategy: Strategy, networks: Sequence[str]) -> int:
     network between nodes was not named."""
     if strategy.nodes == 1:
         return 0
-    if OWN in networks:
+    if links.OWN in networks:
         why = f"is {strategy.nodes}, and the network between these nodes cannot be measured on one"
         raise ConfigError("trainer.num_nodes", why, "Name it, as --links 10gbe, or write num_nodes: 1.")
     each = strategy.workers // strategy.nodes

@@ -16,9 +16,8 @@ from scalebook.training.engine.rules.topologies import TOPOLOGIES, Complete, gra
 from scalebook.training.engine.rules.update_rules import Async
 from scalebook.training.planner.all_reduce import WithoutServer
 from scalebook.training.planner.answers import Point
-from scalebook.training.pricing.links import Network
-from scalebook.training.pricing.profile import Profile, delayed, mean
-from scalebook.training.pricing.reductions import largest
+from scalebook.training.pricing import Network, Profile, reductions
+from scalebook.training.pricing.profile import delayed, mean
 
 RARER: Final = 4
 """Steps between two exchanges, among the changes that would move a bottleneck."""
@@ -79,7 +78,7 @@ class PlannedPeers(WithoutServer):
         most = max([*clock.stragglers.values(), *[1.0] * (workers > len(clock.stragglers))])
         slowest_s = most * mean(gradient_s)
         if self._all_meet(workers) and every == 1:
-            slowest_s = max(slowest_s, largest(gradient_s, workers, list(clock.stragglers.values())))
+            slowest_s = max(slowest_s, reductions.largest(gradient_s, workers, list(clock.stragglers.values())))
         slowest_s += (math.ceil(workers / cores) - 1) * mean(gradient_s) if cores else 0.0
         round_s = self._round_s(slowest_s, exchange_s)
         alike = not _varies(gradient_s) and not clock.stragglers and self._is_regular(workers)

@@ -13,15 +13,14 @@ from typing import Final
 
 from typing_extensions import override
 
-from scalebook.training.base import ConfigError
-from scalebook.training.base.processes import sigterm_interrupts
+from scalebook.training.base import ConfigError, processes
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.planner.answering import Setting, answer
 from scalebook.training.planner.question_folder import QuestionFolder
 from scalebook.training.planner.split_grid import splits_of
 from scalebook.training.planner.time_to_target import TargetAnswer
-from scalebook.training.pricing.profile import Profile
+from scalebook.training.pricing import Profile
 
 DEADLINE_S: Final = 900
 TRAINING_S: Final = 6 * 3600
@@ -36,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
     signal.signal(signal.SIGALRM, _too_long)
     signal.alarm(DEADLINE_S)
     try:
-        with sigterm_interrupts():
+        with processes.sigterm_interrupts():
             _work(plan)
     except KeyboardInterrupt:
         return 130

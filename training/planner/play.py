@@ -35,7 +35,8 @@ from scalebook.training.planner.closed_forms import (
     sum_of,
     waits_in_queues,
 )
-from scalebook.training.pricing.profile import Profile, mean
+from scalebook.training.pricing import Profile
+from scalebook.training.pricing.profile import mean
 
 PIECES: Final = Distribution("uniform", 20.0, 0.346)
 """Pieces of one transfer, 8 to 32: the fewer they are, the larger is its share beside others."""

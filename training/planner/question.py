@@ -15,7 +15,7 @@ from scalebook.training.experiments.strategies import SingleProcess
 from scalebook.training.planner.all_reduce import AllReduce, WithoutServer
 from scalebook.training.planner.planned_config import configured, refuse_machines
 from scalebook.training.planner.planned_peers import peers_named
-from scalebook.training.pricing.links import NETWORKS, OWN
+from scalebook.training.pricing import links
 
 MOST_WORKERS: Final = 512
 MOST_TRAINED: Final = 16
@@ -51,7 +51,7 @@ class Question:
     workers: Sequence[int] = WORKERS
     rules: Sequence[Rule | WithoutServer] = field(default_factory=lambda: (Async(),))
     shards: Sequence[int] = (1,)
-    networks: Sequence[str] = (OWN,)
+    networks: Sequence[str] = (links.OWN,)
     seed: int = 0
     elastic: Sequence[int] = ()
     written: Settings = field(default_factory=Settings)
@@ -119,8 +119,10 @@ class Question:
             if isinstance(rule, Rule):
                 self._check_together(rule)
         for name in self.networks:
-            if name != OWN and name not in NETWORKS:
-                raise ConfigError("--links", f"there is no network {name!r}", suggestion(name, [OWN, *NETWORKS]))
+            if name != links.OWN and name not in links.NETWORKS:
+                raise ConfigError(
+                    "--links", f"there is no network {name!r}", suggestion(name, [links.OWN, *links.NETWORKS])
+                )
 
     def _check_together(self, rule: Rule) -> None:
         """ConfigError for a rule that does not go with what else the config says, with any number of workers."""

@@ -15,13 +15,13 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from scalebook.training.base import ConfigError, Workspace
+from scalebook.training.base import ConfigError, ProcessId, Workspace, processes
 from scalebook.training.base.files import records, yaml
-from scalebook.training.base.processes import ProcessId, send, start_detached, writes_to
 from scalebook.training.planner.answers import Answer
 from scalebook.training.planner.question import MOST_WORKERS, Question, rules
 from scalebook.training.planner.time_to_target import TargetAnswer
-from scalebook.training.pricing.profile import Profile, as_mapping, read_profile
+from scalebook.training.pricing import Profile
+from scalebook.training.pricing.profile import as_mapping, read_profile
 
 CONFIG: Final = "config.yaml"
 KEPT: Final = 100
@@ -179,18 +179,20 @@ class QuestionFolder:
             records.put(self.folder / CONFIG, yaml.dump(dict(config)).encode())
         records.save(self.folder / "request.json", self.request)
         with (self.folder / "log.txt").open("wb") as log:
-            process = start_detached(log, "scalebook.training.planner.planner_process", str(self.folder.resolve()))
+            process = processes.start_detached(
+                log, "scalebook.training.planner.planner_process", str(self.folder.resolve())
+            )
         records.save(self.folder / "process.json", ProcessId.of(process.pid))
 
     def stop(self) -> None:
         """Ask the process and its measurement to end; without effect if none works."""
         if (process := self._process()) is not None:
-            send(process, signal.SIGTERM)
+            processes.send(process, signal.SIGTERM)
 
     def _process(self) -> ProcessId | None:
         """Which works on it: it writes the log, whatever a record that was found in the folder says."""
         process = records.peek(self.folder / "process.json", ProcessId)
-        return process if process is not None and writes_to(process, [self.folder / "log.txt"]) else None
+        return process if process is not None and processes.writes_to(process, [self.folder / "log.txt"]) else None
 
     # --- of the process ----------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from scalebook.training.base.files import records
 from scalebook.training.engine.rules.update_rules import Rule
 from scalebook.training.planner.all_reduce import AllReduce, WithoutServer
 from scalebook.training.planner.answers import Range, Reliability
-from scalebook.training.pricing.profile import Profile
+from scalebook.training.pricing import Profile
 from scalebook.training.tracking import student_quantile
 
 Strategy = Literal["async", "sync", "ddp", "fsdp", "peers"]

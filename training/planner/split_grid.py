@@ -12,20 +12,21 @@ from scalebook.training.planner.question import Question
 from scalebook.training.planner.split_words import LARGE, three
 from scalebook.training.pricing import (
     Layer,
+    Network,
     Price,
+    Profile,
     Split,
     TooFewLayersError,
     bubble,
     bytes_a_second,
     data_ratio,
     factorizations,
+    links,
     microbatch_counts,
     price,
     tensor_ratio,
     workers_words,
 )
-from scalebook.training.pricing.links import OWN, Network
-from scalebook.training.pricing.profile import Profile
 
 OPTION: Final = "--split"
 AS_FAST: Final = 0.99
@@ -42,7 +43,7 @@ def check_split(profile: Profile, workers: int, network: str) -> None:
             "Write them as [{name: a, forward: 3 ms, output: 1 MB, parameters: 4 MB}, ...] (docs/concepts/planner.md)."
         )
         raise ConfigError("profile.layers", "are missing, and without them a split has no price", remedy)
-    if network == OWN and profile.cores is not None and workers > profile.cores:
+    if network == links.OWN and profile.cores is not None and workers > profile.cores:
         why = f"is {workers}, but {profile.cores} gradients at most are computed at the same time on this machine"
         raise ConfigError(OPTION, why, f"Write {OPTION} {profile.cores}, or name a network, as --links 10gbe.")
 
@@ -59,7 +60,7 @@ def splits_of(profile: Profile, question: Question, workers: int) -> list[SplitA
 def price_splits(profile: Profile, joined: Network, workers: int, network: str) -> SplitAnswer:
     """All of them, on one network. ConfigError for what has no price."""
     check_split(profile, workers, network)
-    alone = network == OWN
+    alone = network == links.OWN
 
     def priced(split: Split) -> Price:
         return price(profile.layers, split, profile, joined, alone)

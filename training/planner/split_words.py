@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from scalebook.training.planner.answers import SplitAnswer, SplitPoint, StruckSplit
-from scalebook.training.pricing import format_quantity, workers_words
-from scalebook.training.pricing.links import OWN, WORDS
+from scalebook.training.pricing import format_quantity, links, workers_words
 
 BEST: Final = 3
 LARGE: Final = "more than the memory of a worker"
@@ -37,7 +36,7 @@ def split_lines(answer: SplitAnswer) -> list[str]:
 
 
 def split_title(answer: SplitAnswer) -> str:
-    where = "" if answer.network == OWN else f", {WORDS[answer.network]}"
+    where = "" if answer.network == links.OWN else f", {links.WORDS[answer.network]}"
     return f"The model over {workers_words(answer.workers)}{where}"
 
 

@@ -11,8 +11,7 @@ from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.engine.rules.update_rules import Rule
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.strategies import VIRTUAL
-from scalebook.training.jobs import JobFolder, job_requests
-from scalebook.training.jobs.supervisor_handle import hold_supervisor
+from scalebook.training.jobs import JobFolder, job_requests, supervisor_handle
 from scalebook.training.planner.all_reduce import WithoutServer
 from scalebook.training.planner.answering import Setting
 from scalebook.training.planner.measuring import TEST, NotMeasured
@@ -21,10 +20,8 @@ from scalebook.training.planner.planned_peers import PlannedPeers
 from scalebook.training.planner.question import label
 from scalebook.training.planner.time_to_target import TargetAnswer, TargetPoint
 from scalebook.training.planner.tuning.followed_job import follow
-from scalebook.training.pricing import workers_words
-from scalebook.training.pricing.links import OWN
-from scalebook.training.tracking import RunReader, directions, names
-from scalebook.training.tracking.run_start import open_store
+from scalebook.training.pricing import links, workers_words
+from scalebook.training.tracking import RunReader, directions, names, run_start
 
 
 def reach(
@@ -43,13 +40,13 @@ def reach(
     allowed = [count for count in workers if setting.allows(count)]
     lower: bool | None = None
     points, runs = [], []
-    with hold_supervisor(workspace):
+    with supervisor_handle.hold_supervisor(workspace):
         for count in allowed:
             virtual = simulated(experiment, count, setting)
             jobs = job_requests.submit(workspace, virtual, seeds=virtual.seeds(seeds))
             needed = []
             for job in jobs:
-                open_store(workspace).set_tag(job.id, names.TAG_TEST, TEST)
+                run_start.open_store(workspace).set_tag(job.id, names.TAG_TEST, TEST)
                 print(f"scalebook: training with {workers_words(count, 'virtual ')} ({job.id[:8]})", file=out)
                 out.flush()
                 _finished(workspace, job, metric)
@@ -119,7 +116,7 @@ def _strategy(setting: Setting, workers: int) -> tuple[str, dict[str, Any]]:
     """The class that trains what is planned, and what the plan says of its arguments."""
     if isinstance(setting.rule, PlannedPeers):
         peering = setting.rule.peering
-        clock = setting.rule.clock(setting.profile, workers, setting.joined, setting.network == OWN)
+        clock = setting.rule.clock(setting.profile, workers, setting.joined, setting.network == links.OWN)
         exchange, topology = _class_of(peering.exchange), _class_of(peering.topology)
         often = {"every": peering.every, "global_every": peering.global_every}
         return PEERS, {"exchange": exchange, "topology": topology, **often, "clock": _clock(clock)}

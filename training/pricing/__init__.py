@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from scalebook.training.pricing import links, part_record, profile, reductions
     from scalebook.training.pricing.layer_times import STEPS, LayerTimes, units
     from scalebook.training.pricing.layers import Layer, scaled
+    from scalebook.training.pricing.links import Network
+    from scalebook.training.pricing.part_record import PartRecord, Passed, PlacedLayer, WorkerPart
     from scalebook.training.pricing.pipelines import bubble
+    from scalebook.training.pricing.profile import Profile, SharedNode, Software
     from scalebook.training.pricing.quantities import format_quantity, workers_words
     from scalebook.training.pricing.splits import (
         Price,
@@ -30,9 +33,17 @@ __all__ = [
     "STEPS",
     "Layer",
     "LayerTimes",
+    "Network",
+    "PartRecord",
+    "Passed",
+    "PlacedLayer",
     "Price",
+    "Profile",
+    "SharedNode",
+    "Software",
     "Split",
     "TooFewLayersError",
+    "WorkerPart",
     "bubble",
     "bytes_a_second",
     "data_ratio",

@@ -11,8 +11,22 @@ from scalebook.training.lazy import interface
 
 if TYPE_CHECKING:
     from scalebook.training.search import map, search_folder, search_requests, study
+    from scalebook.training.search.search_folder import (
+        DriverProcess,
+        SearchFolder,
+        SearchProgress,
+        SearchRequest,
+        SearchResult,
+        State,
+    )
 
 __all__ = [
+    "DriverProcess",
+    "SearchFolder",
+    "SearchProgress",
+    "SearchRequest",
+    "SearchResult",
+    "State",
     "map",
     "search_folder",
     "search_requests",

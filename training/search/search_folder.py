@@ -12,12 +12,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from scalebook.training.base import ConfigError, Workspace
-from scalebook.training.base.files import records, yaml
-from scalebook.training.base.files.record_folder import RecordFolder, load_once
-from scalebook.training.base.files.records import BrokenRecord
-from scalebook.training.base.processes import ProcessId, alive
-from scalebook.training.base.trust import FOUND, SEARCH, may_run, within
+from scalebook.training.base import ConfigError, ProcessId, Workspace, processes, trust
+from scalebook.training.base.files import BrokenRecord, RecordFolder, record_folder, records, yaml
+from scalebook.training.base.trust import may_run
 from scalebook.training.jobs import forget_environment
 from scalebook.training.search.study.storage import journal_path
 
@@ -129,7 +126,7 @@ class SearchFolder(RecordFolder):
 
     def request(self) -> SearchRequest:
         """The request; it never changes. FileNotFoundError when the folder is gone, or Broken."""
-        return load_once(self.path / "search.json", SearchRequest)
+        return record_folder.load_once(self.path / "search.json", SearchRequest)
 
     def name(self) -> str:
         """The search's name; "" if its folder is gone or cannot be read."""
@@ -190,7 +187,7 @@ class SearchFolder(RecordFolder):
 
     def may_run(self) -> bool:
         """Whether this user has submitted it as it stands, or trusts its folder."""
-        return may_run(self.workspace, self.path, SEARCH)
+        return may_run(self.workspace, self.path, trust.SEARCH)
 
     def require_trust(self, *, reading: bool = False) -> None:
         """ConfigError unless `may_run`: its driver runs what it says, and its storage may be anywhere.
@@ -201,12 +198,12 @@ class SearchFolder(RecordFolder):
         if reading and journal is not None and journal.resolve().is_relative_to(self.workspace.root.resolve()):
             return
         if not self.may_run():
-            raise ConfigError(f"search {self.path.name[:8]}", f"was {FOUND}", "")
+            raise ConfigError(f"search {self.path.name[:8]}", f"was {trust.FOUND}", "")
 
     def driven(self) -> bool:
         """Whether its driver lives."""
         driving = self.driving()
-        return driving is not None and alive(driving.process)
+        return driving is not None and processes.alive(driving.process)
 
     def undriven(self) -> None:
         """Forget a driver that ended in order; one that is not forgotten has died."""
@@ -254,4 +251,4 @@ def _folders(workspace: Workspace) -> list[SearchFolder]:
     if not workspace.studies.is_dir():
         return []
     paths = [path for path in sorted(workspace.studies.iterdir()) if not path.name.startswith(".")]
-    return [SearchFolder(path) for path in paths if not path.is_symlink() or within(workspace, path)]
+    return [SearchFolder(path) for path in paths if not path.is_symlink() or trust.within(workspace, path)]

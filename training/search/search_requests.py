@@ -11,11 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from scalebook.training.base import ConfigError, Problem, Workspace
-from scalebook.training.base.code_changes import CodeNow, changed_words, file_list, used
-from scalebook.training.base.files import disk_errors, record_folder, records, refusals_told
-from scalebook.training.base.files.records import BrokenRecord
-from scalebook.training.base.trust import SEARCH, sign
+from scalebook.training.base import CodeNow, ConfigError, Problem, Workspace, code_changes, trust
+from scalebook.training.base.files import BrokenRecord, disk_errors, record_folder, records, refusals_told
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
@@ -26,17 +23,14 @@ from scalebook.training.jobs import (
     NodeDevices,
     gpu_problems,
     has_environment,
+    job_requests,
     keep_environment,
     machines_of,
     read_recorded,
+    supervisor_handle,
 )
-from scalebook.training.jobs.job_requests import COMMAND_LINE
-from scalebook.training.jobs.job_requests import find as find_run
-from scalebook.training.jobs.supervisor_handle import ensure
 from scalebook.training.search.search_folder import ENDED, SearchFolder, SearchRequest, all_searches
-from scalebook.training.tracking import RunReader, directions, names
-from scalebook.training.tracking.notes import trials_experiment
-from scalebook.training.tracking.run_start import create_run, experiment_id, open_store, submission, surroundings
+from scalebook.training.tracking import RunReader, directions, names, notes, run_start
 
 RECENT_RUNS: Final = 5
 
@@ -63,7 +57,7 @@ def start(
     what = identity(spec)
     for problem in lacking_gpus(spec, machines_of(workspace)):
         raise ConfigError(problem.key, problem.message, problem.remedy)
-    read_recorded(spec.experiment.written, partial(find_run, workspace))  # refused here, not by each trial
+    read_recorded(spec.experiment.written, partial(job_requests.find, workspace))  # refused here, not by each trial
     code = CodeNow(description.folder)
     for search in all_searches(workspace):
         request = search.request()
@@ -192,8 +186,8 @@ def what_changed(
         same = False
     if not same:
         return "the search has changed"
-    changed = file_list(CodeNow(description.folder).changed(modules))
-    return changed and changed_words([changed])
+    changed = code_changes.file_list(CodeNow(description.folder).changed(modules))
+    return changed and code_changes.changed_words([changed])
 
 
 def delete(folder: SearchFolder) -> None:
@@ -213,7 +207,7 @@ def _go_on(folder: SearchFolder, spec: SearchSpec) -> SearchFolder:
         folder.write(replace(request, modules=_modules(folder.workspace, spec)))
         record_folder.forget()
     folder.write_body(body_of(spec))
-    sign(folder.path, folder.id, SEARCH)
+    trust.sign(folder.path, folder.id, trust.SEARCH)
     if not has_environment(folder.path):  # it has ended: from now on it has that of whoever resumes it
         keep_environment(folder.path, folder.id)
     if folder.state() in ENDED or folder.stop_file.exists():
@@ -226,7 +220,7 @@ def _go_on(folder: SearchFolder, spec: SearchSpec) -> SearchFolder:
 
 
 def _modules(workspace: Workspace, spec: SearchSpec) -> str:
-    return used(workspace, {"config": spec.experiment.completed, "space": body_of(spec)["space"]}).record()
+    return code_changes.used(workspace, {"config": spec.experiment.completed, "space": body_of(spec)["space"]}).record()
 
 
 def _has_results(folder: SearchFolder) -> bool:
@@ -246,16 +240,18 @@ def _make(
     modules: str = "",
 ) -> SearchFolder:
     workspace.create()
-    client = open_store(workspace)
-    mlflow_experiment = Path(notebook).stem if notebook else COMMAND_LINE
-    tags = {names.TAG_SEARCH: name, names.TAG_CONFIG_HASH: what, **surroundings(workspace.root), **recorded}
+    client = run_start.open_store(workspace)
+    mlflow_experiment = Path(notebook).stem if notebook else job_requests.COMMAND_LINE
+    tags = {names.TAG_SEARCH: name, names.TAG_CONFIG_HASH: what, **run_start.surroundings(workspace.root), **recorded}
     tags |= {names.TAG_MODULES: modules} if modules else {}
     tags |= {key: value for key, value in ((names.TAG_NOTEBOOK, notebook), (names.TAG_CELL, cell)) if value}
     body = body_of(spec)
-    with disk_errors(workspace.hidden), submission(workspace) as run_tags:
-        trials = experiment_id(client, workspace, trials_experiment(mlflow_experiment, name), notebook, name)
-        own = experiment_id(client, workspace, mlflow_experiment, notebook)
-        run_id = create_run(client, own, name, tags | run_tags, body, trials)
+    with disk_errors(workspace.hidden), run_start.submission(workspace) as run_tags:
+        trials = run_start.experiment_id(
+            client, workspace, notes.trials_experiment(mlflow_experiment, name), notebook, name
+        )
+        own = run_start.experiment_id(client, workspace, mlflow_experiment, notebook)
+        run_id = run_start.create_run(client, own, name, tags | run_tags, body, trials)
         final = workspace.studies / run_id
         request = SearchRequest(
             id=run_id,
@@ -274,7 +270,7 @@ def _make(
         beside.path.mkdir()
         beside.write(request)
         beside.write_body(body)
-        sign(beside.path, run_id, SEARCH)
+        trust.sign(beside.path, run_id, trust.SEARCH)
         keep_environment(beside.path, run_id)
         client.log_artifact(run_id, str(beside.path / "search.yaml"))
         made = SearchFolder(beside.path.rename(final))
@@ -285,4 +281,4 @@ def _make(
 def _wake(folder: SearchFolder) -> None:
     """The supervisor, which keeps drivers alive, looks when the folder of the studies changes."""
     folder.path.parent.touch()
-    ensure(folder.workspace)
+    supervisor_handle.ensure(folder.workspace)

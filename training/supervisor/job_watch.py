@@ -9,7 +9,7 @@ from typing import Final
 
 import psutil
 
-from scalebook.training.base.failures import FailureClass
+from scalebook.training.base import FailureClass
 from scalebook.training.jobs import JobFolder, JobStart, Progress, Standstill, UsageMeter, is_short
 
 

@@ -13,11 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from signal import SIGKILL
 
-from scalebook.training.base import ConfigError, Workspace
-from scalebook.training.base.failures import FailureClass
+from scalebook.training.base import Children, ConfigError, FailureClass, ProcessId, Workspace, processes, safe_path
 from scalebook.training.base.files import EXIT_NO_ROOM, disk_problem, says_full
-from scalebook.training.base.processes import Children, ProcessId, send, start
-from scalebook.training.base.safe_path import importing
 from scalebook.training.jobs import MLFLOW_STATUS, UNWATCHED, JobFolder, Result, StopRequest
 from scalebook.training.supervisor.job_watch import JobWatch
 from scalebook.training.tracking import names, require_known, run_start
@@ -105,7 +102,7 @@ def memory_kills() -> int:
 
 def record(job: JobFolder) -> None:
     """Tell MLflow how the job ended, unless it knows. Raises MLflow's errors."""
-    with importing():
+    with safe_path.importing():
         from mlflow import MlflowClient
         from mlflow.exceptions import MlflowException
 
@@ -179,16 +176,16 @@ class LostJobRecorder:
             if self.children.pop_exit_code(self._helper.pid) is not None:
                 self._take_stock(now)
             elif now - self._since > DEADLINE_S:
-                send(self._helper, SIGKILL)
+                processes.send(self._helper, SIGKILL)
         elif self.pending and now >= self._since:
             marks = sorted(map(str, self.pending))[:200]
-            self._helper = start("scalebook.training.supervisor.lost_jobs", *marks)
+            self._helper = processes.start("scalebook.training.supervisor.lost_jobs", *marks)
             self._since = now
 
     def close(self) -> None:
         """End a running helper; the marks stay for the next supervisor."""
         if self._helper is not None:
-            send(self._helper, SIGKILL)
+            processes.send(self._helper, SIGKILL)
 
     def _take_stock(self, now: float) -> None:
         self._helper = None

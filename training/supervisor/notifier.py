@@ -17,13 +17,10 @@ from pathlib import Path
 from signal import SIGKILL
 from typing import Final
 
-from scalebook.training.base import ConfigError, NotifySettings, Workspace
+from scalebook.training.base import Children, ConfigError, NotifySettings, ProcessId, Workspace, processes, trust
 from scalebook.training.base.files import records
-from scalebook.training.base.processes import Children, ProcessId, send, start
-from scalebook.training.base.trust import trusted
-from scalebook.training.jobs import JobFolder, ended_jobs
-from scalebook.training.jobs.ended_jobs import Ending
-from scalebook.training.search.search_folder import SearchFolder
+from scalebook.training.jobs import Ending, JobFolder, ended_jobs
+from scalebook.training.search import SearchFolder
 
 DEADLINE_S = 120.0
 MOST = 100
@@ -71,7 +68,7 @@ class Notifier:
             if code is not None:
                 self._helper = None
             elif time.monotonic() - self._since > DEADLINE_S:
-                send(self._helper, SIGKILL)
+                processes.send(self._helper, SIGKILL)
             return
         if not self._waiting:
             return
@@ -83,7 +80,7 @@ class Notifier:
             return
         if settings:
             facts = json.dumps([asdict(ending) for ending in ended_jobs])
-            self._helper = start("scalebook.training.supervisor.notifier", str(self.workspace.root), facts)
+            self._helper = processes.start("scalebook.training.supervisor.notifier", str(self.workspace.root), facts)
             self._since = time.monotonic()
 
 
@@ -94,7 +91,7 @@ WEBHOOK_DEADLINE_S: Final = 10.0
 def main(argv: Sequence[str]) -> int:
     """Notify of all endings; returns 0 if all succeeded."""
     workspace, endings = Workspace(Path(argv[0])), records.parse(Path("argument"), argv[1].encode(), list[Ending])
-    if not trusted(workspace):
+    if not trust.trusted(workspace):
         print("scalebook: no notification: the folder is not trusted (--trust, or the button on the pages)")
         return 1
     problems = [problem for ending in endings for problem in notify(workspace.settings.notify, ending, workspace.root)]

@@ -4,10 +4,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from scalebook.training.base import Workspace
-from scalebook.training.base.processes import ProcessId, alive, start
+from scalebook.training.base import ProcessId, Workspace, processes
 from scalebook.training.jobs import kept_environment
-from scalebook.training.search.search_folder import DriverProcess, SearchFolder, SearchResult, all_searches
+from scalebook.training.search import DriverProcess, SearchFolder, SearchResult, search_folder
 
 LOOK_EVERY_S: Final = 1.0
 ATTEMPTS: Final = 3
@@ -42,12 +41,16 @@ class SearchDrivers:
         if stamp == self._stamp and now - self._looked < LOOK_EVERY_S:
             return
         self._looked, self._stamp = now, stamp
-        searches = [search for search in all_searches(self.workspace) if search.result() is None and search.may_run()]
+        searches = [
+            search
+            for search in search_folder.all_searches(self.workspace)
+            if search.result() is None and search.may_run()
+        ]
         before, self.open = self.open, {search.id for search in searches}
         for name in sorted(before - self.open) if self._ended else ():
             if (ended := SearchFolder(self.workspace.studies / name)).path.exists() and self._ended:
                 self._ended(ended)
-        self._started = {name: process for name, process in self._started.items() if alive(process)}
+        self._started = {name: process for name, process in self._started.items() if processes.alive(process)}
         self._full = self._full or bool(full)
         self._deaths = {name: deaths for name, deaths in self._deaths.items() if name in self.open}
         if full:
@@ -70,7 +73,9 @@ class SearchDrivers:
         with folder.log.open("ab") as log:
             quiet = {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "1"}
             base = kept_environment(folder.path)
-            driver = start(self.driver, str(folder.path), log=log.fileno(), leads=True, environ=quiet, base=base)
+            driver = processes.start(
+                self.driver, str(folder.path), log=log.fileno(), leads=True, environ=quiet, base=base
+            )
         print(f"scalebook: search {folder.id} is driven by process {driver.pid}", flush=True)
         try:
             folder.write(DriverProcess(driver, time.time()))  # at once: nobody starts another one while it loads
@@ -89,7 +94,7 @@ class SearchDrivers:
 
 def any_open(workspace: Workspace) -> bool:
     """Whether any search has not ended."""
-    return any(search.result() is None and search.may_run() for search in all_searches(workspace))
+    return any(search.result() is None and search.may_run() for search in search_folder.all_searches(workspace))
 
 
 def _last(folder: SearchFolder) -> str:

@@ -23,13 +23,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from scalebook.training.base import OWNER_ONLY, ConfigError, Workspace
-from scalebook.training.base.failures import ADVICE, FailureClass
-from scalebook.training.base.files import EXIT_NO_ROOM, disk_problem, forgive
-from scalebook.training.base.files.records import BrokenRecord
-from scalebook.training.base.processes import Children, ProcessId, adopt_orphans
-from scalebook.training.base.safe_path import HOME
-from scalebook.training.base.trust import FOUND, JOB, may_run
+from scalebook.training.base import (
+    OWNER_ONLY,
+    Children,
+    ConfigError,
+    FailureClass,
+    ProcessId,
+    Workspace,
+    failures,
+    processes,
+    safe_path,
+    trust,
+)
+from scalebook.training.base.files import EXIT_NO_ROOM, BrokenRecord, disk_problem, forgive
 from scalebook.training.cluster import RayExecutor, RayLauncher
 from scalebook.training.jobs import (
     CLAIMED_ELSEWHERE,
@@ -49,6 +55,8 @@ from scalebook.training.jobs import (
     ProcessEnded,
     Result,
     Start,
+    Status,
+    SupervisorLock,
     configured_executor,
     forget_environment,
     in_order,
@@ -56,12 +64,11 @@ from scalebook.training.jobs import (
     supervisor_handle,
     time_left,
 )
-from scalebook.training.jobs.supervisor_handle import Status, SupervisorLock, read_status
 from scalebook.training.supervisor.job_watch import JobLimits, JobWatch
 from scalebook.training.supervisor.lost_jobs import LostJobRecorder, close, explain, memory_kills
 from scalebook.training.supervisor.notifier import Notifier
 from scalebook.training.supervisor.search_drivers import DRIVER, SearchDrivers, any_open
-from scalebook.training.tracking.run_start import abandoned
+from scalebook.training.tracking import run_start
 
 CODE_PATIENCE_S = 1.0
 """Grace period for an exit code to arrive from the fork server, s."""
@@ -268,7 +275,7 @@ class SupervisorLoop:
         if status == self._said and now - self._noted < LOOK_AROUND_S:
             return
         self._noted = now
-        if status != self._said or read_status(self.workspace) != status:
+        if status != self._said or supervisor_handle.read_status(self.workspace) != status:
             self._said = None
             self.lock.write_status(status)
             self._said = status
@@ -298,7 +305,7 @@ class SupervisorLoop:
             self._stamp = stamp
             self._looked_around = now
             self._owned = supervisor_handle.present(self.workspace)
-            self._guarded("submissions", lambda: self.recorder.pending.update(abandoned(self.workspace)))
+            self._guarded("submissions", lambda: self.recorder.pending.update(run_start.abandoned(self.workspace)))
             self.held = {name for name in self.held if not self._may_run(self.open[name])}
             for path in self.workspace.jobs.iterdir():
                 if path.name not in self._seen and not path.name.startswith("."):
@@ -322,7 +329,7 @@ class SupervisorLoop:
             self.open[job.id] = job
             if not self._may_run(job):
                 self.held.add(job.id)
-                print(f"scalebook: job {job.id} waits: {FOUND}", flush=True)
+                print(f"scalebook: job {job.id} waits: {trust.FOUND}", flush=True)
         elif not (job.path / "result.json").exists():
             self._broken(job, result)
         else:
@@ -415,7 +422,7 @@ class SupervisorLoop:
 
     def _fail(self, job: JobFolder, cause: str) -> None:
         failure = FailureClass.UNKNOWN
-        self._close(job, Result("failed", time.time(), failure.value, cause, ADVICE[failure]))
+        self._close(job, Result("failed", time.time(), failure.value, cause, failures.ADVICE[failure]))
 
     def _close(self, job: JobFolder, result: Result) -> None:
         """Write the job's end, now or as soon as possible."""
@@ -441,7 +448,7 @@ class SupervisorLoop:
         self.held.discard(job.id)
 
     def _may_run(self, job: JobFolder) -> bool:
-        return may_run(self.workspace, job.path, JOB)
+        return trust.may_run(self.workspace, job.path, trust.JOB)
 
 
 def supervise(
@@ -457,8 +464,8 @@ def supervise(
     leaving = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: leaving.set())
-    adopt_orphans()
-    os.chdir(HOME)  # nothing that this starts begins in a folder of notebooks
+    processes.adopt_orphans()
+    os.chdir(safe_path.HOME)  # nothing that this starts begins in a folder of notebooks
     while True:
         if not lock.acquire():
             return 1
@@ -487,7 +494,9 @@ def _executor(workspace: Workspace) -> tuple[Executor[Any], str]:
 
 
 def _any_waiting(workspace: Workspace) -> bool:
-    return any(_waits(JobFolder(path)) and may_run(workspace, path, JOB) for path in workspace.jobs.glob("[!.]*"))
+    return any(
+        _waits(JobFolder(path)) and trust.may_run(workspace, path, trust.JOB) for path in workspace.jobs.glob("[!.]*")
+    )
 
 
 def _waits(job: JobFolder) -> bool:

@@ -12,6 +12,8 @@ from scalebook.training.lazy import interface
 if TYPE_CHECKING:
     from scalebook.training.tracking import directions, drawing, names, notes, own_metrics, run_start, worker_figures
     from scalebook.training.tracking.curves import mean_curve, smooth, thin
+    from scalebook.training.tracking.directions import Direction, Goal
+    from scalebook.training.tracking.drawing import DrawnCurve
     from scalebook.training.tracking.estimates import Estimate, Reached, estimate, reached, student_quantile
     from scalebook.training.tracking.logger import Axes, RunLogger, names_class, upload
     from scalebook.training.tracking.moved_workspace import adopt_artifacts, store_with
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     )
     from scalebook.training.tracking.schema import require_known
     from scalebook.training.tracking.spool import LINES, SPOOL, Spool
+    from scalebook.training.tracking.worker_figures import WorkerFigures, WorkerFile
 
 __all__ = [
     "LINES",
@@ -33,7 +36,10 @@ __all__ = [
     "OLDEST_FIRST",
     "SPOOL",
     "Axes",
+    "Direction",
+    "DrawnCurve",
     "Estimate",
+    "Goal",
     "MetricCurve",
     "NoRuns",
     "Reached",
@@ -41,6 +47,8 @@ __all__ = [
     "RunReader",
     "RunRecord",
     "Spool",
+    "WorkerFigures",
+    "WorkerFile",
     "adopt_artifacts",
     "directions",
     "drawing",

@@ -15,8 +15,7 @@ from lightning.pytorch.loggers.logger import Logger
 from lightning.pytorch.utilities import rank_zero_only
 from typing_extensions import override
 
-from scalebook.training.base import ConfigError
-from scalebook.training.base.failures import TimedOut
+from scalebook.training.base import ConfigError, TimedOut
 from scalebook.training.tracking import names
 from scalebook.training.tracking.names import BYTES, SAMPLES, SECONDS, UPDATES
 from scalebook.training.tracking.run_start import client_after_fork, flat, log_params, mark_running

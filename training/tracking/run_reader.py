@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from scalebook.training.base.safe_path import importing
+from scalebook.training.base import safe_path
 from scalebook.training.tracking import names
 from scalebook.training.tracking.moved_workspace import adopt_artifacts
 from scalebook.training.tracking.schema import require_known
@@ -130,7 +130,7 @@ class RunReader:
     def client(self) -> "MlflowClient":
         require_known(self.tracking_uri)
         adopt_artifacts(self.tracking_uri)
-        with importing():
+        with safe_path.importing():
             from mlflow import MlflowClient
         return MlflowClient(self.tracking_uri)
 

@@ -35,10 +35,10 @@ from scalebook.training.base import (
     ConfigError,
     Workspace,
     active_run,  # noqa: F401  # a process forked from here has its own connections
+    safe_path,
     sqlite_address,
 )
 from scalebook.training.base.files import locks
-from scalebook.training.base.safe_path import importing
 from scalebook.training.tracking import names, notes
 from scalebook.training.tracking.moved_workspace import adopt_artifacts
 from scalebook.training.tracking.schema import require_known
@@ -84,7 +84,7 @@ def _client(uri: str, workspace: Workspace) -> "MlflowClient":
     workspace.create()
     with _locked(workspace):
         require_known(uri)
-        with importing():
+        with safe_path.importing():
             from mlflow import MlflowClient
 
         for chatty in ("mlflow.store.db", "mlflow.store.db.utils", "alembic"):

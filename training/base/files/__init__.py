@@ -22,13 +22,19 @@ if TYPE_CHECKING:
         says_full,
     )
     from scalebook.training.base.files.parser import HELP, CommandParser, add_command
+    from scalebook.training.base.files.record_folder import RecordFolder
+    from scalebook.training.base.files.records import BrokenRecord
     from scalebook.training.base.files.secret import kept_secret, put_secret
+    from scalebook.training.base.files.terminal import EscapingStream
 
 __all__ = [
     "EXIT_NO_ROOM",
     "HELP",
+    "BrokenRecord",
     "CommandParser",
+    "EscapingStream",
     "NoRoom",
+    "RecordFolder",
     "add_command",
     "disk_errors",
     "disk_problem",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from scalebook.training.base import ConfigError, Problem
-from scalebook.training.base.files.yaml_flow import flow
+from scalebook.training.base.files import yaml_flow
 from scalebook.training.experiments.classes import suggestion
 from scalebook.training.experiments.description import Description, Field
 from scalebook.training.experiments.experiment import Experiment
@@ -233,7 +233,7 @@ def _values(key: str, dimension: Dimension, field: Field | None) -> list[Problem
         written = f"{{int: [{dimension.low:.0f}, {dimension.high:.0f}]{log}}}"
         return [Problem(key, "is a range of real numbers, but whole numbers are needed", f"Write {written}.")]
     if field.type not in ("int", "float", "json") and dimension.kind in RANGES:
-        values = flow([True, False] if field.type == "bool" else field.choices or ["..."])
+        values = yaml_flow.flow([True, False] if field.type == "bool" else field.choices or ["..."])
         return [Problem(key, f"is a range of numbers, but {expected(field)} is needed", f"Write values: {values}.")]
     for value in dimension.choices or dimension.ends():
         if problem := check_value(key, value, field):

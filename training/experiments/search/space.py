@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
-from scalebook.training.base.files.yaml_flow import flow, same
+from scalebook.training.base.files import yaml_flow
 from scalebook.training.experiments.raw_body import number
 
 Kind = Literal["uniform", "log_uniform", "int", "powers_of_two", "grid", "values"]
@@ -46,7 +46,7 @@ class Dimension:
             return _class_label(value, [choice for choice in self.choices if isinstance(choice, Mapping)])
         if isinstance(value, float):
             return f"{value:.3g}"
-        return value if isinstance(value, str) else flow(value)
+        return value if isinstance(value, str) else yaml_flow.flow(value)
 
     def encode(self, value: Any) -> float | int | str:
         """What a study stores: the exponent of a power of two, the place in a grid, the YAML text of a category.
@@ -54,13 +54,13 @@ class Dimension:
         ValueError where `value` is none of this dimension's.
         """
         if not self.contains(value):
-            raise ValueError(f"{self.name}: {flow(value)} is not among {self.words()}")
+            raise ValueError(f"{self.name}: {yaml_flow.flow(value)} is not among {self.words()}")
         if self.kind == "powers_of_two":
             return int(value).bit_length() - 1
         if self.kind == "grid":
             return next(place for place, choice in enumerate(self.choices) if choice == value)
         if self.kind == "values":
-            return flow(value)
+            return yaml_flow.flow(value)
         return int(value) if self.kind == "int" else float(value)
 
     def decode(self, stored: Any) -> Any:
@@ -70,7 +70,7 @@ class Dimension:
         if self.kind == "grid":
             return self.choices[int(stored)]
         if self.kind == "values":
-            matching = [choice for choice in self.choices if flow(choice) == stored]
+            matching = [choice for choice in self.choices if yaml_flow.flow(choice) == stored]
             if not matching:
                 raise ValueError(f"{self.name}: {stored!r} is none of {self.words()}")
             return matching[0]
@@ -79,7 +79,7 @@ class Dimension:
     def contains(self, value: Any) -> bool:
         """Whether `value` can be a point's; of a number its type matters only where YAML would tell them apart."""
         if self.kind == "values":
-            return any(same(choice, value) for choice in self.choices)
+            return any(yaml_flow.same(choice, value) for choice in self.choices)
         if not number(value):
             return False
         if self.kind == "grid":
@@ -171,7 +171,7 @@ def _class_label(value: Mapping[str, Any], choices: Sequence[Mapping[str, Any]] 
     """`{class_path: a.B, init_args: {c: 1}}` as `B c=1`, without the arguments that are the same in all `choices` of
     this class, where there are several; any other mapping as YAML."""
     if not isinstance(value.get("class_path"), str):
-        return flow(value)
+        return yaml_flow.flow(value)
     name = value["class_path"].rsplit(".", 1)[-1]
     args = value.get("init_args")
     items = args.items() if isinstance(args, Mapping) else []
@@ -186,4 +186,4 @@ def _class_label(value: Mapping[str, Any], choices: Sequence[Mapping[str, Any]] 
 def _argument_label(value: Any) -> str:
     if isinstance(value, Mapping):
         return f"({_class_label(value)})"
-    return value if isinstance(value, str) else f"{value:.3g}" if isinstance(value, float) else flow(value)
+    return value if isinstance(value, str) else f"{value:.3g}" if isinstance(value, float) else yaml_flow.flow(value)

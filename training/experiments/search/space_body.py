@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from scalebook.training.base import ConfigError, Problem
-from scalebook.training.base.files.yaml_flow import flow
+from scalebook.training.base.files import yaml_flow
 from scalebook.training.experiments.fields import quoted_value
 from scalebook.training.experiments.lr_scaling import RULES
 from scalebook.training.experiments.paths import plain
@@ -137,7 +137,7 @@ def _choices(name: str, kind: Kind, raw: Any) -> Dimension:
         if not all(number(value) for value in raw):
             raise ConfigError(name, "has a grid with values that are not numbers", "Write numbers, or values: [...].")
         raw = sorted(raw)
-    texts = [flow(value) for value in raw]
+    texts = [yaml_flow.flow(value) for value in raw]
     twice = [text for text, times in Counter(texts).items() if times > 1]
     if twice or (kind == "grid" and len(set(raw)) < len(raw)):
         raise ConfigError(name, f"has {(twice or texts)[0]} twice", "Write each value once.")
@@ -183,7 +183,7 @@ def _count(name: str, raw: Mapping[str, Any], key: str, default: int, most: int 
 def _near_kind(raw: Any) -> str | None:
     """What to write for a list, a number, or a misspelled kind."""
     if isinstance(raw, list):
-        return f"Write {{values: {flow(raw)}}}."
+        return f"Write {{values: {yaml_flow.flow(raw)}}}."
     keys = list(raw) if isinstance(raw, Mapping) else []
     close = [match for key in keys for match in difflib.get_close_matches(str(key), KINDS, 1)]
     return f"Did you mean `{close[0]}`?" if len(close) == 1 else None

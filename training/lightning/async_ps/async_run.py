@@ -13,8 +13,8 @@ from torch import Tensor, UntypedStorage
 from torch.nn.parameter import is_lazy
 from typing_extensions import override
 
-from scalebook.training.base.failures import ProcessLost
-from scalebook.training.base.node_rank import NodeRank, node_rank
+from scalebook.training.base import NodeRank, ProcessLost
+from scalebook.training.base.node_rank import node_rank
 from scalebook.training.engine.launch import Launch
 from scalebook.training.engine.rules.peering import ONE_MACHINE
 from scalebook.training.engine.rules.settings import Settings

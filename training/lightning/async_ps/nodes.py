@@ -9,8 +9,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from scalebook.training.base import ConfigError
-from scalebook.training.base.node_rank import NodeRank
+from scalebook.training.base import ConfigError, NodeRank
 from scalebook.training.engine.launch import Launch, ServerEnd
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.engine.rules.settings import Settings

@@ -25,8 +25,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 from typing_extensions import override
 
-from scalebook.training.base import ConfigError
-from scalebook.training.base.validation_interval import too_rare
+from scalebook.training.base import ConfigError, validation_interval
 from scalebook.training.engine.memory.uncopied import Uncopied, UncopiedIterator
 from scalebook.training.engine.rules.settings import Deal
 from scalebook.training.engine.worker.worker_end import DataCursor, MessageExchange
@@ -252,7 +251,7 @@ class SharedData(Uncopied):
         interval = getattr(trainer, "val_check_interval", None)  # absent where it is a time
         validates = trainer.check_val_every_n_epoch is not None and trainer.limit_val_batches != 0
         if validates and isinstance(interval, int) and interval > batches > 0:
-            raise too_rare(interval, batches, self.cursor.workers)
+            raise validation_interval.too_rare(interval, batches, self.cursor.workers)
 
     def start(self, trainer: Trainer, position: Mapping[str, Any] | None = None) -> None:
         """Refuse loaders that cannot be shared, with a ValueError; resume the checkpoint's position.

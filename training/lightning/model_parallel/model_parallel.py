@@ -58,8 +58,7 @@ from scalebook.training.lightning.process_group.neighbours import gather_values
 from scalebook.training.lightning.processes.strategy_launcher import Processes
 from scalebook.training.lightning.random_streams import digests
 from scalebook.training.lightning.tied_weights import refuse_shared_memory
-from scalebook.training.pricing import Split
-from scalebook.training.pricing.part_record import PartRecord
+from scalebook.training.pricing import PartRecord, Split
 
 UNLIKE: Final = (
     "data: the workers of one {} read different batches, or have drawn different random numbers, at batch {} of the "

@@ -23,14 +23,7 @@ from scalebook.training.lightning.model_parallel.parts import part_of
 from scalebook.training.lightning.model_parallel.pipeline import Pipeline
 from scalebook.training.lightning.package import LightningModule, Trainer
 from scalebook.training.lightning.process_group.evaluation import exchange
-from scalebook.training.pricing import units
-from scalebook.training.pricing.part_record import (
-    PartRecord,
-    Passed,
-    PlacedLayer,
-    WorkerPart,
-    pipeline_reasons,
-)
+from scalebook.training.pricing import PartRecord, Passed, PlacedLayer, WorkerPart, part_record, units
 
 FSDP: Final = "FSDP::"
 """What FSDP2 calls its parts in a profile: `FSDP::all_gather (net.0)`."""
@@ -293,7 +286,7 @@ class EpochMeasures:
             for first in range(0, len(parts), pipeline.stages):
                 own = brought[first : first + pipeline.stages]
                 whole_s = max(each["ran_s"] for each in own)
-                reasons = pipeline_reasons(
+                reasons = part_record.pipeline_reasons(
                     [each["busy_s"] for each in own], whole_s, pipeline.microbatches, pipeline.schedule
                 )
                 for worker, (filling, uneven, link) in enumerate(reasons, first):

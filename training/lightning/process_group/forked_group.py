@@ -19,7 +19,8 @@ from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from typing_extensions import override
 
-from scalebook.training.base.node_rank import NodeRank, node_rank
+from scalebook.training.base import NodeRank
+from scalebook.training.base.node_rank import node_rank
 from scalebook.training.engine.rules.bounds import PositiveFloat, check
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.lightning.data.common_draws import order_alike

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import TCPStore
 from typing_extensions import override
 
-from scalebook.training.base.node_rank import NodeRank
+from scalebook.training.base import NodeRank
 from scalebook.training.engine.served_run import MonitorMailbox, ProxyAddress, RemoteMailbox
 from scalebook.training.lightning.processes.addresses import listening_at, resolved
 from scalebook.training.lightning.processes.key_file import key_of_run

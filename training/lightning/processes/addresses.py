@@ -5,8 +5,7 @@ import socket
 from contextlib import closing
 from typing import Final
 
-from scalebook.training.base import ConfigError
-from scalebook.training.base.node_rank import NodeRank
+from scalebook.training.base import ConfigError, NodeRank
 
 ADDRESS: Final = "MASTER_ADDR"
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from scalebook.training.base.failures import ProcessLost
+from scalebook.training.base import ProcessLost
 from scalebook.training.engine.launch import Launch
 from scalebook.training.lightning.package import Callback
 from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction

@@ -7,9 +7,7 @@ from typing import NoReturn
 
 from typing_extensions import override
 
-from scalebook.training.base import ConfigError
-from scalebook.training.base.failures import TimedOut
-from scalebook.training.base.node_rank import NodeRank
+from scalebook.training.base import ConfigError, NodeRank, TimedOut
 from scalebook.training.engine.launch import Launch
 from scalebook.training.engine.rules.run_limits import WORKERS, WorkerRange
 from scalebook.training.engine.served_run import COME_AGAIN_S, ServerEndpoint

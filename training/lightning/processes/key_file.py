@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from scalebook.training.base import ConfigError
-from scalebook.training.base.node_rank import KEY_FILE
+from scalebook.training.base import ConfigError, node_rank
 from scalebook.training.engine.served_run import Secret
 
 MAKING_S: Final = 5.0
@@ -18,7 +17,7 @@ log = logging.getLogger(__name__)
 
 def key_file(environment: Mapping[str, str]) -> Path:
     """The path of the key file; not that of the user's signing key (`training/base/trust.py`)."""
-    if named := environment.get(KEY_FILE):
+    if named := environment.get(node_rank.KEY_FILE):
         return Path(named).expanduser()
     state = environment.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "scalebook" / "machines-key"
@@ -27,7 +26,7 @@ def key_file(environment: Mapping[str, str]) -> Path:
 def key_of_run(environment: Mapping[str, str], name: str, makes: bool) -> Secret:
     """The key of a DDP run, whose workers meet without a key file (gloo, NCCL). If a file is named, its key is used.
     Otherwise the key follows from the run's `name`: it is no secret, but keeps runs apart and other programs out."""
-    if environment.get(KEY_FILE):
+    if environment.get(node_rank.KEY_FILE):
         return read_key(key_file(environment), makes)
     return Secret(hashlib.sha256(f"scalebook {name}".encode()).digest())
 
@@ -44,14 +43,18 @@ def read_key(path: Path, makes: bool) -> Secret:
                 _make(path)
             elif time.monotonic() > until:
                 why = f"names no key: {path} is not on this machine"
-                raise ConfigError(KEY_FILE, why, f"Copy it from the first node: scp -p FIRST:{path} {path}") from None
+                raise ConfigError(
+                    node_rank.KEY_FILE, why, f"Copy it from the first node: scp -p FIRST:{path} {path}"
+                ) from None
             else:
                 time.sleep(0.1)
         except ValueError as error:
             key, _, remedy = str(error).removeprefix("key: ").partition(". ")
-            raise ConfigError(KEY_FILE, key, remedy) from error
+            raise ConfigError(node_rank.KEY_FILE, key, remedy) from error
         except OSError as error:
-            raise ConfigError(KEY_FILE, f"{path} cannot be read ({error.strerror})", "Name another file.") from error
+            raise ConfigError(
+                node_rank.KEY_FILE, f"{path} cannot be read ({error.strerror})", "Name another file."
+            ) from error
 
 
 def _make(path: Path) -> None:
@@ -61,5 +64,7 @@ def _make(path: Path) -> None:
     except FileExistsError:
         return  # by another process, at this moment
     except OSError as error:
-        raise ConfigError(KEY_FILE, f"{path} cannot be created ({error.strerror})", "Name another file.") from error
+        raise ConfigError(
+            node_rank.KEY_FILE, f"{path} cannot be created ({error.strerror})", "Name another file."
+        ) from error
     log.warning("A key was created for the nodes of your runs: %s. Copy it to the same path on each node.", path)

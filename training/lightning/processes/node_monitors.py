@@ -24,9 +24,7 @@ from typing import Any, ClassVar, Final, NoReturn
 
 from typing_extensions import override
 
-from scalebook.training.base import ConfigError
-from scalebook.training.base.failures import NodeLost, TimedOut, WorkerLost
-from scalebook.training.base.node_rank import NODES, NodeRank
+from scalebook.training.base import ConfigError, NodeLost, NodeRank, TimedOut, WorkerLost, node_rank
 from scalebook.training.engine.served_run import (
     DEAD_S,
     LEAVE_S,
@@ -147,8 +145,8 @@ class NodeMonitor(PeerMonitor):
     def _missing(self, who: str, where: str) -> TimedOut:
         """Of a machine that has not come."""
         return TimedOut(
-            f"{NODES}: is {self._place.nodes}, and {who}, for {self._deadline_s:g} s: {where}. Start it there as here, "
-            f"with its own NODE_RANK, or raise {self.DEADLINE_KEY}."
+            f"{node_rank.NODES}: is {self._place.nodes}, and {who}, for {self._deadline_s:g} s: {where}. Start it there as "
+            f"here, with its own NODE_RANK, or raise {self.DEADLINE_KEY}."
         )
 
 
@@ -368,7 +366,7 @@ class OtherMonitor(NodeMonitor):
             pass  # it is looked for again, and is unreachable after a while
         except Refused as refused:
             if not self._is_met:
-                raise ConfigError(NODES, f"cannot begin: {refused}", ALIKE) from refused
+                raise ConfigError(node_rank.NODES, f"cannot begin: {refused}", ALIKE) from refused
 
     def _say_all(self) -> None:
         while self._says:

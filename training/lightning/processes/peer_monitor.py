@@ -11,9 +11,7 @@ from typing import Final, NamedTuple
 import torch
 import torch.distributed as dist
 
-from scalebook.training.base import ConfigError, one_line
-from scalebook.training.base.failures import ProcessLost
-from scalebook.training.base.node_rank import DEVICES
+from scalebook.training.base import ConfigError, ProcessLost, node_rank, one_line
 
 ALIKE: Final = "Start the same on all."
 STRATEGY: Final = "trainer.strategy"
@@ -106,7 +104,7 @@ def hello(devices: int, config: Mapping[str, str], settings: str = "") -> NodeHe
 def refuse_unlike(first: NodeHello, other: NodeHello, first_name: str, other_name: str) -> None:
     """ConfigError if two nodes of a run, with these names, were not started alike."""
     for key, there, here in (
-        (DEVICES, other.devices, first.devices),
+        (node_rank.DEVICES, other.devices, first.devices),
         ("seed_everything", other.seed, first.seed),
         ("versions", other.versions, first.versions),
     ):

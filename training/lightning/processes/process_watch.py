@@ -14,7 +14,7 @@ from pathlib import Path
 from time import monotonic, sleep, strftime
 from typing import Any, Final, NamedTuple
 
-from scalebook.training.base.failures import ProcessLost, ServerLost, TimedOut, WorkerLost
+from scalebook.training.base import ProcessLost, ServerLost, TimedOut, WorkerLost
 from scalebook.training.lightning.processes.forked import (
     GRACE_S,
     Body,

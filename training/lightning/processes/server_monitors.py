@@ -8,9 +8,7 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from scalebook.training.base import one_line
-from scalebook.training.base.failures import NodeLost, WorkerLost
-from scalebook.training.base.node_rank import NodeRank
+from scalebook.training.base import NodeLost, NodeRank, WorkerLost, one_line
 from scalebook.training.engine.launch import Launch
 from scalebook.training.engine.rules.run_limits import LIMITS
 from scalebook.training.engine.served_run import ChannelLost, Refused, ServerConnection, ServerEndpoint

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 from typing_extensions import override
 
+from scalebook.training.base import ProcessLost
 from scalebook.training.base.active_run import active_in_fork, active_run
-from scalebook.training.base.failures import ProcessLost
 from scalebook.training.engine.launch import anonymous_file
 from scalebook.training.lightning import random_streams
 from scalebook.training.lightning.package import (

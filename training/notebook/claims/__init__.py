@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from scalebook.training.notebook.claims import claim_locks, claim_table, written_tables
     from scalebook.training.notebook.claims.evidence import EvidenceReader, needs_curve
     from scalebook.training.notebook.claims.judging import Judgement, judge_all
+    from scalebook.training.notebook.claims.written_tables import Table
 
 __all__ = [
     "EvidenceReader",
     "Judgement",
+    "Table",
     "claim_locks",
     "claim_table",
     "judge_all",

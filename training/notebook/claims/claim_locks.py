@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from scalebook.training.base import ConfigError
-from scalebook.training.base.files.yaml_flow import flow
+from scalebook.training.base.files import yaml_flow
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.search.definition import identity, read_search
@@ -246,8 +246,8 @@ def _terms(claim: ClaimCell) -> dict[str, Any]:
 
 def _sides(claim: ClaimCell) -> dict[str, Any]:
     return {
-        "runs": flow([_written(side) for side in claim.runs]),
-        "against": None if claim.against is None else flow(_written(claim.against)),
+        "runs": yaml_flow.flow([_written(side) for side in claim.runs]),
+        "against": None if claim.against is None else yaml_flow.flow(_written(claim.against)),
     }
 
 

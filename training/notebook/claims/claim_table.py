@@ -3,14 +3,13 @@
 import math
 import time
 
-from scalebook.training.base.files.terminal import aligned
+from scalebook.training.base.files import terminal
 from scalebook.training.notebook import number_format
 from scalebook.training.notebook.claims.evidence import needs_curve
 from scalebook.training.notebook.claims.intervals import Confidence
 from scalebook.training.notebook.claims.judging import ClaimRow, Judgement
 from scalebook.training.notebook.claims.power import MOST_SEEDS
-from scalebook.training.tracking import Estimate
-from scalebook.training.tracking.own_metrics import SIGN, WORDS
+from scalebook.training.tracking import Estimate, own_metrics
 
 INTERVAL = "95 % interval"
 
@@ -33,7 +32,7 @@ def cells(judgement: Judgement) -> list[list[str]]:
         ratio += [_times(row.claimed), _interval(row.claimed)] if of_ratios else []
         point = [row.evidence.point or number_format.NOTHING] if points else []
         figure = _figure(row) + (f" {row.of.figure.replace('_per_second', '/s')}" if "figure" in columns else "")
-        figure += f" {SIGN}" if row.evidence.is_own and row.evidence.amounts else ""
+        figure += f" {own_metrics.SIGN}" if row.evidence.is_own and row.evidence.amounts else ""
         base = "" if of_ratios and row.ratio is None else "baseline"
         rows.append([row.evidence.label, *point, _seeds(row), figure, *ratio, row.verdict or base])
     return rows
@@ -87,7 +86,7 @@ def remarks(judgement: Judgement) -> list[str]:
     if judgement.beside > 1:
         sentences.append(_family(judgement))
     if any(row.evidence.is_own and row.evidence.amounts for row in judgement.rows):
-        sentences.append(f"{SIGN} {WORDS}")
+        sentences.append(f"{own_metrics.SIGN} {own_metrics.WORDS}")
     simulated = {row.evidence.is_simulated for row in judgement.rows if row.evidence.amounts}
     timed = any(plain.figure not in ("updates", "samples", "best") for plain in judgement.cell.plain)
     if len(simulated) > 1 and timed:
@@ -166,7 +165,7 @@ def outlook(judgement: Judgement) -> list[str]:
 def text(judgement: Judgement) -> str:
     """Statement, verdict, table and remarks for a terminal; ends without a line end."""
     rows = [head(judgement), *cells(judgement)]
-    lines = aligned(rows, numeric(judgement), rule=1)
+    lines = terminal.aligned(rows, numeric(judgement), rule=1)
     title = f"{judgement.cell.name}: {judgement.statement}\n{', '.join(verdicts(judgement)).upper()}"
     notes = [*guessed_directions(judgement), *remarks(judgement)]
     return "\n".join([title, "", *lines, *(["", *notes] if notes else [])])

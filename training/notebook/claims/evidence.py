@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from scalebook.training.base import ConfigError, Workspace
-from scalebook.training.base.files.yaml_flow import flow
+from scalebook.training.base.files import yaml_flow
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.definition import read_search
@@ -23,11 +23,9 @@ from scalebook.training.notebook.claims.looks import ClaimLook, JudgedCell
 from scalebook.training.notebook.offered_metrics import unnamed
 from scalebook.training.notebook.read_results import results
 from scalebook.training.notebook.result_row import best, lost_workers, shared_numbers
-from scalebook.training.search import search_requests
-from scalebook.training.search.search_folder import ENDED, SearchFolder
+from scalebook.training.search import SearchFolder, search_folder, search_requests
 from scalebook.training.search.study import TrialRecord, at_rest, read_study
-from scalebook.training.tracking import MetricCurve, RunReader, RunRecord, directions, names
-from scalebook.training.tracking.directions import Direction
+from scalebook.training.tracking import Direction, MetricCurve, RunReader, RunRecord, directions, names
 from scalebook.training.tracking.own_metrics import is_own
 
 
@@ -449,14 +447,14 @@ def needs_curve(cell: ClaimCell) -> bool:
 
 
 def _without(side: Mapping[str, Any], lacking: str) -> Evidence:
-    return Evidence(flow(side).strip("{}"), lacking=lacking)
+    return Evidence(yaml_flow.flow(side).strip("{}"), lacking=lacking)
 
 
 def _trials(folder: SearchFolder, spec: SearchSpec) -> Sequence[TrialRecord]:
     folder.require_trust(reading=True)
     request = folder.request()
     records = read_study(request.storage, request.study, spec)
-    return at_rest(records) if folder.state() in ENDED else records
+    return at_rest(records) if folder.state() in search_folder.ENDED else records
 
 
 def _at_edge(ran: SearchedClaim, chosen: TrialRecord, trials: Sequence[TrialRecord]) -> str:

@@ -39,8 +39,7 @@ from scalebook.training.notebook.claims.power import (
     spread_of,
     truth_within_bounds,
 )
-from scalebook.training.tracking.directions import Direction
-from scalebook.training.tracking.names import AXES, axis_words
+from scalebook.training.tracking import Direction, names
 
 Verdict = Literal["supported", "refuted", "not resolved"]
 
@@ -144,7 +143,7 @@ class Judgement:
     def _figure(self, plain: ClaimCell) -> str:
         if plain.target is not None:
             simulated = [row.evidence.is_simulated for row in self.rows if row.evidence.amounts and row.of == plain]
-            return f"{axis_words(plain.figure, simulated)} to {plain.metric} {plain.target:g}"
+            return f"{names.axis_words(plain.figure, simulated)} to {plain.metric} {plain.target:g}"
         return f"best {plain.metric}" if plain.figure == "best" else plain.figure.replace("_per_second", "/s")
 
 
@@ -304,7 +303,7 @@ def _outlook(
     truth = truth_within_bounds(judged[0].of.figure, cell.at_least, cell.at_most)
     if truth is None or any(row.evidence.seeds < 1 for row in rows) or (not lacking and outcome != "not resolved"):
         return None, None
-    axis = all(plain.figure in AXES for plain in cell.plain)
+    axis = all(plain.figure in names.AXES for plain in cell.plain)
     amounts = [[*row.evidence.amounts.values()] or [*row.evidence.earlier] for row in rows]
     pooled, measured = spread_of(amounts, axis)
     levels = {id(row): math.log(truth) for row in judged}

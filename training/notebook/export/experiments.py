@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from scalebook.training.base import Workspace, duration
-from scalebook.training.base.code_changes import changed_words
+from scalebook.training.base import Workspace, code_changes, duration
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.strategies import strategy_words
@@ -25,9 +24,17 @@ from scalebook.training.notebook.export.document import (
 )
 from scalebook.training.notebook.fences import fences
 from scalebook.training.notebook.read_results import SeedResult, results
-from scalebook.training.tracking import Estimate, MetricCurve, RunReader, RunRecord, mean_curve, names
-from scalebook.training.tracking.drawing import DrawnCurve, as_svg, curve_figure
-from scalebook.training.tracking.own_metrics import SIGN, WORDS, is_own, sign
+from scalebook.training.tracking import (
+    DrawnCurve,
+    Estimate,
+    MetricCurve,
+    RunReader,
+    RunRecord,
+    drawing,
+    mean_curve,
+    names,
+    own_metrics,
+)
 
 MOST_SEEDS: Final = 50
 AXIS: Final[Axis] = "updates"
@@ -60,18 +67,18 @@ def experiment_part(
     if words := names.time_words([cell.experiment(description).strategy.is_simulated]):
         blocks.append(Remark(words))
     if changed:
-        words = f"Stale: {changed_words(changed)}; these are results of an earlier state."
+        words = f"Stale: {code_changes.changed_words(changed)}; these are results of an earlier state."
         blocks.append(Remark(words, trouble=True))
     if runs:
         blocks.append(_table(by_seed, states, metric, workspace))
-    if any(is_own(run.tags, metric or "") for run in runs):
-        blocks.append(Remark(f"{SIGN} {WORDS}"))
+    if any(own_metrics.is_own(run.tags, metric or "") for run in runs):
+        blocks.append(Remark(f"{own_metrics.SIGN} {own_metrics.WORDS}"))
     if len(seeds) > MOST_SEEDS:
         blocks.append(Remark(f"The first {MOST_SEEDS} of {len(seeds)} seeds."))
     blocks += [_failure(run) for run in runs if states[run.id] == "failed"]
-    if metric and (drawn := curve_figure(_drawn(by_seed, curves), AXIS, metric)):
+    if metric and (drawn := drawing.curve_figure(_drawn(by_seed, curves), AXIS, metric)):
         words = f"{metric} against {AXIS}"
-        blocks.append(Chart(as_svg(drawn, words), f"{cell.name}: {words}"))
+        blocks.append(Chart(drawing.as_svg(drawn, words), f"{cell.name}: {words}"))
     return ExperimentPart([*blocks, config_of(cell.source)], runs)
 
 
@@ -132,7 +139,7 @@ def _table(
                 str(run.seed),
                 states[run.run.id] + (", stale" if run.stale else ""),
                 *(
-                    _figure(value) + (sign(run.run.tags, metric or "") if value is not None else "")
+                    _figure(value) + (own_metrics.sign(run.run.tags, metric or "") if value is not None else "")
                     for value in reached
                 ),
                 *([_figure(metrics.get(names.STALENESS_MEAN), 3)] if stale else []),

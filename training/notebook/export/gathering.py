@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from scalebook.training.base import ConfigError, Workspace, duration
-from scalebook.training.base.files.yaml_flow import flow
+from scalebook.training.base.files import yaml_flow
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.search.point import summary
 from scalebook.training.experiments.search.types import SearchSpec
@@ -49,15 +49,20 @@ from scalebook.training.notebook.export.document import (
 )
 from scalebook.training.notebook.export.experiments import config_of, experiment_part, moment
 from scalebook.training.notebook.store import Stored
-from scalebook.training.search import search_requests
-from scalebook.training.search.map import MOST_MARKS, map_figure
-from scalebook.training.search.map.landscape import axes
-from scalebook.training.search.search_folder import ENDED, SearchFolder
-from scalebook.training.search.study import STATES, TrialRecord, at_rest, best, read_study
-from scalebook.training.search.study.own_values import Tags, logging_own, own_values
-from scalebook.training.tracking import Estimate, RunReader, RunRecord, mean_curve, names
-from scalebook.training.tracking.drawing import DrawnCurve, as_svg, curve_figure
-from scalebook.training.tracking.own_metrics import SIGN, WORDS
+from scalebook.training.search import SearchFolder, search_folder, search_requests
+from scalebook.training.search.map import MOST_MARKS, landscape, map_figure
+from scalebook.training.search.study import STATES, Tags, TrialRecord, at_rest, best, read_study
+from scalebook.training.search.study.own_values import logging_own, own_values
+from scalebook.training.tracking import (
+    DrawnCurve,
+    Estimate,
+    RunReader,
+    RunRecord,
+    drawing,
+    mean_curve,
+    names,
+    own_metrics,
+)
 
 BEST: Final = 10
 """Trials in the table."""
@@ -89,7 +94,7 @@ def _trials(folder: SearchFolder, spec: SearchSpec) -> list[TrialRecord]:
     folder.require_trust(reading=True)
     request = folder.request()
     records = read_study(request.storage, request.study, spec)
-    return at_rest(records) if folder.state() in ENDED else records
+    return at_rest(records) if folder.state() in search_folder.ENDED else records
 
 
 def _plan(spec: SearchSpec, folder: SearchFolder) -> list[Block]:
@@ -120,7 +125,7 @@ def _found(records: Sequence[TrialRecord], spec: SearchSpec, tags: Tags) -> list
         return [Remark(f"No trial has finished with a finite value yet. Trials: {counted or 'none'}.")]
     goal = spec.objectives[0]
     value = number_format.metric(Estimate(winner.values[0], winner.spread, spec.seeds))
-    value += f" {SIGN}" if 0 in own_values(winner, spec, tags) else ""
+    value += f" {own_metrics.SIGN}" if 0 in own_values(winner, spec, tags) else ""
     words = f"Best: {goal.name} {value} at {summary(spec, winner.point)} (trial {winner.number}). Trials: {counted}."
     sign = 1 if goal.lower else -1
     ranked = sorted(
@@ -131,10 +136,10 @@ def _found(records: Sequence[TrialRecord], spec: SearchSpec, tags: Tags) -> list
     numeric = [0, *range(1 + len(spec.space), len(head))]
     blocks: list[Block] = [Remark(words), DataTable(head, rows, numeric, 0)]
     if any(own_values(record, spec, tags) for record in [winner, *ranked[:BEST]]):
-        blocks.append(Remark(f"{SIGN} {WORDS}"))
+        blocks.append(Remark(f"{own_metrics.SIGN} {own_metrics.WORDS}"))
     if drawn := map_figure(records, spec):
-        over = " and ".join(axes(spec)[:2])
-        blocks.append(Chart(as_svg(drawn, f"{goal.name} over {over}"), f"{goal.name} over the search's space"))
+        over = " and ".join(landscape.axes(spec)[:2])
+        blocks.append(Chart(drawing.as_svg(drawn, f"{goal.name} over {over}"), f"{goal.name} over the search's space"))
         if len(records) > MOST_MARKS:
             blocks.append(Remark(f"The map is of the first {MOST_MARKS:,} of {len(records):,} trials, and the best."))
     return blocks
@@ -145,7 +150,7 @@ def _row(record: TrialRecord, spec: SearchSpec, own: Collection[int]) -> list[st
     point = [each.label(record.point[each.name]) if each.name in record.point else "" for each in spec.space]
     values = [
         number_format.metric(Estimate(value, record.spread if i == 0 else None, spec.seeds))
-        + (f" {SIGN}" if i in own else "")
+        + (f" {own_metrics.SIGN}" if i in own else "")
         for i, value in enumerate(record.values)
     ]
     return [str(record.number), *point, *values, duration(record.seconds) or number_format.NOTHING]
@@ -173,8 +178,8 @@ def comparison_blocks(
         blocks.append(Remark(f"{len(shortened.runs)} of the {len(cell.runs)} names that the cell has."))
     for axis in dict.fromkeys(cell.x):
         words, log = f"{comparison.metric} against {axis}", cell.scale == "log"
-        if drawn := curve_figure(_drawn(comparison, axis), axis, comparison.metric, comparison.target, log=log):
-            blocks.append(Chart(as_svg(drawn, words), f"{cell.name}: {words}"))
+        if drawn := drawing.curve_figure(_drawn(comparison, axis), axis, comparison.metric, comparison.target, log=log):
+            blocks.append(Chart(drawing.as_svg(drawn, words), f"{cell.name}: {words}"))
     return [*blocks, *_differences(comparison), config_of(cell.source)]
 
 
@@ -212,7 +217,7 @@ def _differences(comparison: Comparison) -> list[Block]:
 
 
 def _value(value: Any) -> str:
-    words = "–" if value is None else value if isinstance(value, str) else flow(value)
+    words = "–" if value is None else value if isinstance(value, str) else yaml_flow.flow(value)
     return words if len(words) <= LONGEST_VALUE else f"{words[:LONGEST_VALUE]}…"
 
 

@@ -19,7 +19,7 @@ from scalebook.training.notebook.export.document import (
     UserMarkdown,
 )
 from scalebook.training.notebook.fences import first_heading
-from scalebook.training.tracking.drawing import as_file
+from scalebook.training.tracking import drawing
 
 SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|!&~$])")
 
@@ -41,7 +41,7 @@ def as_markdown(document: Document, pictures: str) -> MarkdownExport:
     for block in document.blocks:
         if isinstance(block, Chart):
             name = f"chart-{len(drawn) + 1}.svg"
-            drawn[name] = as_file(block.svg)
+            drawn[name] = drawing.as_file(block.svg)
             parts.append(f"![{plain(block.title)}]({quote(pictures)}/{name})")
         else:
             parts.append(_block(block))

@@ -27,9 +27,7 @@ from typing_extensions import override
 
 import scalebook
 from scalebook.training.base import ConfigError, Workspace
-from scalebook.training.base.files import records, yaml
-from scalebook.training.base.files.records import BrokenRecord
-from scalebook.training.base.files.safe_reading import whole
+from scalebook.training.base.files import BrokenRecord, records, safe_reading, yaml
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.known_classes import paths_today
 from scalebook.training.experiments.search.types import SearchSpec
@@ -133,7 +131,7 @@ def _reworded(archived: ArchivedVerdict) -> ArchivedVerdict:
 def unpacked(path: Path) -> dict[str, bytes]:
     """All files of the archive, by name."""
     try:
-        content = whole(path, MOST_BYTES)
+        content = safe_reading.whole(path, MOST_BYTES)
     except OSError as error:
         raise ConfigError(str(path), f"cannot be read: {error.strerror}", "Name the file of an archive.") from None
     _check_directory(path, content)

@@ -13,8 +13,7 @@ from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs import MLFLOW_STATUS, JobFolder, Result, TrialOf, job_requests
 from scalebook.training.planner.tuning.followed_job import follow
 from scalebook.training.planner.tuning.tuning_config import shorten_training
-from scalebook.training.tracking import names
-from scalebook.training.tracking.run_start import create_run, experiment_id, open_store, surroundings
+from scalebook.training.tracking import names, run_start
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -110,12 +109,12 @@ class BatchTries:
     def open_parent_run(self, more: Mapping[str, str]) -> None:
         """Make the MLflow run that all tries are children of, with `more` tags."""
         strategy = self.experiment.strategy
-        self._client = open_store(self.workspace)
-        experiment = experiment_id(self._client, self.workspace, job_requests.COMMAND_LINE)
+        self._client = run_start.open_store(self.workspace)
+        experiment = run_start.experiment_id(self._client, self.workspace, job_requests.COMMAND_LINE)
         title = f"{TEST}, {strategy.name} x {strategy.workers}"
-        tags = {**surroundings(self.workspace.root), names.TAG_TEST: TEST, names.TAG_STRATEGY: strategy.name}
+        tags = {**run_start.surroundings(self.workspace.root), names.TAG_TEST: TEST, names.TAG_STRATEGY: strategy.name}
         tags |= {names.TAG_WORKERS: str(strategy.workers), **more}
-        self._parent = create_run(self._client, experiment, title, tags, self.experiment.written)
+        self._parent = run_start.create_run(self._client, experiment, title, tags, self.experiment.written)
         self._client.update_run(self._parent, status="RUNNING")
 
     def run(self, size: int) -> TryResult:

@@ -4,10 +4,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from scalebook.training.base import Workspace
-from scalebook.training.base.failures import ADVICE, FailureClass
-from scalebook.training.jobs import ENDED, JobFolder, Result, job_requests, waiting_reasons
-from scalebook.training.jobs.supervisor_handle import SupervisorKeeper
+from scalebook.training.base import FailureClass, Workspace, failures
+from scalebook.training.jobs import ENDED, JobFolder, Result, SupervisorKeeper, job_requests, waiting_reasons
 
 LOOK_EVERY_S: Final = 0.05
 REASONS_EVERY_S: Final = 2.0
@@ -34,7 +32,7 @@ def follow(workspace: Workspace, job: JobFolder, show: Show) -> Result:
     if result is not None:
         return result
     failure, cause = FailureClass.TIMED_OUT, f"nothing happened for {SILENCE_S:g} s"
-    return Result("failed", time.time(), failure.value, cause, ADVICE[failure])
+    return Result("failed", time.time(), failure.value, cause, failures.ADVICE[failure])
 
 
 def _watch(workspace: Workspace, job: JobFolder, show: Show) -> None:

@@ -5,19 +5,15 @@ import sys
 from collections.abc import Sequence
 from typing import Final, TextIO
 
-from scalebook.training.base import MB, ConfigError, available_bytes
-from scalebook.training.base.failures import FailureClass
+from scalebook.training.base import MB, ConfigError, FailureClass, available_bytes, processes, trust
 from scalebook.training.base.files import CommandParser
-from scalebook.training.base.processes import sigterm_interrupts
-from scalebook.training.base.trust import HELP as TRUST
-from scalebook.training.base.trust import OPTION
 from scalebook.training.experiments.command_line import CONFIG_OPTIONS
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.jobs.supervisor_handle import hold_supervisor
+from scalebook.training.jobs import supervisor_handle
 from scalebook.training.planner.tuning.batch_tries import BatchTries, Bracket, TryResult
 from scalebook.training.planner.tuning.followed_job import INTERRUPTED
 from scalebook.training.planner.tuning.tuning_config import prepared, whole_number
-from scalebook.training.tracking.run_start import submission
+from scalebook.training.tracking import run_start
 
 HEADER: Final = "  batch   global  result          ms/step  us/sample   samples/s  memory MB   left MB"
 SATURATED: Final = 0.9
@@ -103,7 +99,7 @@ def parser() -> CommandParser:
         "memory)",
     )  # fmt: skip
     parser.add_argument(*CONFIG_OPTIONS, metavar="FILE", help="config to test")
-    parser.add_argument(OPTION, action="store_true", help=TRUST)
+    parser.add_argument(trust.OPTION, action="store_true", help=trust.HELP)
     return parser
 
 
@@ -131,7 +127,7 @@ def main(argv: Sequence[str]) -> int:
         updates,
         memory_mb(experiment, whole_number(line.options, "--memory-mb", None)),
     )
-    with sigterm_interrupts():
+    with processes.sigterm_interrupts():
         return run(tries, Bracket(most, multiple), sys.stdout)
 
 
@@ -155,7 +151,7 @@ def run(tries: BatchTries, bracket: Bracket, out: TextIO) -> int:
     _say(out, f"scalebook: largest batch, {strategy.name} x {strategy.workers}, within {limit}")
     done: list[TryResult] = []
     status = "stopped"
-    with hold_supervisor(tries.workspace), submission(tries.workspace) as tags:
+    with supervisor_handle.hold_supervisor(tries.workspace), run_start.submission(tries.workspace) as tags:
         tries.open_parent_run(tags)
         try:
             status = _search(tries, bracket, done, out)

@@ -6,20 +6,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final, TextIO
 
-from scalebook.training.base import ConfigError, Workspace, duration
+from scalebook.training.base import ConfigError, Workspace, duration, processes, trust
 from scalebook.training.base.files import CommandParser, records
-from scalebook.training.base.processes import sigterm_interrupts
-from scalebook.training.base.trust import HELP as TRUST
-from scalebook.training.base.trust import OPTION
 from scalebook.training.experiments.command_line import CONFIG_OPTIONS
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.jobs import JobFolder, Result, job_requests
-from scalebook.training.jobs.supervisor_handle import hold_supervisor
+from scalebook.training.jobs import JobFolder, Result, job_requests, supervisor_handle
 from scalebook.training.planner.tuning.followed_job import INTERRUPTED, follow
 from scalebook.training.planner.tuning.rate_curve import RateCurve
 from scalebook.training.planner.tuning.tuning_config import number, prepared, shorten_training, whole_number
-from scalebook.training.tracking import names
-from scalebook.training.tracking.run_start import open_store
+from scalebook.training.tracking import names, run_start
 
 WIDTH: Final = 64
 HEIGHT: Final = 12
@@ -84,7 +79,7 @@ def parser() -> CommandParser:
     parser.add_argument("--to", metavar="RATE", help=f"last learning rate (default: {HIGHEST:g})")
     parser.add_argument("--updates", metavar="N", help=f"number of updates (default: {UPDATES})")
     parser.add_argument(*CONFIG_OPTIONS, metavar="FILE", help="config to test")
-    parser.add_argument(OPTION, action="store_true", help=TRUST)
+    parser.add_argument(trust.OPTION, action="store_true", help=trust.HELP)
     return parser
 
 
@@ -102,7 +97,7 @@ def main(argv: Sequence[str]) -> int:
         raise ConfigError("--to", f"is {highest:g}, not above --from {lowest:g}", "Raise it.")
     ends = {"lowest": lowest, "highest": highest}
     fixed = {end for end, option in (("lowest", "--from"), ("highest", "--to")) if option in line.options}
-    with sigterm_interrupts():
+    with processes.sigterm_interrupts():
         for left in reversed(range(MOST_TESTS)):
             experiment = range_test(line.experiment(description), ends["lowest"], ends["highest"], updates)
             code, edge = run(workspace.create(), experiment, sys.stdout)
@@ -122,9 +117,9 @@ def range_test(experiment: Experiment, lowest: float, highest: float, updates: i
 def run(workspace: Workspace, experiment: Experiment, out: TextIO) -> tuple[int, str]:
     """Run the test, print what it found. Ends the job when it is interrupted. The exit code, and the end of the range
     that the best rate is at, "" if at none."""
-    with hold_supervisor(workspace):
+    with supervisor_handle.hold_supervisor(workspace):
         (job,) = job_requests.submit(workspace, experiment, seeds=experiment.seeds(1))
-        open_store(workspace).set_tag(job.id, names.TAG_TEST, TEST)
+        run_start.open_store(workspace).set_tag(job.id, names.TAG_TEST, TEST)
         strategy = experiment.strategy
         _say(out, f"scalebook: learning-rate range test {job.id[:8]}, {strategy.name} x {strategy.workers}")
         try:

@@ -4,9 +4,8 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from scalebook.training.base import ConfigError, Workspace
+from scalebook.training.base import ConfigError, Workspace, trust
 from scalebook.training.base.files import HELP, CommandParser
-from scalebook.training.base.trust import OPTION, resolve_trust
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.classes import mapping, read_class
 from scalebook.training.experiments.command_line import CommandLine, parse
@@ -34,7 +33,7 @@ def prepared(
     Where nothing or only help is asked for, the help is printed, and the exit code comes back. `queued`: as `validate`.
     """
     workspace = Workspace.find()
-    resolve_trust(workspace, OPTION in argv, runs=bool(argv) and not set(HELP) & set(argv))
+    trust.resolve_trust(workspace, trust.OPTION in argv, runs=bool(argv) and not set(HELP) & set(argv))
     description = describe(workspace)
     line = requested(argv, description, parser.takes_value(), queued)
     if line is None:

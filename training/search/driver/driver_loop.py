@@ -15,13 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal
 
-from scalebook.training.base import ConfigError
-from scalebook.training.base.failures import FailureClass, classify
+from scalebook.training.base import ConfigError, FailureClass, ProcessId, failures
 from scalebook.training.base.files import EXIT_NO_ROOM, NoRoom, forgive, locks
-from scalebook.training.base.processes import ProcessId
 from scalebook.training.experiments.catalogue import describe
-from scalebook.training.jobs import ENDED, JobFolder
-from scalebook.training.jobs.supervisor_handle import SupervisorKeeper
+from scalebook.training.jobs import ENDED, JobFolder, SupervisorKeeper
 from scalebook.training.search.driver.driver_progress import SearchReporter
 from scalebook.training.search.driver.search_record import INTERRUPTED, SearchRecord
 from scalebook.training.search.driver.trial_jobs import CurveTail, Trial, TrialJobs, side_by_side
@@ -32,7 +29,7 @@ from scalebook.training.search.study.own_values import quality
 from scalebook.training.search.study.storage import StorageLost
 from scalebook.training.search.study.study import Study
 from scalebook.training.search.study.trials import TrialRecord
-from scalebook.training.tracking.directions import of_runs
+from scalebook.training.tracking import directions
 
 POLL_S: Final = 0.05
 MEND: Final = "Fix the cause in the experiment, then resume the search."
@@ -209,7 +206,7 @@ class Driver:
             return None
         tags = self.record.tags(trial.runs[self.seeds[0]].id)
         for objective in self.spec.objectives:
-            better = of_runs(objective.name, None, [tags])
+            better = directions.of_runs(objective.name, None, [tags])
             if not objective.said and better.source == "recorded" and better.lower != objective.lower:
                 wanted = "min" if better.lower else "max"
                 cause = (
@@ -323,7 +320,9 @@ def drive(folder: SearchFolder) -> int:
             return 1
         except Exception as error:  # noqa: BLE001 - the end of the search, whatever it is, is recorded
             traceback.print_exc()
-            if classify(error).failure_class is FailureClass.DISK_FULL:  # as soon as there is room another one goes on
+            if (
+                failures.classify(error).failure_class is FailureClass.DISK_FULL
+            ):  # as soon as there is room another one goes on
                 return EXIT_NO_ROOM
             result = _failed(folder, error)
         folder.undriven()

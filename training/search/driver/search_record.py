@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scalebook.training.search.search_folder import SearchFolder
 from scalebook.training.search.study.trials import TrialRecord
-from scalebook.training.tracking import names
-from scalebook.training.tracking.run_start import mark_running, open_store
+from scalebook.training.tracking import names, run_start
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -25,11 +24,11 @@ class SearchRecord:
 
     def __init__(self, folder: SearchFolder) -> None:
         self.folder = folder
-        self.client: MlflowClient = open_store(folder.workspace)
+        self.client: MlflowClient = run_start.open_store(folder.workspace)
 
     def record_start(self) -> None:
         """Mark the parent run as RUNNING in MLflow."""
-        mark_running(self.client, self.folder.id, time.time())
+        run_start.mark_running(self.client, self.folder.id, time.time())
 
     def judged(self, run_id: str, state: str) -> None:
         """Record in a run how its trial ended, as the study says."""

@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from scalebook.training.base import Workspace
-from scalebook.training.base.files import records
-from scalebook.training.base.files.records import BrokenRecord
-from scalebook.training.base.files.safe_reading import opened
+from scalebook.training.base.files import BrokenRecord, records, safe_reading
 from scalebook.training.experiments.classes import read_class
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.definition import SearchSpec
@@ -22,8 +20,9 @@ from scalebook.training.jobs import (
     TrialOf,
     computes_on_gpus,
     configured_executor,
+    job_requests,
 )
-from scalebook.training.jobs.job_requests import all_jobs, submit
+from scalebook.training.jobs.job_requests import submit
 from scalebook.training.search.search_folder import SearchFolder
 
 QUIET = {"enable_checkpointing": False, "enable_model_summary": False}
@@ -64,7 +63,7 @@ class TrialJobs:
     def existing(self) -> dict[int, dict[int, JobFolder]]:
         """The newest job for each seed of each trial of this search: {trial: {seed: job}}. Looks at every job once."""
         by_trial: dict[int, dict[int, JobFolder]] = {}
-        for job in reversed(all_jobs(self.folder.workspace)):
+        for job in reversed(job_requests.all_jobs(self.folder.workspace)):
             request = job.request()
             if request.trial is not None and request.trial.search == self.folder.id:
                 by_trial.setdefault(request.trial.number, {})[request.seed] = job
@@ -132,7 +131,7 @@ class CurveTail:
     def news(self) -> list[Mapping[str, Any]]:
         """The points since the last call: updates, samples, seconds and `metrics`."""
         try:
-            with opened(self.job.curve) as file:
+            with safe_reading.opened(self.job.curve) as file:
                 file.seek(self._at)
                 read = file.read()
         except OSError:

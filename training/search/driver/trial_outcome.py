@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from scalebook.training.base.failures import FailureClass
+from scalebook.training.base import FailureClass
 from scalebook.training.experiments.search.definition import Objective, SearchSpec
 from scalebook.training.jobs import UNWATCHED, JobFolder
 from scalebook.training.search.driver.trial_jobs import CurveTail, Trial

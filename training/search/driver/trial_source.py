@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from scalebook.training.base import ConfigError
-from scalebook.training.base.failures import FailureClass
+from scalebook.training.base import ConfigError, FailureClass
 from scalebook.training.experiments.search.definition import SearchSpec
 from scalebook.training.experiments.search.point import canonical, resolve
 from scalebook.training.search.driver.trial_outcome import BY_HAND

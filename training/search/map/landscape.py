@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scalebook.training.base.failures import FailureClass
+from scalebook.training.base import FailureClass
 from scalebook.training.experiments.search.point import canonical, is_single
 from scalebook.training.experiments.search.space import Dimension
 from scalebook.training.experiments.search.types import SearchSpec

@@ -5,8 +5,7 @@ from typing import Final
 
 from scalebook.training.experiments.search.types import SearchSpec
 from scalebook.training.search.study.trials import TrialRecord
-from scalebook.training.tracking import RunReader, names, tag_is
-from scalebook.training.tracking.own_metrics import is_own
+from scalebook.training.tracking import RunReader, names, own_metrics, tag_is
 
 MOST: Final = 50_000
 """Runs that MLflow finds at once."""
@@ -32,7 +31,7 @@ def own_values(record: TrialRecord, spec: SearchSpec, tags: Tags) -> list[int]:
     run_tags = [tags[run] for run in record.runs.values() if run in tags]
 
     def own(metric: str) -> bool:
-        return any(is_own(each, metric) for each in run_tags)
+        return any(own_metrics.is_own(each, metric) for each in run_tags)
 
     aimed = spec.target is not None and own(judged)
     return [

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from scalebook.training.base import ConfigError
-from scalebook.training.base.failures import FailureClass
+from scalebook.training.base import ConfigError, FailureClass
 from scalebook.training.experiments.search.space import decode_point
 from scalebook.training.experiments.search.types import SearchSpec
 from scalebook.training.search.study import trials

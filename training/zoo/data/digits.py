@@ -10,7 +10,7 @@ import torch
 from jsonargparse.typing import NonNegativeInt, OpenUnitInterval, PositiveFloat, PositiveInt
 from typing_extensions import override
 
-from scalebook.training.base.extras import EXAMPLES, install
+from scalebook.training.base import extras
 from scalebook.training.zoo.data.module import DataError, ImageDataModule, ImageSpec, LabelledImages, Part
 
 
@@ -61,5 +61,7 @@ def digits_file() -> Path:
     """The file that scikit-learn ships, found without importing scikit-learn, which takes 0.7 s in every worker."""
     spec = importlib.util.find_spec("sklearn")
     if spec is None or not spec.submodule_search_locations:
-        raise DataError(f"The digits come with scikit-learn, which is not installed. Run {install(EXAMPLES)}.")
+        raise DataError(
+            f"The digits come with scikit-learn, which is not installed. Run {extras.install(extras.EXAMPLES)}."
+        )
     return Path(spec.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"

@@ -9,7 +9,7 @@ from typing import Final
 from jsonargparse.typing import NonNegativeInt, OpenUnitInterval, PositiveInt
 from typing_extensions import override
 
-from scalebook.training.base.extras import EXAMPLES, install
+from scalebook.training.base import extras
 from scalebook.training.zoo.data.module import DataError
 from scalebook.training.zoo.data.parallel_text import Pair, ParallelText
 
@@ -59,7 +59,9 @@ def catalogues() -> list[Path]:
     folders = [] if spec is None else list(spec.submodule_search_locations or ())
     files = sorted(path for folder in folders for path in Path(folder).rglob("*.mo"))
     if not files:
-        raise DataError(f"The package {PACKAGE} is not installed, or has no messages. Run {install(EXAMPLES)}.")
+        raise DataError(
+            f"The package {PACKAGE} is not installed, or has no messages. Run {extras.install(extras.EXAMPLES)}."
+        )
     return files
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 from typing_extensions import override
 
-from scalebook.training.base.extras import require
+from scalebook.training.base import extras
 from scalebook.training.zoo.data.whole import pins
 from scalebook.training.zoo.shuffle import EpochShuffle
 from scalebook.training.zoo.skew import skewed
@@ -146,7 +146,7 @@ class ImageDataModule(LightningDataModule, ABC):
         skew: float | None,
     ) -> None:
         super().__init__()
-        require("data", type(self))
+        extras.require("data", type(self))
         self.batch_size = batch_size
         self.limit = limit
         self.val_fraction = val_fraction

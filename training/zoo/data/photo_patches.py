@@ -10,8 +10,7 @@ from jsonargparse.typing import NonNegativeInt, OpenUnitInterval, PositiveFloat,
 from PIL import Image
 from typing_extensions import override
 
-from scalebook.training.base import ConfigError
-from scalebook.training.base.extras import EXAMPLES, install
+from scalebook.training.base import ConfigError, extras
 from scalebook.training.zoo.data.module import DataError, ImageDataModule, ImageSpec, LabelledImages, Part
 
 PHOTOGRAPHS: Final = ("china.jpg", "flower.jpg")
@@ -96,7 +95,9 @@ def photographs_folder() -> Path:
     """The folder that scikit-learn ships, found without importing scikit-learn, which takes 0.7 s in every worker."""
     spec = importlib.util.find_spec("sklearn")
     if spec is None or not spec.submodule_search_locations:
-        raise DataError(f"The photographs come with scikit-learn, which is not installed. Run {install(EXAMPLES)}.")
+        raise DataError(
+            f"The photographs come with scikit-learn, which is not installed. Run {extras.install(extras.EXAMPLES)}."
+        )
     return Path(spec.submodule_search_locations[0]) / "datasets" / "images"
 
 

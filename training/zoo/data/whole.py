@@ -7,7 +7,7 @@ from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader, Dataset
 from typing_extensions import override
 
-from scalebook.training.base.extras import require
+from scalebook.training.base import extras
 from scalebook.training.zoo.shuffle import EpochShuffle
 
 
@@ -52,7 +52,7 @@ class ValidatedAtOnce(LightningDataModule, Generic[Drawn]):
 
     def __init__(self, batch_size: int) -> None:
         super().__init__()
-        require("data", type(self))
+        extras.require("data", type(self))
         self.batch_size = batch_size
         self._parts: Mapping[str, Samples[Drawn]] = {}
 

@@ -15,7 +15,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, Ro
 from typing_extensions import override
 
 from scalebook.training.base import ConfigError
-from scalebook.training.tracking.names import TRAIN_LOSS, VAL_ACCURACY, VAL_LOSS
+from scalebook.training.tracking import names
 from scalebook.training.zoo.data.module import Batch, ImageSpec
 from scalebook.training.zoo.models.image_model import ImageModel
 
@@ -23,7 +23,7 @@ from scalebook.training.zoo.models.image_model import ImageModel
 class Classifier(ImageModel, ABC):
     """A module whose `net` maps images [batch, channels, height, width] to logits [batch, classes]."""
 
-    metrics = (VAL_ACCURACY, VAL_LOSS)
+    metrics = (names.VAL_ACCURACY, names.VAL_LOSS)
 
     net: nn.Module
 
@@ -36,13 +36,13 @@ class Classifier(ImageModel, ABC):
     def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
         images, labels = batch
         loss = F.cross_entropy(self(images), labels)
-        self.log(TRAIN_LOSS, loss, batch_size=len(labels))
+        self.log(names.TRAIN_LOSS, loss, batch_size=len(labels))
         return loss
 
     @override
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         loss, accuracy = self._evaluate(batch)
-        self.log_dict({VAL_LOSS: loss, VAL_ACCURACY: accuracy}, batch_size=len(batch[1]), sync_dist=True)
+        self.log_dict({names.VAL_LOSS: loss, names.VAL_ACCURACY: accuracy}, batch_size=len(batch[1]), sync_dist=True)
 
     @override
     def test_step(self, batch: Batch, batch_idx: int) -> None:

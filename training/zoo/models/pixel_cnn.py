@@ -16,7 +16,7 @@ from torch import nn
 from typing_extensions import override
 
 from scalebook.training.base import ConfigError
-from scalebook.training.tracking.names import TRAIN_BITS_PER_DIM, TRAIN_LOSS, VAL_BITS_PER_DIM, VAL_LOSS
+from scalebook.training.tracking import names
 from scalebook.training.zoo.data.module import Batch, ImageSpec
 from scalebook.training.zoo.models.image_model import ImageModel
 
@@ -111,7 +111,7 @@ class PixelCNN(ImageModel):
         images: Geometry of the images; null: that of the data set.
     """
 
-    metrics = (VAL_BITS_PER_DIM, VAL_LOSS)
+    metrics = (names.VAL_BITS_PER_DIM, names.VAL_LOSS)
 
     def __init__(
         self,
@@ -178,15 +178,15 @@ class PixelCNN(ImageModel):
     @override
     def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
         loss = self._loss(batch[0]).mean()
-        self.log(TRAIN_LOSS, loss, batch_size=len(batch[0]))
-        self.log(TRAIN_BITS_PER_DIM, loss.detach() / math.log(2), batch_size=len(batch[0]))
+        self.log(names.TRAIN_LOSS, loss, batch_size=len(batch[0]))
+        self.log(names.TRAIN_BITS_PER_DIM, loss.detach() / math.log(2), batch_size=len(batch[0]))
         return loss
 
     @override
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         loss = self._loss(batch[0]).mean()
         bits = loss / math.log(2)
-        self.log_dict({VAL_LOSS: loss, VAL_BITS_PER_DIM: bits}, batch_size=len(batch[0]), sync_dist=True)
+        self.log_dict({names.VAL_LOSS: loss, names.VAL_BITS_PER_DIM: bits}, batch_size=len(batch[0]), sync_dist=True)
 
     @override
     def test_step(self, batch: Batch, batch_idx: int) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from scalebook.training.base import ConfigError
-from scalebook.training.tracking.names import TRAIN_LOSS, VAL_LOSS, VAL_MRR, VAL_RECALL_10
+from scalebook.training.tracking import names
 from scalebook.training.zoo.data.docstrings import Docstrings, RankingBatch
 from scalebook.training.zoo.data.ngrams import PADDING
 from scalebook.training.zoo.models.other_data import refuse_other_data
@@ -35,7 +35,7 @@ class Ranker(LightningModule):
             SparseAdam or Adagrad, in one process or under AsyncPS, which sends only these rows.
     """
 
-    metrics = (VAL_MRR, VAL_RECALL_10, VAL_LOSS)
+    metrics = (names.VAL_MRR, names.VAL_RECALL_10, names.VAL_LOSS)
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Ranker(LightningModule):
     @override
     def training_step(self, batch: RankingBatch, batch_idx: int) -> Tensor:
         loss = self._loss(self(*batch))
-        self.log(TRAIN_LOSS, loss, batch_size=len(batch[0]))
+        self.log(names.TRAIN_LOSS, loss, batch_size=len(batch[0]))
         return loss
 
     @override
@@ -111,7 +111,11 @@ class Ranker(LightningModule):
         cosines = self(*batch)
         place = ranks(cosines)
         recall = (place <= AMONG_FIRST).float().mean()
-        return {VAL_LOSS: self._loss(cosines), VAL_MRR: place.reciprocal().mean(), VAL_RECALL_10: recall}
+        return {
+            names.VAL_LOSS: self._loss(cosines),
+            names.VAL_MRR: place.reciprocal().mean(),
+            names.VAL_RECALL_10: recall,
+        }
 
 
 def ranks(scores: Tensor) -> Tensor:

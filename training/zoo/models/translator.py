@@ -15,9 +15,8 @@ from torch.nn import Dropout, Module
 from torchmetrics.functional.text import chrf_score
 from typing_extensions import override
 
-from scalebook.training.base import ConfigError
-from scalebook.training.base.extras import require
-from scalebook.training.tracking.names import TRAIN_LOSS, VAL_CHRF, VAL_LOSS
+from scalebook.training.base import ConfigError, extras
+from scalebook.training.tracking import names
 from scalebook.training.zoo.data.parallel_text import ParallelText, TranslationBatch
 from scalebook.training.zoo.data.subwords import END, PADDING, START, Subwords
 from scalebook.training.zoo.models.image_model import plain_hyperparameters
@@ -75,7 +74,7 @@ class Translator(LightningModule):
         translated: Number of validation sentences to translate for chrF, from the first on.
     """
 
-    metrics = (VAL_CHRF, VAL_LOSS)
+    metrics = (names.VAL_CHRF, names.VAL_LOSS)
 
     needs = ("sentencepiece",)
 
@@ -88,7 +87,7 @@ class Translator(LightningModule):
         translated: PositiveInt = 64,
     ) -> None:
         super().__init__()
-        require("model", type(self))
+        extras.require("model", type(self))
         self.save_hyperparameters()
         if width % (2 * heads):
             raise ConfigError(
@@ -156,7 +155,7 @@ class Translator(LightningModule):
     def training_step(self, batch: TranslationBatch, batch_idx: int) -> Tensor:
         source, target = batch
         loss = self._summed(source, target) / _counted(target)
-        self.log(TRAIN_LOSS, loss, batch_size=len(source))
+        self.log(names.TRAIN_LOSS, loss, batch_size=len(source))
         return loss
 
     @override
@@ -169,7 +168,7 @@ class Translator(LightningModule):
             self.translate(source[: self.translated]), [[reference] for reference in references], n_word_order=0
         )
         assert isinstance(score, Tensor)
-        self.log_dict({VAL_CHRF: score, VAL_LOSS: loss}, batch_size=len(source), sync_dist=True)
+        self.log_dict({names.VAL_CHRF: score, names.VAL_LOSS: loss}, batch_size=len(source), sync_dist=True)
 
     @override
     def predict_step(self, batch: TranslationBatch, batch_idx: int) -> list[str]:
