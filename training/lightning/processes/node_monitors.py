@@ -145,8 +145,8 @@ class NodeMonitor(PeerMonitor):
     def _missing(self, who: str, where: str) -> TimedOut:
         """Of a machine that has not come."""
         return TimedOut(
-            f"{node_rank.NODES}: is {self._place.nodes}, and {who}, for {self._deadline_s:g} s: {where}. Start it there as "
-            f"here, with its own NODE_RANK, or raise {self.DEADLINE_KEY}."
+            f"{node_rank.NODES}: is {self._place.nodes}, and {who}, for {self._deadline_s:g} s: {where}. Start it "
+            f"there as here, with its own NODE_RANK, or raise {self.DEADLINE_KEY}."
         )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from scalebook.training.lazy import interface
 
 if TYPE_CHECKING:
-    from scalebook.training.search.study import own_values, study
+    from scalebook.training.search.study import own_values
     from scalebook.training.search.study.own_values import Tags
     from scalebook.training.search.study.study_reader import read_study
     from scalebook.training.search.study.trials import STATES, State, TrialRecord, at_rest, at_work, best, pareto
@@ -26,7 +26,6 @@ __all__ = [
     "own_values",
     "pareto",
     "read_study",
-    "study",
 ]
 
 __getattr__ = interface(__name__)
