@@ -116,7 +116,7 @@ docs: $(VENV)/.docs ## the documentation as a site in site/; a link or an anchor
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 screenshots: programs ## the pictures in README and docs, about twenty minutes; ONLY=pages, search or tutorial
-	$(BIN)/python -m benchmarks.screenshots $(if $(ONLY),--only $(ONLY))
+	$(BIN)/python -m docs.generate.screenshots $(if $(ONLY),--only $(ONLY))
 
 bench: $(VENV)/.dev ## every figure in the documentation, in turn
 	$(BIN)/python -m benchmarks.engine --all

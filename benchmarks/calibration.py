@@ -30,7 +30,7 @@ from torch.nn import Parameter
 from torch.optim import SGD
 from torch.utils.data import DataLoader, TensorDataset
 
-from benchmarks.machine import machine
+from benchmarks.common import machine
 from scalebook.training.engine import Settings, SharedRun
 from scalebook.training.engine.rules.clock_settings import ClockSettings, Distribution
 from scalebook.training.engine.rules.update_rules import Async, Rule, Softsync, Sync

@@ -19,7 +19,7 @@ from typing import Final
 
 import psutil
 
-from benchmarks.machine import Others
+from benchmarks.common import Others
 from benchmarks.search_drills import until
 from scalebook.training.base.safe_path import environment, python
 from scalebook.training.base.trust import trust

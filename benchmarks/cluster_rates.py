@@ -26,10 +26,10 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from benchmarks.cluster import end_at_once
+from benchmarks.wire import end_at_once
 from benchmarks.engine_ps import DEADLINE_S
 from benchmarks.engine_task import make_optimizer, perceptron
-from benchmarks.machine import Others
+from benchmarks.common import Others
 from scalebook.training.engine.launch import Launch
 from scalebook.training.engine.net.channel import ProxyAddress
 from scalebook.training.engine.net.handshake import KEY_BYTES, Secret

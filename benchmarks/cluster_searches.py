@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.machine import machine
+from benchmarks.common import machine
 from benchmarks.search_audit import audit, is_recorded
 from benchmarks.search_drills import BODY, records_of, until
 from scalebook.training.base.safe_path import environment, python

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import waiting
-from benchmarks.machine import machine
+from benchmarks.common import machine
 from benchmarks.search_audit import audit
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe

@@ -19,7 +19,7 @@ from typing import Any, Final
 import psutil
 
 from benchmarks import waiting
-from benchmarks.machine import machine
+from benchmarks.common import machine
 from benchmarks.search_audit import audit, is_recorded
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe

@@ -28,7 +28,7 @@ from torch.optim import SGD
 
 from benchmarks.apart import corrected, p_value, shortened
 from benchmarks.digits_task import perceptron
-from benchmarks.machine import Others, machine
+from benchmarks.common import Others, machine
 from benchmarks.worker_cost import DEADLINE_S, LEARNING_RATE, Cost, calibrate, computed, woken
 from scalebook.training.engine import Settings, SharedRun, join, serve
 from scalebook.training.engine.memory.region import ROW, WAIT
