@@ -100,7 +100,10 @@ def main() -> None:
                 rounds = [(milliseconds(alone, args.steps), milliseconds(step, args.steps)) for _ in range(ROUNDS)]
             plain_ms, ours_ms = map(min, zip(*rounds, strict=True))
             ratio = ours_ms / plain_ms
-            print(f"{rule:<9} {workers:>7}  {plain_ms:>8.3f}  {ours_ms:>10.3f}  {ratio:>5.2f}  {joined_s:>6.2f}", flush=True)
+            print(
+                f"{rule:<9} {workers:>7}  {plain_ms:>8.3f}  {ours_ms:>10.3f}  {ratio:>5.2f}  {joined_s:>6.2f}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":
