@@ -6,7 +6,6 @@ means); the others are exact. A row is off when its ratio is further from 1 than
 command then ends with code 1. It takes two minutes; `--share 0.25` simulates a quarter, with intervals twice as wide.
 """
 
-import argparse
 import heapq
 import math
 import random
@@ -30,7 +29,7 @@ from torch.nn import Parameter
 from torch.optim import SGD
 from torch.utils.data import DataLoader, TensorDataset
 
-from benchmarks.common import machine
+from benchmarks.common import machine, parser
 from scalebook.training.engine import Settings, SharedRun
 from scalebook.training.engine.rules.clock_settings import ClockSettings, Distribution
 from scalebook.training.engine.rules.update_rules import Async, Rule, Softsync, Sync
@@ -434,9 +433,9 @@ def table(rows: Sequence[Row]) -> list[str]:
 
 def main() -> None:
     """Print and write the page. Exit code 1 where a row is off."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--share", type=float, default=1.0, help="share of the random simulations to run")
-    share = parser.parse_args().share
+    options = parser(__doc__)
+    options.add_argument("--share", type=float, default=1.0, help="share of the random simulations to run")
+    share = options.parse_args().share
     command = "python -m benchmarks.calibration" + ("" if share == 1 else f" --share {share:g}")
     lines = [
         "# Calibration",

@@ -5,8 +5,8 @@
 One task everywhere: a 784-512-512-10 perceptron (669,706 parameters), batch 64 from memory, plain SGD unless named,
 one thread a worker. Every start is a Python process of its own, with its own layout of memory, and measures every
 system once, one after the other, so that slow changes of the machine affect all of them; figures are medians over
-starts, ratios are medians of the ratios within a start, with the smallest and the largest. Read the ratios first: the
-rows of unconnected processes are the limit of the machine. The default rows take 7 minutes on 2 cores, `--all` about 20.
+starts, ratios are medians of the ratios within a start, with the smallest and the largest. Read the ratios first:
+unconnected processes are the limit of the machine. The default rows take 7 minutes on 2 cores, `--all` about 20.
 """
 
 import json

@@ -10,7 +10,6 @@ gives the bytes sent, the others the server's CPU seconds. In an open tab the ti
 medians and ranges in seconds, and the machine's load, on which they depend.
 """
 
-import argparse
 import json
 import os
 import shutil
@@ -23,6 +22,7 @@ from pathlib import Path
 import psutil
 from playwright.sync_api import BrowserContext, Page, sync_playwright
 
+from benchmarks.common import parser
 from scalebook.training.base.files import yaml
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import catalogue
@@ -92,15 +92,15 @@ class View:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=1000)
-    parser.add_argument("--searches", type=int, default=100, help="with 1, 2, 3, ... trials")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--only", default="", help="measure only first paint of pages whose name has this word")
-    options = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--runs", type=int, default=1000)
+    options.add_argument("--searches", type=int, default=100, help="with 1, 2, 3, ... trials")
+    options.add_argument("--repeats", type=int, default=5)
+    options.add_argument("--only", default="", help="measure only first paint of pages whose name has this word")
+    given = options.parse_args()
     with tempfile.TemporaryDirectory(prefix="scalebook-bench-") as folder:
         workspace = Workspace(Path(folder)).create()
-        filled = fill(workspace, options.runs, options.searches)
+        filled = fill(workspace, given.runs, given.searches)
         served = serve(workspace)
         try:
             with sync_playwright() as playwright:
@@ -109,9 +109,9 @@ def main() -> None:
                 context = browser.new_context(viewport={"width": 1280, "height": 1000})
                 served.let_in(context)
                 pages = views(filled)
-                first_paint(context, served, pages, options.repeats, options.only)
-                if not options.only:
-                    _in_an_open_tab(context, served.addresses.app, pages, options.repeats)
+                first_paint(context, served, pages, given.repeats, given.only)
+                if not given.only:
+                    _in_an_open_tab(context, served.addresses.app, pages, given.repeats)
                 print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
         finally:
             served.end()

@@ -38,7 +38,7 @@ TOGETHER: Final = 4
 """Workers whose parts are measured at once on a GPU."""
 WIDTHS: Final = {"ddp": [8, 16, 32, 64, 128], "gpu": [32, 256]}
 BATCHES: Final = {32: 32, 256: 256}
-"""Batch size on a GPU by width: a gradient that Python dispatches longer than the GPU computes, and one that fills it."""
+"""Batch sizes on a GPU, by width: a gradient that takes Python longer than the GPU, and one that fills the GPU."""
 BEGINNING: Final = 2
 """Values of updates/s at the beginning of a run that do not count."""
 UNTIL_TIME: Final = {"max_epochs": -1, "limit_val_batches": 0, "max_time": "00:00:00:08"}
