@@ -65,7 +65,6 @@ e2e: programs ## three journeys in a real browser
 cluster: $(VENV)/.cluster programs ## with Ray's daemons, two raylets of one cluster on this machine; `make test` has no Ray, and skips it
 	$(PYTEST) -m cluster tests/training/cluster
 	$(PYTEST) -m cluster tests/e2e/test_cluster.py
-	$(BIN)/python -m benchmarks.cluster_searches
 	$(BIN)/python -m benchmarks.cluster_deaths
 
 programs: $(VENV)/.dev
@@ -116,42 +115,30 @@ docs: $(VENV)/.docs ## the documentation as a site in site/; a link or an anchor
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 screenshots: programs ## the pictures in README and docs, about twenty minutes; ONLY=pages, search or tutorial
-	$(BIN)/python -m benchmarks.screenshots $(if $(ONLY),--only $(ONLY))
+	$(BIN)/python -m docs.generate.screenshots $(if $(ONLY),--only $(ONLY))
 
 bench: $(VENV)/.dev ## every figure in the documentation, in turn
 	$(BIN)/python -m benchmarks.engine --all
-	$(BIN)/python -m benchmarks.host_part
 	$(BIN)/python -m benchmarks.engine_drills
 	$(BIN)/python -m benchmarks.cluster_drills
+	$(BIN)/python -m benchmarks.wire
 	$(BIN)/python -m benchmarks.codecs
-	$(BIN)/python -m benchmarks.stragglers
+	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.virtual
 	$(BIN)/python -m benchmarks.virtual_truth
 	$(BIN)/python -m benchmarks.calibration
+	$(BIN)/python -m benchmarks.coverage
 	$(BIN)/python -m benchmarks.published
 	$(BIN)/python -m benchmarks.published_systems
 	$(BIN)/python -m benchmarks.published_peers
 	$(BIN)/python -m benchmarks.published_splits
-	$(BIN)/python -m benchmarks.learning_rates
-	$(BIN)/python -m benchmarks.search
-	$(BIN)/python -m benchmarks.search_drills
-	$(BIN)/python -m benchmarks.search_speed
-	$(BIN)/python -m benchmarks.search_page
-	$(BIN)/python -m benchmarks.scaling_rule
-	$(BIN)/python -m benchmarks.large_batches
-	$(BIN)/python -m benchmarks.ranker
-	$(BIN)/python -m benchmarks.translation
-	$(BIN)/python -m benchmarks.sparse
-	$(BIN)/python -m benchmarks.local_steps
-	$(BIN)/python -m benchmarks.cluster
+	$(BIN)/python -m benchmarks.plans ddp
 	$(BIN)/python -m benchmarks.cluster_rates
-	$(BIN)/python -m benchmarks.cluster_first_run
 	$(BIN)/python -m benchmarks.jobs
 	$(BIN)/python -m benchmarks.pages
+	$(BIN)/python -m benchmarks.search_drills
 	$(BIN)/python -m benchmarks.kill_drills
 	$(BIN)/python -m benchmarks.submit_drills
-	$(BIN)/python -m benchmarks.memory
-	$(BIN)/python -m benchmarks.shape
 	$(BIN)/python -m benchmarks.disk_drills
 
 $(VENV)/.run: pyproject.toml constraints.txt

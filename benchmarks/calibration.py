@@ -1,12 +1,12 @@
-"""Virtual workers beside theory: makes the page docs/benchmarks/calibration.md (`python -m benchmarks.calibration`).
+"""Virtual workers beside theory: the tables of docs/benchmarks/calibration.md (`python -m benchmarks.calibration`).
 
 Each row compares a published law with what the engine makes of it: its own rules, rounds, queues and clock, with a
 parameter of one number. Nothing is fitted. A figure with random times has the half-width of its 95 % interval (batch
 means); the others are exact. A row is off when its ratio is further from 1 than twice that half-width and 0.1 %; the
-command then ends with code 1. It takes two minutes; `--share 0.25` simulates a quarter, with intervals twice as wide.
+command then ends with code 1. It takes two minutes; `--share 0.25` simulates a quarter,
+with intervals twice as wide, and leaves the page alone.
 """
 
-import argparse
 import heapq
 import math
 import random
@@ -30,7 +30,7 @@ from torch.nn import Parameter
 from torch.optim import SGD
 from torch.utils.data import DataLoader, TensorDataset
 
-from benchmarks.machine import machine
+from benchmarks.common import machine, parser, row
 from scalebook.training.engine import Settings, SharedRun
 from scalebook.training.engine.rules.clock_settings import ClockSettings, Distribution
 from scalebook.training.engine.rules.update_rules import Async, Rule, Softsync, Sync
@@ -383,82 +383,53 @@ def _growth(workers: int, rate: float) -> float:
 
 # --- the page --------------------------------------------------------------------------------------------------------
 
-PARTS: Final[list[tuple[str, str, Callable[[float], Iterator[Task]]]]] = [
-    (
-        "Staleness",
-        """Between a worker's pull and its push each of N - 1 equal others pushes once. With exponential times whoever
-is next is any of N, so staleness is geometric (Mitliagkas et al. 2016, section 4). n-softsync (Zhang et al.
-2016, section 3.1): they measured a mean of about n and no more than 2n; workers here differ by a cv of 0.1.""",
-        staleness,
-    ),
-    (
-        "Seconds of a synchronous update",
-        """The largest of N times, or the N-th of N + b: order statistics (David and Nagaraja 2003, section 4.6 for
-exponential ones). These let a late worker stop. By default it finishes its gradient, which is dropped when
-it arrives, and is missing in the next round until then; so an update takes longer than by the textbook.
-`cancel: true` of the rule `sync` lets it stop.""",
-        rounds,
-    ),
-    (
-        "A server and its queue",
-        """N workers compute for Z = 1 s and are served for S = 0.05 s, one after the other; updates a second. Constant
-times: the bound of operational analysis (Denning and Buzen 1978), which they reach. Exponential ones: the
-machine repairman (Feller 1968, XVII.7) by mean value analysis (Reiser and Lavenberg 1980).""",
-        servers,
-    ),
-    (
-        "Momentum that asynchrony brings",
-        """Mitliagkas et al. 2016, theorem 3: with exponential times the expected step is that of momentum 1 - 1/N.
-Where the slope ends, what is under way carries the parameters on, by so much less an update; the mean over
-runs that differ by the clock's seed.""",
-        momentum,
-    ),
-    (
-        "The stability limit",
-        """Gradient descent whose gradients are tau = N - 1 updates old, on a quadratic of curvature 1, converges below
-2 sin(pi / (4 tau + 2)) (Levin and May 1976). Through Lightning: a module, a Trainer, AsyncPS with N virtual
-workers. The rate at which w^2 neither grows nor shrinks, by secants from 0.9 and 1.05 times the limit.""",
-        limit,
-    ),
-]
+PARTS: Final[dict[str, Callable[[float], Iterator[Task]]]] = {
+    "Staleness": staleness,
+    "Seconds of a synchronous update": rounds,
+    "A server and its queue": servers,
+    "Momentum that asynchrony brings": momentum,
+    "The stability limit": limit,
+}
+"""By their headings in the page."""
 
 
-def table(rows: Sequence[Row]) -> list[str]:
+def table(rows: Sequence[Row]) -> str:
     """The rows in Markdown."""
     lines = ["| law | case | theory | engine | engine / theory |", "|---|---|---:|---:|---:|"]
-    for row in rows:
-        error = f" ± {row.error / row.theory:.3f}" if row.error else ""
-        lines.append(f"| {row.law} | {row.case} | {row.theory:.4g} | {row.engine:.4g} | {row.ratio:.4f}{error} |")
-    return lines
+    for one in rows:
+        error = f" ± {one.error / one.theory:.3f}" if one.error else ""
+        lines.append(row(one.law, one.case, f"{one.theory:.4g}", f"{one.engine:.4g}", f"{one.ratio:.4f}{error}"))
+    return "\n".join(lines)
+
+
+def placed(page: str, title: str, made: str) -> str:
+    """The page with this table in the place of the one below a heading."""
+    before, heading, rest = page.partition(f"## {title}\n")
+    words, _, after = rest.partition("| law |")
+    _, gap, after = after.partition("\n\n")
+    return f"{before}{heading}{words}{made}{gap}{after}"
 
 
 def main() -> None:
-    """Print and write the page. Exit code 1 where a row is off."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--share", type=float, default=1.0, help="share of the random simulations to run")
-    share = parser.parse_args().share
-    command = "python -m benchmarks.calibration" + ("" if share == 1 else f" --share {share:g}")
-    lines = [
-        "# Calibration",
-        "",
-        f"""Written by `{command}`: virtual workers, by the engine that trains, beside what theory
-says of them. Half-widths are of 95 % intervals; without one a figure is exact. Nothing is fitted. One row in twenty
-lies outside its interval by chance; a row is off when it is twice as far.""",
-    ]
-    off: list[Row] = []
+    """Print the tables, and write them into the page. Exit code 1 where a row is off."""
+    options = parser(__doc__)
+    options.add_argument("--share", type=float, default=1.0, help="share of the random simulations to run")
+    share = options.parse_args().share
+    page, off = PAGE.read_text(encoding="utf-8"), list[Row]()
     with ProcessPoolExecutor(
         mp_context=get_context("forkserver"), initializer=torch.set_num_threads, initargs=(1,)
     ) as pool:
-        under_way = [[pool.submit(task) for task in part(share)] for _, _, part in PARTS]
-        for (title, words, _), made in zip(PARTS, under_way, strict=True):
-            rows = [row for rows in made for row in rows.result()]
-            off += [row for row in rows if not row.holds]
-            lines += ["", f"## {title}", "", words, "", *table(rows)]
-            print("\n".join(lines[-len(rows) - 6 :]), flush=True)
-    lines += ["", f"{machine()}. Same seeds, same figures."]
-    PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    for row in off:
-        print(f"OFF: {row}")
+        under_way = {title: [pool.submit(task) for task in part(share)] for title, part in PARTS.items()}
+        for title, made in under_way.items():
+            rows = [one for rows in made for one in rows.result()]
+            off += [one for one in rows if not one.holds]
+            print(f"\n## {title}\n\n{table(rows)}", flush=True)
+            page = placed(page, title, table(rows))
+    if share == 1:
+        lines = [*page.splitlines()[:-1], f"{machine()}. Same seeds, same figures."]
+        PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for one in off:
+        print(f"OFF: {one}")
     sys.exit(bool(off))
 
 

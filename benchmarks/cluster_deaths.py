@@ -2,7 +2,9 @@
 
 Each drill has two nodes of its own: network namespaces with Ray's real daemons, and jobs on both while others wait. A
 ledger outside the cluster says which job began and which finished: none may begin twice, and no finished job may be
-lost. Needs the extra `cluster`. Exits with 1 if anything is not as promised.
+lost. `search`: a search of 24 short trials over both, of which one is killed with everything on it; no trial may be
+lost, and none may run twice. Needs the extra `cluster`. Read the last line of each drill: "as promised", or what was
+wrong, and then the exit code is 1. Two to seven minutes a drill.
 """
 
 import os
@@ -19,14 +21,17 @@ from typing import Final
 
 import psutil
 
-from benchmarks.machine import Others
-from benchmarks.search_drills import until
+from benchmarks.common import Others, parser, until
+from benchmarks.search_drills import BODY, ended_well, finished, records_of
 from scalebook.training.base.safe_path import environment, python
 from scalebook.training.base.trust import trust
-from scalebook.training.base.workspace import SETTINGS
+from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.cluster.cluster_spool import ClusterSpool
+from scalebook.training.experiments.catalogue import describe
+from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.waiting_jobs import waiting_reasons
+from scalebook.training.search import search_requests
 from tests.cluster.namespaces import Namespaces, namespaces, why_not
 from tests.training.benches import Bench, clear
 
@@ -35,6 +40,7 @@ LONG_S: Final = 400.0
 """Seconds of a job that is to be lost: longer than any wait."""
 SHORT_S: Final = 25.0
 PAUSE_S: Final = 10.0
+TRIALS: Final = 24
 
 
 class Kind(StrEnum):
@@ -44,6 +50,7 @@ class Kind(StrEnum):
     CUT_SHORTLY = "cut-shortly"
     HEAD = "head"
     ALL = "all-of-ray"
+    SEARCH = "search"
 
     @property
     def is_short(self) -> bool:
@@ -79,7 +86,10 @@ class Drill:
         bench = Bench((self.root / "notebooks").resolve())
         trust(bench.workspace)
         try:
-            self._with(bench)
+            if self.kind is Kind.SEARCH:
+                self._search(bench.workspace)
+            else:
+                self._with(bench)
         finally:
             clear(bench.workspace, bench.supervisors)
 
@@ -87,7 +97,7 @@ class Drill:
         seconds = SHORT_S if self.kind.is_short else LONG_S
         first = [bench.job(seconds=seconds, ledger=str(self.ledger)) for _ in range(2)]
         bench.supervise()
-        until(lambda: {_where(job) for job in first} == {"a", "b"}, "a job on each machine")
+        until(lambda: {_where(job) for job in first} == {"a", "b"}, "a job on each machine", TOLD_S)
         there = next(job for job in first if _where(job) == "b")
         waiting = [bench.job(seconds=0.5, ledger=str(self.ledger)) for _ in range(3)]
         began = time.monotonic()
@@ -98,10 +108,27 @@ class Drill:
         else:
             self._told(bench, first, there, waiting, began)
             mend()
-            self._again(first)
-        self._wait(lambda: all(job.result() for job in (*first, *waiting)), "all jobs to end")
+            until(lambda: not _left(self.machines, first), "processes of lost jobs to be gone", TOLD_S)
+        until(lambda: all(job.result() for job in (*first, *waiting)), "all jobs to end", TOLD_S)
         print(f"{time.monotonic() - began:6.1f} s  all jobs have ended", flush=True)
         self._account(first, waiting)
+
+    def _search(self, workspace: Workspace) -> None:
+        """Kill b when some trials have finished and one is running there."""
+        description = describe(workspace)
+        body = {**BODY, "trials": TRIALS}
+        folder = search_requests.start(workspace, body, None, name="over two nodes", description=description)
+        until(lambda: len(finished(records_of(folder, description))) >= TRIALS // 4, "trials to finish", TOLD_S)
+        until(lambda: _running(workspace)["b"], "a trial on b", TOLD_S)
+        before = finished(records_of(folder, description))
+        _send(self.machines.processes(1), signal.SIGKILL)
+        killed = time.monotonic()
+        until(lambda: not _running(workspace)["b"], "the jobs on b to be given up", TOLD_S)
+        print(f"{time.monotonic() - killed:6.1f} s  noticed, after {len(before)} trials", flush=True)
+        self.wrong += ended_well(folder, description, before, TRIALS)
+        where = Counter(_where(job) for job in job_requests.all_jobs(workspace))
+        print(f"{time.monotonic() - killed:6.1f} s  the search has ended; runs by node: {dict(where)}", flush=True)
+        until(lambda: supervisor_handle.running(workspace) is None, "the supervisor to leave", TOLD_S)
 
     def harm(self) -> Callable[[], object]:
         """Do the damage; returns what repairs it."""
@@ -119,11 +146,11 @@ class Drill:
     def _told(
         self, bench: Bench, first: list[JobFolder], there: JobFolder, waiting: list[JobFolder], began: float
     ) -> None:
-        self._wait(there.result, "the job on b to be given up")
+        until(there.result, "the job on b to be given up", TOLD_S)
         self._say(there, began)
         if self.kind in (Kind.HEAD, Kind.ALL):
             here = next(job for job in first if job is not there)
-            self._wait(here.result, "the job on a to be given up")
+            until(here.result, "the job on a to be given up", TOLD_S)
             self._say(here, began)
             states = [job.state() for job in waiting]
             print(f"          waiting: {states[0]}, {waiting_reasons(bench.workspace).get(waiting[0].id)!r}")
@@ -138,10 +165,6 @@ class Drill:
                 self.wrong.append(f"the job on a is {here.state()}")
             here.ask_to_stop("the drill is over")
 
-    def _again(self, first: list[JobFolder]) -> None:
-        """Check that no lost job goes on from where it was cut off."""
-        self._wait(lambda: not _left(self.machines, first), "processes of lost jobs to be gone")
-
     def _account(self, first: list[JobFolder], waiting: list[JobFolder]) -> None:
         lines = [line.split()[:2] for line in self.ledger.read_text(encoding="utf-8").splitlines()]
         began = Counter(job for what, job in lines if what == "began")
@@ -153,13 +176,6 @@ class Drill:
                 self.wrong.append(f"{job.request().title} is {state}; came to its end: {job.id in ended}")
         good = (*first, *waiting) if self.kind.is_short else waiting
         self.wrong += [f"{job.request().title} is {job.state()}" for job in good if job.state() != "finished"]
-
-    def _wait(self, condition: Callable[[], object], what: str) -> None:
-        deadline = time.monotonic() + TOLD_S
-        while not condition():
-            if time.monotonic() > deadline:
-                raise AssertionError(f"hung: waited {TOLD_S:g} s for {what}")
-            time.sleep(0.05)
 
     def _say(self, job: JobFolder, began: float) -> None:
         result = job.result()
@@ -177,6 +193,11 @@ class Drill:
 def _where(job: JobFolder) -> str:
     started = job.started()
     return started.machine if started is not None else ""
+
+
+def _running(workspace: Workspace) -> "Counter[str]":
+    """Running jobs by node."""
+    return Counter(_where(job) for job in job_requests.open_jobs(workspace) if job.state() in ("running", "stopping"))
 
 
 def _send(processes: list[int], what: signal.Signals) -> None:
@@ -212,7 +233,7 @@ def drill(kind: Kind) -> list[str]:
         one = Drill(kind, made, Path(root))
         try:
             one.perform()
-        except AssertionError as error:
+        except (AssertionError, TimeoutError) as error:
             spool = ClusterSpool(Bench((Path(root) / "notebooks").resolve()).workspace)
             one.wrong.append(f"{error}; {spool.machines()}")
         finally:
@@ -220,22 +241,25 @@ def drill(kind: Kind) -> list[str]:
         return one.wrong
 
 
-def main(names: list[str]) -> int:
+def main() -> int:
+    options = parser(__doc__)
+    options.add_argument("kinds", nargs="*", type=Kind, help=f"of {', '.join(Kind)}; by default all")
+    kinds = options.parse_args().kinds
     if missing := why_not():
         print(f"skipped: {missing}")
         return 0
-    if len(names) == 1:
-        wrong = drill(Kind(names[0]))
-        print(f"{names[0]}: {'; '.join(wrong) or 'as promised'}", flush=True)
+    if len(kinds) == 1:
+        wrong = drill(kinds[0])
+        print(f"{kinds[0]}: {'; '.join(wrong) or 'as promised'}", flush=True)
         return 1 if wrong else 0
     others = Others()
     codes = [
         subprocess.run(python("-m", "benchmarks.cluster_deaths", name), env=environment(), check=False).returncode
-        for name in names or list(Kind)
+        for name in kinds or Kind
     ]
     print(others.sentence())
     return 1 if any(codes) else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -10,13 +10,13 @@ processes left, and the seconds until each side noticed. Prints a Markdown table
 or after 6 s to notice. Takes about 40 minutes, mostly of waiting, for 20 moments of each.
 """
 
-import argparse
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
 
+from benchmarks.common import parser
 from tests.cluster.drilling import Kind, Load, Outcome, drill, scene
 from tests.cluster.namespaces import clear_stale, why_not
 
@@ -58,12 +58,12 @@ def performed(kind: Kind, moments: int, first: int, load: Load | None) -> Iterat
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--moments", type=int, default=20, help="of each kind")
-    parser.add_argument("--first", type=int, default=0, help="number of the first moment, which seeds it")
-    parser.add_argument("--only", default="", help="only kinds with these words, such as 'one way'")
-    parser.add_argument("--load", type=Load, choices=list(Load), help="train this in all drills")
-    options = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--moments", type=int, default=20, help="of each kind")
+    options.add_argument("--first", type=int, default=0, help="number of the first moment, which seeds it")
+    options.add_argument("--only", default="", help="only kinds with these words, such as 'one way'")
+    options.add_argument("--load", type=Load, choices=list(Load), help="train this in all drills")
+    given = options.parse_args()
     if why := why_not():
         print(f"nothing was drilled: {why}")
         return 0
@@ -72,8 +72,8 @@ def main() -> int:
     failures = total = 0
     print(f"{HEAD}\n|{'---|' * (HEAD.count('|') - 1)}")
     for kind in Kind:
-        if options.only in kind:
-            outcomes = list(performed(kind, options.moments, options.first, options.load))
+        if given.only in kind:
+            outcomes = list(performed(kind, given.moments, given.first, given.load))
             print(line(kind, outcomes), flush=True)
             total += len(outcomes)
             failures += sum(not one.is_good for one in outcomes)

@@ -13,7 +13,6 @@ that of the cores; slower links (`--gigabits 0.2`) show that of the link.
                                        [--reliability training/planner/reliability.json]
 """
 
-import argparse
 import os
 import statistics
 import tempfile
@@ -26,10 +25,10 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from benchmarks.cluster import end_at_once
+from benchmarks.common import Others, parser
 from benchmarks.engine_ps import DEADLINE_S
 from benchmarks.engine_task import make_optimizer, perceptron
-from benchmarks.machine import Others
+from benchmarks.wire import end_at_once
 from scalebook.training.engine.launch import Launch
 from scalebook.training.engine.net.channel import ProxyAddress
 from scalebook.training.engine.net.handshake import KEY_BYTES, Secret
@@ -267,35 +266,35 @@ def _knee(knee: Any) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=3.0, help="seconds to measure each number of nodes and codec")
-    parser.add_argument("--repeats", type=int, default=2, help="turns, of which the median counts")
-    parser.add_argument("--gigabits", type=float, nargs="+", default=[1.0, 0.2], help="Gbit/s of every link")
-    parser.add_argument("--only", default="", help="only codecs with these words")
-    parser.add_argument("--reliability", type=Path, help="add its cells to this file")
-    arguments = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--seconds", type=float, default=3.0, help="seconds to measure each number of nodes and codec")
+    options.add_argument("--repeats", type=int, default=2, help="turns, of which the median counts")
+    options.add_argument("--gigabits", type=float, nargs="+", default=[1.0, 0.2], help="Gbit/s of every link")
+    options.add_argument("--only", default="", help="only codecs with these words")
+    options.add_argument("--reliability", type=Path, help="add its cells to this file")
+    given = options.parse_args()
     if why := why_not():
         print(f"nothing was measured: {why}")
         return
     others, plans = Others(), list[ComparedPlan]()
     head = ["codec", "MB pushed + pulled", *[f"{n} machine{'s' * (n > 1)}" for n in range(1, MOST + 1)], "knee"]
-    for gigabits in arguments.gigabits:
+    for gigabits in given.gigabits:
         print(f"\n{gigabits:g} Gbit/s\n\n| {' | '.join(head)} |\n|---|---:|{'---:|' * (MOST + 1)}")
         for name, settings in CODECS.items():
-            if arguments.only not in name:
+            if given.only not in name:
                 continue
             turns = [
-                [measured(settings, n, arguments.seconds, gigabits) for n in range(1, MOST + 1)]
-                for _ in range(arguments.repeats)
+                [measured(settings, n, given.seconds, gigabits) for n in range(1, MOST + 1)]
+                for _ in range(given.repeats)
             ]
             medians = [Rate(*map(statistics.median, zip(*same, strict=True))) for same in zip(*turns, strict=True)]
             points = planned(medians, gigabits, settings)
             plans += cells(name, medians, points, gigabits, settings.rule)
             print("\n".join(row(name, medians, points, settings.rule)), flush=True)
     print(f"\n{others.sentence()}")
-    if arguments.reliability:
-        command = f"python -m benchmarks.cluster_rates --seconds {arguments.seconds:g} --repeats {arguments.repeats}"
-        write(arguments.reliability, PlansCompared(command, others.sentence(), plans))
+    if given.reliability:
+        command = f"python -m benchmarks.cluster_rates --seconds {given.seconds:g} --repeats {given.repeats}"
+        write(given.reliability, PlansCompared(command, others.sentence(), plans))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """How often the intervals and verdicts of claims are right: `python -m benchmarks.coverage`, some ten minutes.
 
 Simulates the whole procedure, from curves to the verdict, with the product's own functions. A side has runs at one to
-nine learning rates; the middle one is the best, and each further one costs 15 % more (`--worse`). A run's cost is
-log-normal about that of its rate, with `--spread`. Its loss falls as a power of the updates and is seen only at
+nine learning rates; the middle one is the best, and each further one costs 15 % more. A run's cost is
+log-normal about that of its rate. Its loss falls as a power of the updates and is seen only at
 validations. Both sides have the same rates; the column `against` is for a side without a choice. One side truly takes
 1.25 times the other, so `at_most: 1.25` is wrong, and may be called supported in 2.5 %. For a ratio of ratios four such
 sides are drawn, and the second ratio is of equals. Costs are drawn from 200 quantiles, so that each curve is read once.
@@ -12,7 +12,6 @@ third has cells in which a figure is known to be off. Exit code 1 where a figure
 its bounds by more than three standard errors.
 """
 
-import argparse
 import itertools
 import math
 import random
@@ -22,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from benchmarks.common import parser
 from scalebook.training.experiments.search.space import Dimension
 from scalebook.training.notebook.claims.evidence import SeedOutcome, best_of, by_others
 from scalebook.training.notebook.claims.intervals import ALPHA, Amount, Confidence, crossing, ratio_interval
@@ -31,6 +31,10 @@ from scalebook.training.notebook.claims.power import MOST_SEEDS, Design, DrawnSi
 from scalebook.training.search.study.trials import TrialRecord
 
 RATIO: Final = 1.25
+SPREAD: Final = 0.15
+"""Standard deviation of the logarithm of a run's cost."""
+WORSE: Final = 1.15
+"""The cost at each rate, relative to the next better one."""
 QUANTILES: Final = 200
 SEEDS: Final = (3, 5, 8, 16)
 RATES: Final = (1, 3, 9)
@@ -223,29 +227,27 @@ def _side(
 
 def main() -> int:
     """Print the tables, a row for each cell."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=500, help="claims a cell")
-    parser.add_argument("--looks", type=int, default=LOOKS, help="claims a cell of looks, and of known limits")
-    parser.add_argument("--spread", type=float, default=0.15, help="standard deviation of a run's log cost")
-    parser.add_argument("--worse", type=float, default=1.15, help="cost of each rate relative to the next better one")
-    options = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--trials", type=int, default=500, help="claims a cell")
+    options.add_argument("--looks", type=int, default=LOOKS, help="claims a cell of looks, and of known limits")
+    given = options.parse_args()
     chance = random.Random(1)
-    out = _print_choices(options, chance) + _print_looks(options.looks, chance)
-    _print_limits(options.looks, chance)
+    out = _print_choices(given.trials, chance) + _print_looks(given.looks, chance)
+    _print_limits(given.looks, chance)
     print(f"\n{out} cells are out of their bounds." if out else "\nAll cells are within their bounds.")
     return 1 if out else 0
 
 
-def _print_choices(options: argparse.Namespace, chance: random.Random) -> int:
+def _print_choices(trials: int, chance: random.Random) -> int:
     """Rates chosen by the seeds that judge; how many cells are out of bounds."""
     print('| of | seeds | rates | updates | validated every | coverage | wrong "supported" |')
     print("|---|---:|---:|---:|---:|---:|---:|")
     kinds = itertools.product((False, True), SEEDS, [*((count, count) for count in RATES), (RATES[-1], 1)], VALIDATED)
     out = 0
     for of_ratios, seeds, rates, (base, every) in kinds:
-        cell = Cell(seeds, rates, base, every, options.spread, options.worse, of_ratios)
-        result = simulate(cell, options.trials, chance)
-        out += result.out_of_bounds(options.trials, COVERED_CHOSEN, WRONG_CHOSEN)
+        cell = Cell(seeds, rates, base, every, SPREAD, WORSE, of_ratios)
+        result = simulate(cell, trials, chance)
+        out += result.out_of_bounds(trials, COVERED_CHOSEN, WRONG_CHOSEN)
         print(
             f"| {'a ratio of ratios' if of_ratios else 'a ratio'} | {seeds} | {rates[0]} against {rates[1]} | {base} | "
             f"{every} | {result.covered:.3f} | {result.wrong:.3f} |",

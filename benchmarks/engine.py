@@ -1,15 +1,14 @@
 """Updates per second and CPU time of every way to train on several processes, measured side by side.
 
-    python -m benchmarks.engine [--all] [--only NAME ...] [--extra ray=PYTHON ...] [--json FILE]
+    python -m benchmarks.engine [--all] [--only NAME ...] [--list] [--json FILE]
 
 One task everywhere: a 784-512-512-10 perceptron (669,706 parameters), batch 64 from memory, plain SGD unless named,
-one thread a worker. Every start is a Python process of its own, in which memory comes to lie anew, and measures every
-system once, one after the other, so that slow changes of the machine meet all alike; figures are medians over starts,
-ratios are medians of the ratios within a start, with the least and the largest.
-The default rows take 7 minutes on 2 cores, `--all` about 20.
+one thread a worker. Every start is a Python process of its own, with its own layout of memory, and measures every
+system once, one after the other, so that slow changes of the machine affect all of them; figures are medians over
+starts, ratios are medians of the ratios within a start, with the smallest and the largest. Read the ratios first:
+unconnected processes are the limit of the machine. The default rows take 7 minutes on 2 cores, `--all` about 20.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -19,11 +18,10 @@ from typing import Any, Final
 
 import torch
 
-from benchmarks import engine_extras, engine_off
+from benchmarks.common import Others, machine, parser
 from benchmarks.engine_systems import GOALS, SYSTEMS, System, choose
 from benchmarks.engine_table import table
 from benchmarks.engine_task import Measured
-from benchmarks.machine import Others, machine
 
 START_S: Final = 600.0
 """Seconds for all systems of one start, beyond those in which each is measured."""
@@ -52,38 +50,26 @@ def measure(systems: list[System], seconds: float, starts: int) -> dict[str, lis
     return results
 
 
-def arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=2.0, help="how long each system is measured in each start")
-    parser.add_argument("--starts", type=int, default=10)
-    parser.add_argument("--all", action="store_true", help="every row, not only the default ones")
-    parser.add_argument(
-        "--only", action="append", default=[], metavar="NAME", help="only rows with this name or part of a name"
-    )
-    parser.add_argument(
-        "--extra", action="append", default=[], metavar="NAME=PYTHON", help="see benchmarks/extras/README.md"
-    )
-    parser.add_argument("--list", action="store_true", help="print the names of all rows and end")
-    parser.add_argument("--json", type=Path, help="also write every single measurement here")
-    return parser.parse_args()
-
-
 def main() -> None:
     """Run the command."""
-    given = arguments()
-    extras = [system for option in given.extra for system in engine_extras.parse(option)]
+    options = parser(__doc__)
+    options.add_argument("--seconds", type=float, default=2.0, help="how long each system is measured in each start")
+    options.add_argument("--starts", type=int, default=10)
+    options.add_argument("--all", action="store_true", help="every row, not only the default ones")
+    options.add_argument(
+        "--only", action="append", default=[], metavar="NAME", help="only rows with this name or part of a name"
+    )
+    options.add_argument("--list", action="store_true", help="print the names of all rows and end")
+    options.add_argument("--json", type=Path, help="also write every single measurement here")
+    given = options.parse_args()
     if given.list:
-        print("\n".join(f"{system.name}{'' if system.default else ' (--all)'}" for system in [*SYSTEMS, *extras]))
+        print("\n".join(f"{system.name}{'' if system.default else ' (--all)'}" for system in SYSTEMS))
         return
     torch.set_num_threads(1)
-    others = Others()
-    systems = [*choose(SYSTEMS, given.only, given.all), *extras]
+    others, systems = Others(), choose(SYSTEMS, given.only, given.all)
     results = once(systems, given.seconds) if given.starts == 1 else measure(systems, given.seconds, given.starts)
-    goals = [*GOALS, *engine_extras.goals([option.partition("=")[0] for option in given.extra])]
     if given.starts > 1:
-        print("\n" + table(results, goals))
-        print(f"\n{engine_off.sentence()}\n\n{others.sentence()}")
+        print(f"\n{table(results, GOALS)}\n\n{others.sentence()}")
     if given.json:
         content: dict[str, Any] = {name: [run._asdict() for run in runs] for name, runs in results.items()}
         given.json.write_text(json.dumps({"machine": machine(), "runs": content}, indent=1))

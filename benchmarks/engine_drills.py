@@ -10,7 +10,6 @@ Prints a Markdown table; exits with 1 when anything is not 0. About 7 minutes on
 a kind.
 """
 
-import argparse
 import faulthandler
 import itertools
 import sys
@@ -21,6 +20,7 @@ from typing import NamedTuple
 
 import torch
 
+from benchmarks.common import parser
 from tests.training.engine.drilling import Outcome, drill
 from tests.training.engine.scenes import Kind, Row, rows, scene
 
@@ -85,20 +85,20 @@ def lines(moments: int, kinds: Sequence[Kind], only: str) -> Iterator[Line]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--moments", type=int, default=20, help="deaths in each row")
-    parser.add_argument("--only", default="", help="only rows with these words, such as 'worker 0 applying process'")
-    parser.add_argument("--kind", choices=[kind.value for kind in Kind], help="kind of training; by default all")
-    options = parser.parse_args()
-    kinds = [Kind(options.kind)] if options.kind else [*Kind]
+    options = parser(__doc__)
+    options.add_argument("--moments", type=int, default=20, help="deaths in each row")
+    options.add_argument("--only", default="", help="only rows with these words, such as 'worker 0 applying process'")
+    options.add_argument("--kind", choices=[kind.value for kind in Kind], help="kind of training; by default all")
+    given = options.parse_args()
+    kinds = [Kind(given.kind)] if given.kind else [*Kind]
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", message="Sparse invariant checks")  # torch's own optimizers make such tensors
     before, total, failures = set(SHARED_MEMORY.iterdir()), 0, 0
     print(f"{HEAD}\n|{'---|' * (HEAD.count('|') - 1)}")
-    for line in lines(options.moments, kinds, options.only):
+    for line in lines(given.moments, kinds, given.only):
         print(line, flush=True)
         total += len(line.outcomes)
-        failures += line.failures + (len(line.outcomes) < options.moments)
+        failures += line.failures + (len(line.outcomes) < given.moments)
     left = sorted(path.name for path in set(SHARED_MEMORY.iterdir()) - before)
     print(f"\n{total} deaths, {failures} failures, shared memory left by name: {', '.join(left) or 'none'}")
     return 1 if failures or left else 0

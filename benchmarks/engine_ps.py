@@ -49,7 +49,12 @@ def parameter_server(seconds: float, workers: int, settings: Settings, optimizer
 
     try:
         parts = run_workers(workers, body, servers=run.servers, serve=serve_shard if run.servers else None)
-        updates_per_gradient = max(part.version for part in parts) / sum(part.gradients for part in parts)
-        return together([part.share for part in parts], updates_per_gradient, run.staleness().mean())
+        return combined(parts, run.staleness().mean())
     finally:
         run.close()
+
+
+def combined(parts: list[Part], staleness: float) -> Measured:
+    """The rates of workers that pushed to the same shards."""
+    updates_per_gradient = max(part.version for part in parts) / sum(part.gradients for part in parts)
+    return together([part.share for part in parts], updates_per_gradient, staleness)

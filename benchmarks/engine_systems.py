@@ -50,11 +50,6 @@ def traced(seconds: float) -> Measured:
         return parameter_server(seconds, 2, Settings(trace=Path(folder)))
 
 
-def lightning(strategy: str, workers: int, seconds: float) -> Measured:
-    """Through Lightning's Trainer."""
-    return through_lightning(strategy, workers, seconds)
-
-
 BASELINES: Final = [
     System("one process", lambda seconds: unconnected(seconds, 1)),
     System("two unconnected processes", lambda seconds: unconnected(seconds, 2)),
@@ -93,11 +88,11 @@ OPTIMIZERS: Final = [
     engine("Adam", optimizer="Adam"),
 ]
 LIGHTNING: Final = [
-    System("one process, Lightning", lambda seconds: lightning("auto", 1, seconds)),
+    System("one process, Lightning", lambda seconds: through_lightning("auto", 1, seconds)),
     System("two unconnected processes, Lightning", lambda seconds: unconnected_trainers(2, seconds)),
-    System("DDP x 2, Lightning", lambda seconds: lightning("ddp", 2, seconds)),
-    System("AsyncPS x 1, Lightning", lambda seconds: lightning("async_ps", 1, seconds), default=False),
-    System("AsyncPS x 2, Lightning", lambda seconds: lightning("async_ps", 2, seconds)),
+    System("DDP x 2, Lightning", lambda seconds: through_lightning("ddp", 2, seconds)),
+    System("AsyncPS x 1, Lightning", lambda seconds: through_lightning("async_ps", 1, seconds), default=False),
+    System("AsyncPS x 2, Lightning", lambda seconds: through_lightning("async_ps", 2, seconds)),
 ]
 SYSTEMS: Final = [*BASELINES, *ENGINE, *OPTIMIZERS, *LIGHTNING]
 

@@ -71,20 +71,29 @@ def loop(
     seconds: float,
     servers_cpu_s: Callable[[], float] = lambda: 0.0,
 ) -> Share:
-    """Train for WARM_UP_S and then, measured, for `seconds`. `apply` does everything after the backward pass.
+    """Train; `apply` does everything after the backward pass. The rest is as in `timed`."""
+    inputs, labels = samples(worker)
+    parameters = list(model.parameters())
+
+    def step(number: int) -> None:
+        for parameter in parameters:
+            parameter.grad = None
+        backward(model, inputs, labels, number)
+        apply()
+
+    return timed(step, seconds, servers_cpu_s)
+
+
+def timed(step: Callable[[int], object], seconds: float, servers_cpu_s: Callable[[], float] = lambda: 0.0) -> Share:
+    """Make steps for WARM_UP_S and then, measured, for `seconds`.
 
     `servers_cpu_s` is read when measuring starts and ends: CPU seconds of processes that work for the workers.
     """
-    inputs, labels = samples(worker)
-    parameters = list(model.parameters())
 
     def run_for(duration_s: float) -> int:
         steps, until = 0, time.perf_counter() + duration_s
         while time.perf_counter() < until:
-            for parameter in parameters:
-                parameter.grad = None
-            backward(model, inputs, labels, steps)
-            apply()
+            step(steps)
             steps += 1
         return steps
 

@@ -1,9 +1,9 @@
 """Memory of a run under AsyncPS: the sum over its processes (PSS, each page counted once) at its peak, Python included.
 
-`python -m benchmarks.memory [--parameters 50_000_000] [--workers 2]`.
+`python -m benchmarks.memory [--parameters 50_000_000] [--workers 2]`, a minute. Read the factor: the
+peak over the bytes of the parameters.
 """
 
-import argparse
 import multiprocessing
 import os
 import signal
@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
+
+from benchmarks.common import parser
 
 EVERY_S: Final = 0.05
 LAYERS: Final = 8
@@ -122,11 +124,11 @@ def _read(path: Path) -> str:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--parameters", type=int, default=50_000_000)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=8)
-    given = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--parameters", type=int, default=50_000_000)
+    options.add_argument("--workers", type=int, default=2)
+    options.add_argument("--steps", type=int, default=8)
+    given = options.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     size = 4 * given.parameters
     print("| optimizer | parameters | peak |\n|---|---|---|")

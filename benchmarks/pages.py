@@ -5,12 +5,11 @@
 Starts the app on a temporary workspace, with a real Chromium in front of it, 1280 x 1000. First paint is from the
 navigation to the frame that shows what the table names, in a new tab each time, after one visit to warm server and
 browser. The page itself takes the times, frame by frame, since a query from outside has to wait for the page. Most of
-it is Streamlit's own start in the tab, which ends with the menu. A chart counts when it is interactive. The first visit
-gives the bytes sent, the others the server's CPU seconds. In an open tab the time is from a click in the menu. Prints
-medians and ranges in seconds, and the machine's load, on which they depend.
+it is Streamlit's own start in the tab, which ends with the menu. A chart counts when it is interactive. In an open tab
+the time is from a click in the menu. Prints medians and ranges in seconds, and the machine's load, on which they
+depend: read "page after it", which should be at most 0.5 s. Takes 15 minutes.
 """
 
-import argparse
 import json
 import os
 import shutil
@@ -20,9 +19,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 from playwright.sync_api import BrowserContext, Page, sync_playwright
 
+from benchmarks.common import parser, row
 from scalebook.training.base.files import yaml
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import catalogue
@@ -31,7 +30,7 @@ from scalebook.training.experiments.identity import config_hash
 from scalebook.training.search.search_folder import SearchFolder
 from tests.app import searches
 from tests.app.recorded import config, record
-from tests.e2e.conftest import CHROMIUMS, Served, end_supervisor, serve
+from tests.e2e.conftest import CHROMIUMS, end_supervisor, serve
 
 CELLS = 6
 NOTEBOOKS = 10
@@ -69,13 +68,10 @@ class Filled:
 
 @dataclass(frozen=True)
 class Visit:
-    """One new tab: seconds to the menu, from there to the content, and CPU seconds of the server."""
+    """One new tab: seconds to the menu, and from there to the content."""
 
     menu_s: float
     after_s: float
-    server_s: float
-    sent_kb: float = 0.0
-    messages: int = 0
 
 
 @dataclass(frozen=True)
@@ -92,15 +88,15 @@ class View:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=1000)
-    parser.add_argument("--searches", type=int, default=100, help="with 1, 2, 3, ... trials")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--only", default="", help="measure only first paint of pages whose name has this word")
-    options = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--runs", type=int, default=1000)
+    options.add_argument("--searches", type=int, default=100, help="with 1, 2, 3, ... trials")
+    options.add_argument("--repeats", type=int, default=5)
+    options.add_argument("--only", default="", help="measure only first paint of pages whose name has this word")
+    given = options.parse_args()
     with tempfile.TemporaryDirectory(prefix="scalebook-bench-") as folder:
         workspace = Workspace(Path(folder)).create()
-        filled = fill(workspace, options.runs, options.searches)
+        filled = fill(workspace, given.runs, given.searches)
         served = serve(workspace)
         try:
             with sync_playwright() as playwright:
@@ -109,9 +105,9 @@ def main() -> None:
                 context = browser.new_context(viewport={"width": 1280, "height": 1000})
                 served.let_in(context)
                 pages = views(filled)
-                first_paint(context, served, pages, options.repeats, options.only)
-                if not options.only:
-                    _in_an_open_tab(context, served.addresses.app, pages, options.repeats)
+                first_paint(context, served.addresses.app, pages, given.repeats, given.only)
+                if not given.only:
+                    _in_an_open_tab(context, served.addresses.app, pages, given.repeats)
                 print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
         finally:
             served.end()
@@ -159,46 +155,30 @@ def views(filled: Filled) -> dict[str, View]:
     }
 
 
-def first_paint(context: BrowserContext, served: Served, pages: dict[str, View], repeats: int, only: str = "") -> None:
+def first_paint(context: BrowserContext, app: str, pages: dict[str, View], repeats: int, only: str) -> None:
     """Print the table of new tabs."""
-    assert served.addresses.children, "the pages' server is the first"
-    server = psutil.Process(served.addresses.children[0].pid)
-    print("\n| first paint in a new tab | what is there | menu, s | page after it, s | range, s | server CPU, s "
-          f"| sent, kB | messages | at most {AFTER_MENU_S} s |\n" + "|---" * 9 + "|")  # fmt: skip
+    print("\n" + row("first paint in a new tab", "what is there", "menu, s", "page after it, s", "range, s", "goal"))
+    print("|---" * 6 + "|")
     for name, view in pages.items():
-        if only not in name:
-            continue
-        first, *visits = (_visit(context, served.addresses.app, view, server, i == 0) for i in range(repeats + 1))
-        after = sorted(visit.after_s for visit in visits)
-        menu, worked = (statistics.median(of) for of in zip(*((v.menu_s, v.server_s) for v in visits), strict=True))
-        middle = statistics.median(after)
-        print(f"| {name} | {view.what} | {menu:.2f} | {middle:.2f} | {after[0]:.2f} – {after[-1]:.2f} | {worked:.2f} "
-              f"| {first.sent_kb:.0f} | {first.messages} | {'met' if middle <= AFTER_MENU_S else 'MISSED'} |",
-              flush=True)  # fmt: skip
+        if only in name:
+            visits = [_visit(context, app, view) for _ in range(repeats + 1)][1:]
+            after = sorted(visit.after_s for visit in visits)
+            menu, middle = statistics.median(visit.menu_s for visit in visits), statistics.median(after)
+            verdict = "met" if middle <= AFTER_MENU_S else "MISSED"
+            seconds = (f"{menu:.2f}", f"{middle:.2f}", f"{after[0]:.2f} – {after[-1]:.2f}")
+            print(row(name, view.what, *seconds, verdict), flush=True)
 
 
-def _visit(context: BrowserContext, app: str, view: View, server: psutil.Process, counted: bool) -> Visit:
-    """Open a view in a new tab. Counting what is sent takes time of its own."""
-    page, sent = context.new_page(), []
-    if counted:
-        page.on("websocket", lambda socket: socket.on("framereceived", lambda frame: sent.append(len(frame))))
+def _visit(context: BrowserContext, app: str, view: View) -> Visit:
+    """Open a view in a new tab."""
+    page = context.new_page()
     selectors = {"menu": [MENU, 1], "content": [view.selector, view.count]}
     page.add_init_script(f"{PAINTED}({json.dumps(selectors)})")
-    worked = _processor_s(server)
     page.goto(app + view.path, wait_until="commit")
     page.wait_for_function(ALL_PAINTED, timeout=TIMEOUT_MS)
-    worked = _processor_s(server) - worked
     painted_s = page.evaluate("window.painted")
-    visit = Visit(
-        painted_s["menu"], max(0.0, painted_s["content"] - painted_s["menu"]), worked, sum(sent) / 1000, len(sent)
-    )
     page.close()
-    return visit
-
-
-def _processor_s(server: psutil.Process) -> float:
-    times = server.cpu_times()
-    return float(times.user + times.system)
+    return Visit(painted_s["menu"], max(0.0, painted_s["content"] - painted_s["menu"]))
 
 
 def _in_an_open_tab(context: BrowserContext, address: str, pages: dict[str, View], repeats: int) -> None:

@@ -1,17 +1,16 @@
 """The planner against numbers that others have published: what it predicts from public facts, and where it misses.
 
-    python -m benchmarks.published [--figure docs/figures/published.png] [--json docs/figures/published.json]
+    python -m benchmarks.published [--json docs/figures/published.json]
 
 Nothing is fitted. Facts that are not public are assumed, the same for all: every machine has 10 Gbit/s Ethernet, 17
 servers have a machine each, a server moves 10 GB/s in memory and passes it three times for a push, a GPU of that time
 (K40, 4.29 TFLOP/s) reaches a third of its peak, and gradients of equal workers scatter by 10 %. Published speed-ups do
-not name the rule; `sync` and `async` are both simulated, and a published number is met when it lies between the two,
-each widened by the range of its kind over a network (`planning/reliability.json`). A speed-up is over one worker
+not name the rule; `sync` and `async` are both simulated, and a published number is met when it is between the two, each
+widened by the range of its kind over a network (`training/planner/reliability.json`). A speed-up is over one worker
 without a parameter server. Models' parameters and multiply-adds, and what Chen et al. measured, are quoted from memory
-of the papers.
+of the papers. Takes half a minute; read "met" or "MISSED" in each row.
 """
 
-import argparse
 import json
 import random
 import statistics
@@ -21,6 +20,7 @@ from typing import Final
 
 import torch
 
+from benchmarks.common import parser
 from scalebook.training.engine.rules.clock_settings import Distribution, Link
 from scalebook.training.engine.rules.update_rules import Async, Sync
 from scalebook.training.engine.sim.sim_clock import DRAWS
@@ -170,37 +170,11 @@ def chen(rounds: int = 4000) -> tuple[float, list[float]]:
     return share, [statistics.fmean(times[k] for times in ordered) for k in range(WORKERS)]
 
 
-def picture(rows: list[Predicted], times: list[float], path: Path) -> None:
-    """Published speed-ups beside predicted ones, and the time to the k-th gradient."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.4, 3.6), dpi=140, layout="constrained")
-    left, right = figure.subplots(1, 2, width_ratios=[3, 2])
-    for place, row in enumerate(rows):
-        color = "tab:blue" if row.testable else "0.6"
-        left.plot(row.widened, [place, place], color=color, alpha=0.35, linewidth=7, solid_capstyle="butt")
-        left.plot([row.under_sync, row.under_async], [place, place], "|-", color=color, markersize=9)
-        left.plot(row.published, [place, place], "D-", color="tab:orange", markersize=5)
-    left.set_yticks(range(len(rows)), [row.name for row in rows], fontsize=8)
-    left.set_xscale("log")
-    left.set_xticks([5, 10, 20, 50, 100, 200, 500], ["5", "10", "20", "50", "100", "200", "500"], fontsize=8)
-    left.invert_yaxis()
-    left.set_xlabel("speed-up: published (orange), sync to async (blue)", fontsize=8)
-    right.plot(range(1, WORKERS + 1), times, color="tab:blue")
-    right.set_xlabel("gradients that have arrived, of 100", fontsize=8)
-    right.set_ylabel("mean seconds, light tail", fontsize=8)
-    for axes in (left, right):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(labelsize=8)
-    figure.savefig(path)
-
-
 def main() -> None:
     """Print a line for each published number."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--figure", type=Path)
-    parser.add_argument("--json", type=Path)
-    args = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--json", type=Path)
+    args = options.parse_args()
     torch.set_num_threads(1)
     rows = [predicted(system) for system in SYSTEMS]
     print("system                published   sync  async   within        ")
@@ -218,8 +192,6 @@ def main() -> None:
         f"{times[97]:.2f} s, last {times[99]:.2f} s"
     )
     print(f"({MEMORY})")
-    if args.figure:
-        picture(rows, times, args.figure)
     if args.json:
         content = {
             "systems": [asdict(row) for row in rows],

@@ -11,11 +11,11 @@ Left out: the table of AD-PSGD with a slow worker (Lian et al. 2018), which was 
 do not say what a gradient takes (Prague, D-PSGD). Where papers contradict each other is printed below the cells.
 """
 
-import argparse
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from benchmarks.common import parser
 from scalebook.training.engine.rules.clock_settings import Link
 from scalebook.training.engine.rules.exchanges import DPsgd, Sgp
 from scalebook.training.engine.rules.peering import Peering
@@ -90,9 +90,9 @@ AD-PSGD's abstract (Lian et al. 2018): epochs are 4 to 8 times faster than by al
 
 def main() -> None:
     """Print a line for each cell, and how many are within 0.8 to 1.25."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--reliability", type=Path, help="add its cells to this file")
-    args = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--reliability", type=Path, help="add its cells to this file")
+    args = options.parse_args()
     print(f"{'cell':<40} published predicted  ratio of rates")
     hits = 0
     for cell in CELLS:

@@ -14,13 +14,13 @@ what they must have been. That 42 M parameters train slower beyond 8 machines is
 workers never make a tensor split slower, as long as the link has no latency and no worker is slower than another.
 """
 
-import argparse
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from benchmarks.common import parser
 from scalebook.training.engine.rules.clock_settings import Link
 from scalebook.training.pricing.layers import Layer
 from scalebook.training.pricing.links import Network
@@ -259,9 +259,9 @@ def rows() -> list[Row]:
 
 def main() -> None:
     """Print a line for each published number."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path)
-    args = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--json", type=Path)
+    args = options.parse_args()
     print(f"{'':<52} published  predicted  ratio")
     made = rows()
     for row in made:

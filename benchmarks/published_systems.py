@@ -12,13 +12,13 @@ The cells are divided in two: sorted by name, the first, third, fifth ... choose
 misses fewest of them), and the others are held out. KEPT_BACK are judged by that choice too.
 """
 
-import argparse
 import json
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from benchmarks.common import parser
 from scalebook.training.engine.rules.clock_settings import Distribution, Link
 from scalebook.training.engine.rules.update_rules import Sync
 from scalebook.training.planner.all_reduce import AllReduce, buckets
@@ -247,10 +247,10 @@ def predicted(design: Design) -> list[Predicted]:
 
 def main() -> None:
     """Print a line for each cell, and how many are within 25 %."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--reliability", type=Path, help="add its cells to this file")
-    args = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--json", type=Path)
+    options.add_argument("--reliability", type=Path, help="add its cells to this file")
+    args = options.parse_args()
     for design in DESIGNS:
         print(f"{design.name}: off by {math.exp(misses(design)) - 1:.0%} on the half that is chosen with")
     design = min(DESIGNS, key=misses)

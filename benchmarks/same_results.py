@@ -7,7 +7,6 @@ weights, the state of optimizers and schedules, the traces of updates, the searc
 compared to the last bit. Exits with 1 where anything differs. About 3 minutes each on two quiet cores.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import same_results_fits
+from benchmarks.common import parser
 from benchmarks.same_results_set import CELLS
 
 HERE: Final = Path(__file__).resolve().parents[1]
@@ -28,10 +28,10 @@ Results = dict[str, dict[str, Any]]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--before", required=True, nargs="+", help="commits that gave the right results")
-    parser.add_argument("--only", default="", help="only cells whose name has this")
-    given = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--before", required=True, nargs="+", help="commits that gave the right results")
+    options.add_argument("--only", default="", help="only cells whose name has this")
+    given = options.parse_args()
     cells = {title: cell for title, cell in CELLS.items() if given.only in title}
     different = 0
     with tempfile.TemporaryDirectory() as temporary:

@@ -1,21 +1,17 @@
-"""Virtual workers beside real ones with the same workload: do they predict updates, staleness and loss?
+"""Virtual workers beside real ones with the same workload: do they predict updates and staleness?
 
-    python -m benchmarks.virtual_truth [--seconds 0.8] [--seeds 5] [--only async:4:inline ...] [--json FILE]
+    python -m benchmarks.virtual_truth [--seconds 0.8] [--seeds 5] [--only async:4:inline ...]
                                        [--reliability training/planner/reliability.json]
 
 Workers are processes that compute the gradient of a small perceptron on digits and then sleep 20 ms, the last of them
 40 ms, so that 16 fit on few cores; 2 do not sleep, and share caches. For each rule and host a single worker calibrates
 the clock (`benchmarks/worker_cost.py`); for 2 workers beside a process that computes too. Then every cell runs for real
-and on the virtual clock, with the same samples, for each seed. Ratios are virtual / real; `distance` is the total
-variation between the two histograms of staleness (0: equal, 1: nothing in common); the loss is the mean of the last
-tenth. `ok`: updates/s and mean staleness within 10 %, distance at most 0.15. At the end: whether loss curves can be
-told apart, gradient by gradient, for each rule (`benchmarks/apart.py`; p after Holm's correction), which cells fail and
-in what, and how far the planner is off. Its updates/s / real are the column `plan`. With the defaults 7 minutes on a
-quiet machine.
+and on the virtual clock for each seed. Ratios are virtual / real; `distance` is the total variation between the two
+histograms of staleness (0: equal, 1: nothing in common). Read the column `ok`: updates/s and mean staleness within
+10 %, distance at most 0.15; below the table is what fails. The column `plan` is the planner's updates/s over the real
+ones, which `--reliability` adds to the cells of the planner. 7 minutes on a quiet machine.
 """
 
-import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,12 +20,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import torch
-from torch.optim import SGD
 
-from benchmarks.apart import corrected, p_value, shortened
-from benchmarks.digits_task import perceptron
-from benchmarks.machine import Others, machine
-from benchmarks.worker_cost import DEADLINE_S, LEARNING_RATE, Cost, calibrate, computed, woken
+from benchmarks.common import Others, parser
+from benchmarks.worker_cost import DEADLINE_S, Cost, calibrate, compute, task, woken
 from scalebook.training.engine import Settings, SharedRun, join, serve
 from scalebook.training.engine.memory.region import ROW, WAIT
 from scalebook.training.engine.rules.clock_settings import Distribution
@@ -48,13 +41,10 @@ NEAR: Final = 0.1
 """Allowed relative error of a prediction, for updates/s and mean staleness."""
 APART: Final = 0.15
 """Allowed distance of two histograms."""
-HEADER: Final = (
-    "rule            workers host     updates/s  ratio  staleness  ratio  distance     loss  virtual   plan  ok"
-)
+HEADER: Final = "rule            workers host     updates/s  ratio  staleness  ratio  distance   plan  ok"
 Row = Mapping[str, Any]
 SLEEP_S: Final = 0.020
 SLOW: Final = 2.0
-LEVEL: Final = 0.05
 CALIBRATING_S: Final = 1.5
 SLEEPS: Final = (0.0, SLEEP_S)
 RULES: Final[dict[str, Callable[[], Rule]]] = {
@@ -71,12 +61,6 @@ class Seen(NamedTuple):
     updates_per_s: float
     staleness: float
     stale: list[float]
-    losses: list[float]  # of all gradients, in order
-
-    @property
-    def loss(self) -> float:
-        """The mean of the last tenth."""
-        return statistics.fmean(self.losses[-max(1, len(self.losses) // 10) :])
 
 
 def slept(workers: int) -> float:
@@ -99,34 +83,28 @@ def real(rule: Rule, workers: int, host: HostName, seconds: float, seed: int) ->
     """So many processes, the last of which sleeps twice as long."""
     run = SharedRun(workers, Settings(rule, host=host))
 
-    def made() -> tuple[torch.nn.Module, SGD]:
-        model = perceptron(seed)
-        return model, SGD(model.parameters(), lr=LEARNING_RATE)
-
-    def body(worker: int) -> tuple[float, int, list[tuple[float, float]]]:
+    def body(worker: int) -> tuple[float, int]:
         torch.set_num_threads(1)
-        model, optimizer = made()
+        model, optimizer = task(seed)
         joined = join(run, run.member(worker, DEADLINE_S), [optimizer])
         (client,) = joined.clients
         joined.begin()
-        began, number, losses = time.perf_counter(), worker, []
+        began, number = time.perf_counter(), worker
         while time.perf_counter() < began + seconds:
-            loss = computed(model, seed, number)
+            compute(model, number)
             time.sleep(slept(workers) * (SLOW if worker == workers - 1 else 1.0))
-            losses.append((time.monotonic(), loss))
             client.push()
             number += workers
         took = time.perf_counter() - began
         joined.finish()
-        return took, client.pull(), losses
+        return took, client.pull()
 
     def server(number: int) -> None:
-        serve(run, number, DEADLINE_S, [made()[1]])
+        serve(run, number, DEADLINE_S, [task(seed)[1]])
 
     try:
         parts = run_workers(workers, body, servers=run.servers, serve=server if run.servers else None)
-        versions, took = max(part[1] for part in parts), max(part[0] for part in parts)
-        return _seen(run, versions / took, [loss for _, loss in sorted(pair for part in parts for pair in part[2])])
+        return _seen(run, max(version for _, version in parts) / max(took for took, _ in parts))
     finally:
         run.close()
 
@@ -143,19 +121,18 @@ def virtual(rule: Rule, workers: int, host: HostName, cost: Cost, seconds: float
         has_waited, waited[worker] = waits[worker] > waited[worker], float(waits[worker])
         return clock.gradient_s(worker) + (cost.woken_s if has_waited else 0.0)
 
-    model = perceptron(seed)
-    one = ModelMultiplexer([SGD(model.parameters(), lr=LEARNING_RATE)])
+    model, optimizer = task(seed)
+    one = ModelMultiplexer([optimizer])
     players = SimulatedWorkers(run, clock, one.make, EndlessWork(), gradient_s=gradient_s)
-    numbers, losses = {worker: worker for worker in range(workers)}, []
+    number = 0
     players.begin_all()
     while (worker := players.next()) is not None and clock.now() < seconds:
         one.switch_to(worker)
-        losses.append(computed(model, seed, numbers[worker]))
-        numbers[worker] += workers
+        compute(model, number)
+        number += 1
         one.hand_over(worker)
         players.push()
-    updates = players.partitions[0].shards[0].version / clock.now()
-    seen = _seen(run, updates, losses)
+    seen = _seen(run, players.sections[0].shards[0].version / clock.now())
     players.end_all()
     players.detach()
     run.close()
@@ -171,13 +148,10 @@ def planned(rule: Rule, workers: int, cost: Cost, slowdown: float) -> Point:
     return Setting(profile, rule, 1, OWN, 0).play(workers)
 
 
-def _seen(run: SharedRun, updates_per_s: float, losses: list[float]) -> Seen:
+def _seen(run: SharedRun, updates_per_s: float) -> Seen:
     histogram = run.staleness()
     counts = histogram.counts.sum(0).tolist()
-    return Seen(updates_per_s, histogram.mean(), [count / max(1, sum(counts)) for count in counts], losses)
-
-
-# --- what is printed and written of cells ----------------------------------------------------------------------------
+    return Seen(updates_per_s, histogram.mean(), [count / max(1, sum(counts)) for count in counts])
 
 
 def distance(first: Sequence[float], second: Sequence[float]) -> float:
@@ -200,8 +174,6 @@ def row(
         "staleness": stale,
         "staleness_ratio": _mean(ours, "staleness") / stale if stale else 1.0,
         "distance": statistics.fmean(distance(a.stale, b.stale) for a, b in zip(theirs, ours, strict=True)),
-        "loss": _mean(theirs, "loss"),
-        "virtual_loss": _mean(ours, "loss"),
         "planned_updates_ratio": plan.updates_per_s / rate,
         "planned_staleness_ratio": plan.staleness / stale if stale else 1.0,
     }
@@ -227,8 +199,7 @@ def line(cell: Row) -> str:
     return (
         f"{cell['rule']:<15} {cell['workers']:>7} {cell['host']:<8} {cell['updates_per_s']:>9.1f} "
         f"{cell['updates_ratio']:>6.2f} {cell['staleness']:>10.2f} {cell['staleness_ratio']:>6.2f} "
-        f"{cell['distance']:>9.2f} {cell['loss']:>8.3f} {cell['virtual_loss']:>8.3f} "
-        f"{cell['planned_updates_ratio']:>6.2f}  {'NO' if failures(cell) else 'yes'}"
+        f"{cell['distance']:>9.2f} {cell['planned_updates_ratio']:>6.2f}  {'NO' if failures(cell) else 'yes'}"
     )
 
 
@@ -276,50 +247,35 @@ def cells(rows: Sequence[Row]) -> list[ComparedPlan]:
 
 def main() -> None:
     """Print a line for each cell."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=0.8, help="seconds of each run")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--only", nargs="+", help="rule:workers:host")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--reliability", type=Path, help="add its cells to this file")
-    args = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--seconds", type=float, default=0.8, help="seconds of each run")
+    options.add_argument("--seeds", type=int, default=5)
+    options.add_argument("--only", nargs="+", help="rule:workers:host")
+    options.add_argument("--reliability", type=Path, help="add its cells to this file")
+    args = options.parse_args()
     torch.set_num_threads(1)
-    print(machine())
-    rows: list[Row] = []
-    others = Others()
+    rows, others = list[Row](), Others()
     alone = {sleep_s: calibrate(Async(), "inline", sleep_s, 0, CALIBRATING_S) for sleep_s in SLEEPS}
     pressed = calibrate(Async(), "inline", 0.0, 1, CALIBRATING_S)
     slowdown = (pressed.gradient_s + pressed.server_s) / (alone[0.0].gradient_s + alone[0.0].server_s)
     wakes = {sleep_s: woken(sleep_s, CALIBRATING_S) for sleep_s in SLEEPS}
     for sleep_s, cost in alone.items():
         print(f"async, inline, alone, {1e3 * sleep_s:g} ms of sleep: {cost.words()}")
-    print(f"beside another process that computes a gradient takes {slowdown:.2f} times as long")
-    differences: dict[str, list[list[list[float]]]] = {}
-    print(HEADER)
-    for name, make in RULES.items():
-        for host, sleep_s in product(HOSTS, SLEEPS):
-            chosen = [
-                n for n in WORKERS if slept(n) == sleep_s and (not args.only or f"{name}:{n}:{host}" in args.only)
-            ]
-            if not chosen:
+    print(f"beside another process that computes a gradient takes {slowdown:.2f} times as long\n{HEADER}")
+    for (name, make), host, sleep_s in product(RULES.items(), HOSTS, SLEEPS):
+        cost = None
+        for workers in WORKERS:
+            if slept(workers) != sleep_s or (args.only and f"{name}:{workers}:{host}" not in args.only):
                 continue
-            cost = calibrate(make(), host, sleep_s, 0 if sleep_s else 1, CALIBRATING_S, wakes[sleep_s])
-            print(f"  {name}, {host}, {1e3 * sleep_s:g} ms of sleep: {cost.words()}")
-            for workers in chosen:
-                seeds = range(args.seeds)
-                ours = [virtual(make(), workers, host, cost, args.seconds, seed) for seed in seeds]
-                theirs = [real(make(), workers, host, args.seconds, seed) for seed in seeds]
-                plan = planned(make(), workers, alone[sleep_s], 1.0 if sleep_s else slowdown)
-                rows.append(row(name, workers, host, sleep_s > 0, theirs, ours, plan))
-                print(line(rows[-1]), flush=True)
-                pairs = [(a.losses, b.losses) for a, b in zip(theirs, ours, strict=True)]
-                differences.setdefault(name, []).append(shortened(pairs))
+            if cost is None:
+                cost = calibrate(make(), host, sleep_s, 0 if sleep_s else 1, CALIBRATING_S, wakes[sleep_s])
+            ours = [virtual(make(), workers, host, cost, args.seconds, seed) for seed in range(args.seeds)]
+            theirs = [real(make(), workers, host, args.seconds, seed) for seed in range(args.seeds)]
+            plan = planned(make(), workers, alone[sleep_s], 1.0 if sleep_s else slowdown)
+            rows.append(row(name, workers, host, sleep_s > 0, theirs, ours, plan))
+            print(line(rows[-1]), flush=True)
     print("\n".join(verdicts(rows, {workers: linear(workers, alone[SLEEP_S]) for workers in WORKERS})))
-    for name, p in corrected({name: p_value(cells) for name, cells in differences.items()}).items():
-        print(f"{name:<15} loss curves {'told apart' if p < LEVEL else 'not told apart'}, p {p:.3f}")
     print(others.sentence())
-    if args.json:
-        args.json.write_text(json.dumps(rows, indent=1))
     if args.reliability:
         command = f"python -m benchmarks.virtual_truth --seconds {args.seconds:g} --seeds {args.seeds}"
         write(args.reliability, PlansCompared(command, others.sentence(), cells(rows)))

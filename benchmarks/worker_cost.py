@@ -1,19 +1,24 @@
-"""The costs for the clock of `benchmarks/virtual_truth.py`, measured by one worker in a short run.
+"""The task of `benchmarks/virtual_truth.py`, and the costs for its clock, measured by one worker in a short run.
 
-The worker is alone in its run, under the cell's own rule and host, so that it shows nothing of what several workers
-cost together. Beside it as many processes compute as further workers would on other cores: these take caches, memory
-bandwidth and turbo from it. Two processes that take turns measure the cost of waking up.
+The task is a small perceptron on scikit-learn's digits. The worker is alone in its run, under the cell's own rule and
+host, so that it shows nothing of what several workers cost together. Beside it as many processes compute as further
+workers would on other cores: these take caches, memory bandwidth and turbo from it. Two processes that take turns
+measure the cost of waking up.
 """
 
 import mmap
 import statistics
 import time
+from functools import cache
 from typing import Final, NamedTuple
 
 import torch
+from sklearn.datasets import load_digits
+from torch import Tensor
+from torch.nn import Linear, Module, ReLU, Sequential
+from torch.nn.functional import cross_entropy
 from torch.optim import SGD
 
-from benchmarks.digits_task import batch, batches_per_epoch, gradient, perceptron
 from scalebook.training.engine import Settings, SharedRun, join, serve
 from scalebook.training.engine.memory.region import WAIT, Event
 from scalebook.training.engine.rules.clock_settings import ClockSettings, Distribution, Link
@@ -25,6 +30,23 @@ LEARNING_RATE: Final = 0.02
 DEADLINE_S: Final = 60.0
 WARM_UP: Final = 20  # gradients that count nothing: the first ones take ten times as long
 LEAST: Final = 2 * WARM_UP
+
+
+BATCH: Final = 32
+
+
+@cache
+def images() -> tuple[Tensor, Tensor]:
+    """Pixels float32 [1797, 64] in 0..1, labels int64."""
+    digits = load_digits()
+    return torch.tensor(digits.data / 16, dtype=torch.float32), torch.tensor(digits.target, dtype=torch.int64)
+
+
+def task(seed: int) -> tuple[Module, SGD]:
+    """64-128-64-10, 17,226 parameters, and its optimizer."""
+    torch.manual_seed(seed)
+    model = Sequential(Linear(64, 128), ReLU(), Linear(128, 64), ReLU(), Linear(64, 10))
+    return model, SGD(model.parameters(), lr=LEARNING_RATE)
 
 
 class Cost(NamedTuple):
@@ -53,10 +75,13 @@ class Cost(NamedTuple):
         )
 
 
-def computed(model: torch.nn.Module, seed: int, number: int) -> float:
-    """The loss of batch `number`, whose gradient is then in the model's parameters."""
-    epoch, place = divmod(number, batches_per_epoch())
-    return gradient(model, batch(seed, epoch, place))
+def compute(model: Module, number: int) -> None:
+    """Compute the gradient of batch `number`, which is then in the model's parameters."""
+    pixels, labels = images()
+    start = number * BATCH % (len(labels) - BATCH)
+    for parameter in model.parameters():
+        parameter.grad = None
+    torch.autograd.backward(cross_entropy(model(pixels[start : start + BATCH]), labels[start : start + BATCH]))
 
 
 def calibrate(rule: Rule, host: HostName, sleep_s: float, beside: int, seconds: float, woken_s: float = 0.0) -> Cost:
@@ -64,13 +89,9 @@ def calibrate(rule: Rule, host: HostName, sleep_s: float, beside: int, seconds: 
     run = SharedRun(1, Settings(Sync() if isinstance(rule, Sync) else rule, host=host))
     over = mmap.mmap(-1, mmap.PAGESIZE)
 
-    def optimizer() -> tuple[torch.nn.Module, SGD]:
-        model = perceptron(0)
-        return model, SGD(model.parameters(), lr=LEARNING_RATE)
-
     def body(process: int) -> int:
         torch.set_num_threads(1)
-        model, sgd = optimizer()
+        model, sgd = task(0)
         if process:
             return _compute(model, sleep_s, over)
         joined = join(run, run.member(0, DEADLINE_S), [sgd])
@@ -78,7 +99,7 @@ def calibrate(rule: Rule, host: HostName, sleep_s: float, beside: int, seconds: 
         joined.begin()
         number, until = 0, time.perf_counter() + seconds
         while time.perf_counter() < until or number < LEAST:
-            computed(model, 0, number)
+            compute(model, number)
             time.sleep(sleep_s)
             client.push()
             number += 1
@@ -87,7 +108,7 @@ def calibrate(rule: Rule, host: HostName, sleep_s: float, beside: int, seconds: 
         return number
 
     def server(number: int) -> None:
-        serve(run, number, DEADLINE_S, [optimizer()[1]])
+        serve(run, number, DEADLINE_S, [task(0)[1]])
 
     try:
         pushes = run_workers(1 + beside, body, servers=run.servers, serve=server if run.servers else None, threads=1)[0]
@@ -102,11 +123,11 @@ def calibrate(rule: Rule, host: HostName, sleep_s: float, beside: int, seconds: 
         run.close()
 
 
-def _compute(model: torch.nn.Module, sleep_s: float, over: mmap.mmap) -> int:
+def _compute(model: Module, sleep_s: float, over: mmap.mmap) -> int:
     """Compute until `over`; returns the number of gradients."""
     number, until = 0, time.perf_counter() + DEADLINE_S
     while not over[0] and time.perf_counter() < until:
-        computed(model, 0, number)
+        compute(model, number)
         time.sleep(sleep_s)
         number += 1
     return number
@@ -120,7 +141,7 @@ def woken(sleep_s: float, seconds: float) -> float:
 
     def body(process: int) -> tuple[list[float], list[float]]:
         torch.set_num_threads(1)
-        model = perceptron(0)
+        model, _ = task(0)
         alone: list[float] = []
         ends: list[float] = []
         if not process:
@@ -128,7 +149,7 @@ def woken(sleep_s: float, seconds: float) -> float:
         until = time.perf_counter() + (2 if process else 1) * seconds
         while time.perf_counter() < until and turn[0] >= 0:
             event.wait(lambda: turn[0] in (process, -1), DEADLINE_S, lambda: f"process {process} waits for its turn")
-            computed(model, 0, len(ends))
+            compute(model, len(ends))
             time.sleep(sleep_s)
             ends.append(time.monotonic())
             turn[0] = turn[0] if turn[0] < 0 else 1 - process
@@ -143,12 +164,12 @@ def woken(sleep_s: float, seconds: float) -> float:
     return max(0.0, each - statistics.fmean(alone))
 
 
-def _gradients(model: torch.nn.Module, sleep_s: float, seconds: float) -> list[float]:
+def _gradients(model: Module, sleep_s: float, seconds: float) -> list[float]:
     """Seconds of each gradient, one after the other."""
     took, until = [], time.perf_counter() + seconds
     for number in range(1_000_000):
         began = time.perf_counter()
-        computed(model, 0, number)
+        compute(model, number)
         time.sleep(sleep_s)
         took.append(time.perf_counter() - began)
         if time.perf_counter() > until:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from benchmarks import gpu as figures
-from benchmarks.gpu_page import PAGE, keep, page, read
+from docs.generate.gpu_page import PAGE, keep, page, read
 from scalebook.training.engine.memory.device import landing
 from scalebook.training.engine.store import coded_traffic as carrier
 from scalebook.training.engine.store.hosts import InlineHost
@@ -347,7 +347,7 @@ def test_the_page_without_figures_says_that_nothing_was_measured(tmp_path: Path)
 
 
 def test_the_page_and_the_readme_are_of_what_was_measured() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(read()), "python -m benchmarks.gpu_page"
+    assert PAGE.read_text(encoding="utf-8") == page(read()), "python -m docs.generate.gpu_page"
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     met = [(result["device"], result["date"]) for result in read()]
     assert ("no gpu has run this version" in readme.lower()) == (not met)

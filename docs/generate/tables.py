@@ -32,37 +32,6 @@ def page() -> str:
     )
 
 
-def largest_learning_rate() -> str:
-    """The largest rate that trains, by workers: in turn and free, undamped and damped."""
-    content = _read(FIGURES / "largest-learning-rate.json")
-    rows = [
-        (str(one["workers"]), one["way"], one["variant"], f"{one['rate']:.3g}", f"{one['staleness']:.3g}")
-        for one in content["points"]
-    ]
-    head = ("workers", "served", "damping", "largest learning rate", "mean staleness")
-    return _made("python -m benchmarks.learning_rates", content) + table(head, rows)
-
-
-def scaling_rule() -> str:
-    """The validation loss by batch size, a column for each rule."""
-    content = _read(FIGURES / "scaling-rule.json")
-    points = {(one["batch"], one["rule"]): one for one in content["points"]}
-    rules = list(dict.fromkeys(one["rule"] for one in content["points"]))
-    rows = [
-        (str(batch), *(_spread(points.get((batch, rule))) for rule in rules))
-        for batch in sorted({batch for batch, _ in points})
-    ]
-    note = f"Validation loss, mean of {content['seeds']} seeds ± half of its 95 % interval; in brackets the rate.\n\n"
-    return _made("python -m benchmarks.scaling_rule", content) + note + table(("batch", *rules), rows)
-
-
-def _spread(point: Mapping[str, Any] | None) -> str:
-    if point is None:
-        return ""
-    rate = f"({point['rate']:.3g})"
-    return f"diverged {rate}" if point["loss"] is None else f"{point['loss']:.3f} ± {point['spread'] or 0:.3f} {rate}"
-
-
 def published() -> str:
     """What others have published, beside what the planner plays."""
     content = _read(FIGURES / "published.json")
@@ -161,8 +130,6 @@ def _made(command: str, content: Mapping[str, Any]) -> str:
 
 
 TABLES: Final[dict[str, Callable[[], str]]] = {
-    "largest-learning-rate": largest_learning_rate,
-    "scaling-rule": scaling_rule,
     "published": published,
     "published-systems": published_systems,
     "published-splits": published_splits,

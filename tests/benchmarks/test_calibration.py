@@ -5,7 +5,18 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from benchmarks import calibration
-from benchmarks.calibration import PAGE, PARTS, Row, Task, late_ones_finish, limit, machine_repairman, play, table
+from benchmarks.calibration import (
+    PAGE,
+    PARTS,
+    Row,
+    Task,
+    late_ones_finish,
+    limit,
+    machine_repairman,
+    placed,
+    play,
+    table,
+)
 from scalebook.training.engine.rules.clock_settings import ClockSettings
 from scalebook.training.engine.rules.update_rules import Async, Sync
 
@@ -15,7 +26,7 @@ SHARE = 0.05
 
 
 @pytest.mark.alike
-@pytest.mark.parametrize("part", [part for _, _, part in PARTS], ids=[title for title, _, _ in PARTS])
+@pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
 def test_each_row_agrees_with_theory(part: Callable[[float], Iterator[Task]]) -> None:
     tasks = list(part(SHARE))
     rows = [row for task in (tasks[:3] if part is limit else tasks) for row in task()]
@@ -49,10 +60,14 @@ def test_what_theory_says() -> None:
 
 
 def test_the_page_has_every_law_and_only_rows_that_hold() -> None:
-    lines = PAGE.read_text(encoding="utf-8").splitlines()
-    for title, words, _ in PARTS:
-        assert f"## {title}" in lines
-        assert words.splitlines()[0] in lines
-    rows = [line for line in lines if line.startswith("| ") and not line.startswith("| law")]
+    page = PAGE.read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith("| law")]
     assert len(rows) == 39
-    assert table([Row("a law", "N = 2", 2.0, 2.1, 0.1)])[2] == "| a law | N = 2 | 2 | 2.1 | 1.0500 ± 0.050 |"
+    made = table([Row("a law", "N = 2", 2.0, 2.1, 0.1)])
+    assert made.splitlines()[2] == "| a law | N = 2 | 2 | 2.1 | 1.0500 ± 0.050 |"
+    for title in PARTS:
+        before, _, rest = page.partition(f"## {title}\n")
+        table_there = "| law |" + rest.partition("| law |")[2].partition("\n\n")[0]
+        assert placed(page, title, table_there) == page
+        assert placed(page, title, made).startswith(before)
+        assert made in placed(page, title, made)

@@ -131,8 +131,11 @@ def read_comparisons() -> Compared:
 
 
 def write(path: Path, source: PlansCompared) -> None:
-    """Replace the earlier comparisons of a command, which is known by the module that it runs."""
+    """Replace the earlier comparisons of the same command, whatever its options were."""
     earlier = records.load(path, Compared) or Compared([])
-    module = source.command.split()[2]
-    others = [entry for entry in earlier.sources if entry.command.split()[2] != module]
+    others = [entry for entry in earlier.sources if _without_options(entry) != _without_options(source)]
     records.save(path, Compared(sorted([*others, source], key=lambda entry: entry.command)))
+
+
+def _without_options(source: PlansCompared) -> str:
+    return source.command.partition(" --")[0]

@@ -127,8 +127,9 @@ def test_a_command_writes_its_own_cells_in_place_of_its_older_ones(tmp_path: Pat
     write(path, PlansCompared("python -m b --seconds 1", "one", cells("ddp", "machine", 1, 1.0)))
     write(path, PlansCompared("python -m a", "one", cells("sync", "machine", 1, 1.0)))
     write(path, PlansCompared("python -m b --seconds 2", "two", []))
+    write(path, PlansCompared("python -m b gpu --seconds 2", "two", []))
     found = records.load(path, Compared)
     assert found is not None
     assert [(one.command, len(one.cells)) for one in found.sources] == [
-        ("python -m a", 1), ("python -m b --seconds 2", 0),
+        ("python -m a", 1), ("python -m b --seconds 2", 0), ("python -m b gpu --seconds 2", 0),
     ]  # fmt: skip

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from benchmarks.search_audit import audit
+from benchmarks.search_drills import audit
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files.record_folder import forget
 from scalebook.training.base.processes import alive, send

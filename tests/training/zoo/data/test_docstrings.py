@@ -1,4 +1,4 @@
-"""On a small library; that Python's own is like it, and how well a model does on it, `benchmarks.ranker` shows."""
+"""On a small library, which is like Python's own."""
 
 import sysconfig
 from pathlib import Path

@@ -1,21 +1,18 @@
-"""The shape of the code in numbers: files, their length, the longest functions, and the imports between folders.
+"""The picture of the packages and their imports in docs/architecture.md.
 
-    python -m benchmarks.shape
-    python -m benchmarks.shape --picture docs/figures/rooms.svg
+    python -m docs.generate.rooms docs/figures/rooms.svg
 
-Reads only the sources. The arrows between folders are those of the architecture test (tests/test_architecture.py). The
-picture has a box for each room, and an arrow for each import that does not follow from others: `cli` imports `jobs`,
-`jobs` imports `base`, so there is no arrow from `cli` to `base`.
+Reads only the sources. The picture has a box for each package, and an arrow for each import that does not follow from
+others: `cli` imports `jobs`, `jobs` imports `base`, so there is no arrow from `cli` to `base`.
 """
 
-import argparse
 import ast
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from statistics import median
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("training", "app", "pages")
 BROWSER = ("app", "pages")
 COLUMNS = {
@@ -24,48 +21,6 @@ COLUMNS = {
     "engine": 6.8,
 }  # fmt: skip
 """Where a room's box lies across the picture, from 0 to 9, so that no arrow crosses one; any other is spread evenly."""
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.shape", description="The shape of the code, counted.")
-    parser.add_argument("--picture", type=Path, metavar="FILE.svg", help="draw the rooms and their arrows instead")
-    options = parser.parse_args()
-    if options.picture:
-        draw(options.picture)
-        return
-    lengths: dict[Path, int] = {}
-    functions: list[tuple[int, str]] = []
-    arrows: Counter[tuple[str, str]] = Counter()
-    for folder in FOLDERS:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            text = path.read_text(encoding="utf-8")
-            tree = ast.parse(text)
-            lengths[path] = len(text.splitlines())
-            functions += function_lengths(tree, path)
-            arrows.update((room(path), target) for target in imported_rooms(tree) if target != room(path))
-    report(lengths, functions, arrows)
-
-
-def report(lengths: dict[Path, int], functions: list[tuple[int, str]], arrows: Counter[tuple[str, str]]) -> None:
-    real = {path: count for path, count in lengths.items() if path.name != "__init__.py"}
-    sizes = [count for count, _ in functions]
-    print(f"files      {len(real)}, median {median(real.values()):.0f} lines, longest:")
-    for path, count in sorted(real.items(), key=lambda item: -item[1])[:5]:
-        print(f"  {count:5d}  {path.relative_to(ROOT)}")
-    print(f"functions  {len(sizes)}, median {median(sizes):.0f} lines, longest:")
-    for count, where in sorted(functions, reverse=True)[:5]:
-        print(f"  {count:5d}  {where}")
-    print("arrows     (imports from -> to)")
-    for (source, target), count in sorted(arrows.items()):
-        print(f"  {count:5d}  {source} -> {target}")
-
-
-def function_lengths(tree: ast.AST, path: Path) -> list[tuple[int, str]]:
-    return [
-        ((node.end_lineno or node.lineno) - node.lineno + 1, f"{path.relative_to(ROOT)}:{node.name}")
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
 
 
 def room(path: Path) -> str:
@@ -171,4 +126,4 @@ def draw(file: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    draw(Path(sys.argv[1]))

@@ -1,12 +1,37 @@
-"""Where a benchmark ran, and how much of the machine other processes used meanwhile."""
+"""What benchmarks share: where one ran and how busy the machine was, the command line, waiting, a row of a table."""
 
+import argparse
 import os
 import platform
 import time
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
+
+T = TypeVar("T")
+
+
+def parser(doc: str | None) -> argparse.ArgumentParser:
+    """An argument parser that shows a module's docstring as it is."""
+    return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def row(*cells: object) -> str:
+    """A row of a Markdown table."""
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def until(condition: Callable[[], T], what: str, deadline_s: float = 240.0, every_s: float = 0.02) -> T:
+    """Wait for the first true value of `condition`, and return it. TimeoutError says what was waited for."""
+    deadline = time.monotonic() + deadline_s
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {deadline_s:g} s for {what}")
+        time.sleep(every_s)
+    return value
 
 
 def machine() -> str:

@@ -1,4 +1,4 @@
-"""Results on GPUs as a page: `python -m benchmarks.gpu_page [FILE ...]` writes docs/benchmarks/gpu.md.
+"""Results on GPUs as a page: `python -m docs.generate.gpu_page [FILE ...]` writes docs/benchmarks/gpu.md.
 
 The files given, written by `make gpu`, are stored in docs/figures/gpu, one for each kind of GPU; the page shows all
 that lie there.
@@ -14,13 +14,13 @@ from typing import Any, Final
 from benchmarks.gpu import table
 from tests.gpu import POINTS
 
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
 KEPT: Final = ROOT / "docs" / "figures" / "gpu"
 PAGE: Final = ROOT / "docs" / "benchmarks" / "gpu.md"
 HEAD: Final = """# On a GPU
 
-Written by `python -m benchmarks.gpu_page gpu.json`, from what `make gpu` has written on a machine with a GPU: what only
-such a machine shows, and figures. What shards on GPUs would be is in [Shards on GPUs](../device-resident.md).
+Written by `python -m docs.generate.gpu_page gpu.json`, from what `make gpu` has written on a machine with a GPU: what
+only such a machine shows, and figures. What shards on GPUs would be is in [Shards on GPUs](../device-resident.md).
 """
 NOTHING: Final = """
 **Nothing was measured yet:** no GPU has run this version. On CPUs the same checks pass, but for what is CUDA's
@@ -113,7 +113,7 @@ def read(folder: Path = KEPT) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Store the given files, and write the page."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_page", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m docs.generate.gpu_page", description=__doc__)
     parser.add_argument("results", type=Path, nargs="*")
     for path in parser.parse_args().results:
         print(keep(path))

@@ -1,6 +1,6 @@
 """The pictures of README and docs: the notebooks that ship, run for real, and every page of them in a real Chromium.
 
-    python -m benchmarks.screenshots [--only pages|search|tutorial] [--searched FOLDER] [--out docs]
+    python -m docs.generate.screenshots [--only pages|search|tutorial] [--searched FOLDER] [--out docs]
 
 Takes about twenty minutes on two cores: the experiments of `notebooks/first-steps.md` and the searches of
 `notebooks/batch-size.md` are run in temporary workspaces. `--searched` names a workspace where the latter has been run.

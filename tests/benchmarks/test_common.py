@@ -3,7 +3,7 @@ import subprocess
 import sys
 import time
 
-from benchmarks.machine import Others
+from benchmarks.common import Others
 
 SPIN = "import time\nuntil = time.monotonic() + 0.5\nwhile time.monotonic() < until: pass"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.shape import draw, reduced, rooms
+from docs.generate.rooms import draw, reduced, rooms
 
 PICTURE = Path(__file__).parents[2] / "docs" / "figures" / "rooms.svg"
 
@@ -20,7 +20,7 @@ def test_an_arrow_that_follows_from_others_is_left_out() -> None:
 
 
 def test_the_picture_in_the_documentation_is_of_the_imports_of_today() -> None:
-    """Else: python -m benchmarks.shape --picture docs/figures/rooms.svg"""
+    """Else: python -m docs.generate.rooms docs/figures/rooms.svg"""
     assert described(PICTURE) == reduced(rooms()[1])
 
 
