@@ -147,13 +147,13 @@ def test_a_peer_that_is_slow_to_begin_has_written_nothing(exchange: PeerExchange
         joined = join(run, run.member(worker, DEADLINE_S), [SGD([parameter], lr=1.0)])
         (client,) = joined.clients
         if worker == 1 and moment == "in start":
-            refetch = client.host.refetch
+            refetch = client.host.versions.fetch_held
 
             def slowly() -> None:
                 time.sleep(SLOW_S)
                 refetch()
 
-            client.host.refetch = slowly  # type: ignore[method-assign]
+            client.host.versions.fetch_held = slowly  # type: ignore[method-assign]
         joined.start()
         if worker == 1 and moment == "before begin":
             time.sleep(SLOW_S)

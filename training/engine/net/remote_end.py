@@ -84,18 +84,18 @@ class RemoteJoined(Joined):
     @override
     def rest_waits(self) -> Waits[None]:
         yield from super().rest_waits()
-        self._lay_kept()
+        self._sync_residuals()
         self.channel.call("rest")
 
     @override
     def finish_waits(self) -> Waits[None]:
         yield from super().finish_waits()
-        self._lay_kept()
+        self._sync_residuals()
         self.channel.call("finish")
 
-    def _lay_kept(self) -> None:
+    def _sync_residuals(self) -> None:
         for host in self.hosts:
-            host.sync_residuals()
+            host.transfer.sync_residuals()
 
     @override
     def detach(self) -> None:
@@ -198,7 +198,7 @@ class RemoteEnd:
             hosts.append(host)
             clients.append(make_client(partition, host, self.worker, parameters, optimizer, mirror.lending, late))
             clients[-1].reads = reads = RemoteTableReads(self.channel, self.worker, clients[-1])
-            host.fetch_written = reads.fetch_written
+            host.versions.fetch_written = reads.fetch_written
             tables.append(reads)
         self._control = mirror.run.control
         membership = RemoteMembership(mirror.run.control, self.worker, self._deadline_s, self.channel)

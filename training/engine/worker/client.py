@@ -12,7 +12,8 @@ from torch.optim import Optimizer
 from scalebook.training.engine.coordination.admission import Verdict
 from scalebook.training.engine.hyper import Groups
 from scalebook.training.engine.memory.region import COMMUNICATE, GRADIENTS, METER, PULLED, ROW, WAIT, Control
-from scalebook.training.engine.store.hosts import EncodedPush, Host, Outcome, Push
+from scalebook.training.engine.store.gradient_transfer import EncodedPush, Push
+from scalebook.training.engine.store.hosts import Host, Outcome
 from scalebook.training.engine.store.optimizer_partition import OptimizerPartition
 from scalebook.training.engine.store.rebuilt_optimizer import has_modes, packed
 from scalebook.training.engine.store.rounds import clip_
@@ -191,9 +192,7 @@ class Client:
     def begin_waits(self) -> Waits[None]:
         """Before the first gradient: wait until the rule lets this worker begin, then pull."""
         self._own.interrupted()
-        yield from self.host.flush(self._worker)
-        self.host.come_back(self._worker)
-        yield from self.host.await_turn(self._worker)
+        yield from self.host.open(self._worker)
         self.check_foreign_writes("between two pulls", thorough=True)
         self._to_compare = COMPARED
         self.replica.watch_closely()
@@ -249,11 +248,11 @@ class Client:
         """Send the push, wait for the rule, and bring the replica up to date."""
         verdict, staleness = Verdict.ADMIT, 0
         if push.is_sent:
-            verdict, staleness = yield from self.hand_in(push.gradients, push.groups, push.valid)
+            verdict, staleness = yield from self.push_gradients(push.gradients, push.groups, push.valid)
             self.notes.pushed(push.groups)
             push.gradients = []  # free while the worker waits
             yield from self.host.await_turn(self._worker)
-            if self.host.has_dropped(self.bases):
+            if self.host.partition.admission.has_dropped(self.version):
                 verdict = Verdict.END
         yield from self._arrive(push)
         is_last = verdict is Verdict.END or self.host.is_over()
@@ -278,7 +277,7 @@ class Client:
             return True
         started, waited = self._now(), self._waited()
         self.check_foreign_writes("after its last step", thorough=True)
-        verdict, _ = yield from self.hand_in(self._sum.gradients, self._sum.groups, valid=True)
+        verdict, _ = yield from self.push_gradients(self._sum.gradients, self._sum.groups, valid=True)
         self._sum.clear()
         yield from self._pull_waits()
         self._communicated(started, waited)
@@ -352,7 +351,7 @@ class Client:
 
     def _gradients(self) -> list[Tensor | None]:
         """The gradients; those of sparse tables with their duplicates summed."""
-        gradients = self.host.collect(self.replica.gradients())
+        gradients = self.host.transfer.stage(self.replica.gradients())
         for place, gradient in enumerate(gradients):
             if gradient is None or gradient.is_sparse is (place in self.replica.tables):
                 continue
@@ -389,7 +388,7 @@ class Client:
         """
         self._own.interrupted()
         self.replica.arrive()
-        self.host.fetch_full()
+        self.host.versions.fetch()
         with ExitStack() as locks:  # of all shards, in order; whoever applies has one at a time
             for shard in self.host.partition.shards:
                 locks.enter_context(shard.applying)
@@ -403,22 +402,25 @@ class Client:
         self.state.of_snapshot = state
         return self.version, {"state": state, "param_groups": self.groups()}
 
-    def hand_in(self, gradients: list[Tensor | None], groups: Groups, valid: bool) -> Waits[Outcome]:
+    def push_gradients(self, gradients: list[Tensor | None], groups: Groups, valid: bool) -> Waits[Outcome]:
         """Push only: no wait for the rule and no pull."""
-        way = self.host.send(self._worker, self._seq + 1, gradients, valid)
-        yield from self._clock.sends(self._worker, sum(way.sizes) if valid else 0)
-        return (yield from self.deliver(way, groups, valid))
+        encoded = self.host.transfer.encode(self._worker, self._seq + 1, gradients, valid)
+        yield from self._clock.sends(self._worker, sum(encoded.sizes) if valid else 0)
+        return (yield from self.push_encoded(encoded, groups, valid))
 
-    def deliver(self, way: EncodedPush, groups: Groups, valid: bool) -> Waits[Outcome]:
-        """The rest of `hand_in`, after the transfer."""
-        gradients = self.host.receive(way)
+    def push_encoded(self, encoded: EncodedPush, groups: Groups, valid: bool) -> Waits[Outcome]:
+        """The rest of `push_gradients`, after it has travelled."""
+        gradients = self.host.transfer.decode(encoded)
         self._seq += 1
         self._counters.begun[self._worker] = self._seq
         if self._trace is not None:
             self._trace.record_push(self._seq, [base.version for base in self.bases], valid, groups)
-        push = Push(self._worker, self._seq, self.bases, self.pulled, gradients, groups, valid, way.sizes)
+        push = Push(
+            self._worker, self._seq, self.bases, self.pulled, gradients, groups, valid, encoded.sizes, encoded.frames
+        )
         outcome = yield from self.host.push(push)
-        self.host.store_residuals(push, outcome)
+        if valid and outcome.verdict is Verdict.ADMIT:
+            self.host.transfer.store_residual(self._worker, self._seq)
         self.host.partition.admission.tick(self._worker)
         return outcome
 

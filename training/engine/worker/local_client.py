@@ -181,7 +181,7 @@ class LocalClient(Client):
         started, waited = self._now(), self._waited()
         self._show_own()
         gradients = yield from self._pseudo_gradient()
-        verdict, _ = yield from self.hand_in(gradients, self.pushed_groups, valid=True)
+        verdict, _ = yield from self.push_gradients(gradients, self.pushed_groups, valid=True)
         self._communicated(started, waited)
         return verdict is not Verdict.END
 
@@ -206,7 +206,7 @@ class LocalClient(Client):
         """Version at this moment, and the state dict of the worker's own optimizer. The replica has the parameters of
         the shards until the next pull; then it has its own again."""
         self._own.interrupted()
-        self.host.fetch_full()
+        self.host.versions.fetch()
         with ExitStack() as locks:
             for shard in self.host.partition.shards:
                 locks.enter_context(shard.applying)

@@ -61,7 +61,7 @@ def test_gradients_that_the_device_rounds_take_half(codec: Codec, at_first: floa
     weight.grad = torch.full((COUNT,), 1e6)
     one.clients[0].push()
     assert gpus.most_registered == close_to(told[0].total)
-    carriers = [carrier for carrier in (host._rounder, host._bringer) if carrier is not None]
+    carriers = host.transfer.carriers
     gathered = sum(memory.numel() for carrier in carriers for image in carrier._images for _, memory in image._runs)
     assert told[0].on_gpu == close_to(BYTES + gathered)
     one.detach()
