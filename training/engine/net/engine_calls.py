@@ -15,7 +15,7 @@ from scalebook.training.engine.coordination.run import SharedRun
 from scalebook.training.engine.hyper import Groups, decode
 from scalebook.training.engine.memory.region import METER, PULLED, ROW, WAIT
 from scalebook.training.engine.net.call_protocol import CallSpec, Reply, Room, count, numbers
-from scalebook.training.engine.net.push_stream import has_lane
+from scalebook.training.engine.net.push_stream import has_push_stream
 from scalebook.training.engine.net.raw_tensors import bytes_of
 from scalebook.training.engine.net.remote_host import OLD
 from scalebook.training.engine.net.table_calls import RowRoom, TableCalls
@@ -70,7 +70,7 @@ class EngineCalls:
         self._pulls: list[CodedPulls | None] = []  # by partition: what the worker knows
         self._knows: set[int] = set()  # partitions of which it knows something
         self._joined: Joined | None = None
-        self._has_lane = has_lane(run.settings)
+        self._has_push_stream = has_push_stream(run.settings)
         self._given = [InFlightVersions() for _ in self._plans]
         self._hyper: dict[int, tuple[str, Groups]] = {}
         self.has_detached = False
@@ -252,7 +252,7 @@ class EngineCalls:
         self, number: int, seq: int, bases: list[Any], valid: bool, wants: bool, present: list[Any], groups: str
     ) -> Reply:
         client, before = self._client(number), self._waited()
-        held = self._given[number].go_back(client, bases) if self._has_lane else bases
+        held = self._given[number].go_back(client, bases) if self._has_push_stream else bases
         if seq != client.seq + 1 or bases != [base.version for base in client.bases]:
             raise ProtocolError("channel: a push that does not follow the last, or from other versions than are held")
         encoded = self._encoded(client, valid, present)
@@ -260,7 +260,7 @@ class EngineCalls:
         outcome = play(client.push_encoded(encoded, self._groups(number, groups), valid))
         come: tuple[list[int], list[int]] = [OLD] * len(bases), []
         body: Room = ()
-        if wants or self._has_lane:
+        if wants or self._has_push_stream:
             self._await_turn(client.host)
         verdict = Verdict.END if client.host.partition.admission.has_dropped(client.version) else outcome.verdict
         if wants:
