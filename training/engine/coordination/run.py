@@ -13,6 +13,7 @@ from scalebook.training.engine.coordination.measures import (
     Consensus,
     Counts,
     PushMeasures,
+    Seconds,
     StalenessHistogram,
     Timings,
     WorkerTimes,
@@ -151,6 +152,11 @@ class SharedRun:
         """Updates that every shard has, over all optimizers, and samples of all workers."""
         updates = sum(min(shard.newest[0] >> 17 for shard in counters.shards) for counters in _used(self.control))
         return Counts(updates, sum(self.control.column(SAMPLES)))
+
+    def seconds(self) -> Seconds:
+        """Seconds of all workers together so far."""
+        seconds = self.control.seconds
+        return Seconds(*(sum(seconds[what::ROW].tolist()) for what in (COMPUTE, WAIT, COMMUNICATE)))
 
     def worker_times(self) -> list[WorkerTimes]:
         """Every worker's seconds and counts now."""
