@@ -26,11 +26,10 @@ from scalebook.training.engine.rules.update_rules import Bounded, Softsync, Sync
 from scalebook.training.engine.store.coded_traffic import Carrier, CodedPulls
 from scalebook.training.engine.store.shard import Shard
 from scalebook.training.engine.store.store_layout import plan_partition
-from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
-from scalebook.training.lightning.processes.run_workers import run_workers
 from tests.training.engine.driven import DEADLINE_S, Driven, driven
 from tests.training.engine.emulated_gpu import Gpus
 from tests.training.engine.emulated_gpu import gpus as gpus
+from tests.training.engine.forking import LostProcess, Reaction, run_workers
 from tests.training.engine.late_device import LateDevice
 
 SHAPES = [(40, 3), (7,), (4, 4), (1,), (300,)]

@@ -19,8 +19,7 @@ from scalebook.training.engine.rules.exchanges import AdPsgd, DPsgd, Gossip, Pee
 from scalebook.training.engine.rules.peering import Peering
 from scalebook.training.engine.rules.topologies import Complete, Ring, Topology
 from scalebook.training.engine.worker.peer_client import RoundPeer
-from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
-from scalebook.training.lightning.processes.run_workers import run_workers
+from tests.training.engine.forking import LostProcess, Reaction, run_workers
 
 pytestmark = pytest.mark.long
 
