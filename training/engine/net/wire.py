@@ -1,6 +1,6 @@
 """Frames over a stream: a header of fixed size, a short text, raw bytes. Also makes sockets.
 
-There is no pickle, and no memory is allocated for what the other side only claims: a text has a maximum, and a body
+There is no pickle, and no memory is allocated for what the other side only announces: a text has a maximum, and a body
 goes into memory that exists already.
 """
 
