@@ -57,13 +57,14 @@ MUTANTS_OF_COPIES = (
     ),
     Mutant(
         "engine", f"{WORKER}/client.py",
-        "        self.replica.arrive()\n        self.bases = self.host.pull(self._worker)\n",
+        "        self.replica.await_copy()\n        self.bases = self.host.pull(self._worker)\n",
         "        self.bases = self.host.pull(self._worker)\n",
         "a version is let go while it is copied to the device", LATE,
     ),
     Mutant(
         "engine", f"{WORKER}/client.py",
-        "        self.replica.arrive()\n        self.host.versions.fetch()\n", "        self.host.versions.fetch()\n",
+        "        self.replica.await_copy()\n        self.host.versions.fetch()\n",
+        "        self.host.versions.fetch()\n",
         "a snapshot lets a version go while it is copied to the device", LATE,
     ),
     Mutant(
@@ -73,7 +74,7 @@ MUTANTS_OF_COPIES = (
     ),
     Mutant(
         "engine", f"{WORKER}/replica.py",
-        "        self.arrive()  # the last ones, which went to the same memory\n", "",
+        "        self.await_copy()  # the last ones, which went to the same memory\n", "",
         "a second copy goes to where the first has not come yet", LATE,
     ),
     Mutant(
@@ -84,7 +85,7 @@ MUTANTS_OF_COPIES = (
     ),
     Mutant(
         "engine", f"{WORKER}/replica.py",
-        "which nobody else may be using.\"\"\"\n        self.arrive()\n", "which nobody else may be using.\"\"\"\n",
+        "which nobody else may be using.\"\"\"\n        self.await_copy()\n", "which nobody else may be using.\"\"\"\n",
         "what a person writes goes into a version that is copied to the device", LATE,
     ),
     Mutant(

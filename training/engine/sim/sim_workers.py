@@ -236,7 +236,7 @@ class _Releasing(Joined):
     def _leave(self, counter: int, value: int = 1) -> Waits[None]:
         yield from super()._leave(counter, value)
         for client in self.clients:
-            client.replica.arrive()
+            client.replica.await_copy()
             for shard in client.host.partition.shards:
                 shard.unpin(self.membership.worker)
 

@@ -148,7 +148,7 @@ class CodedPushes:
             if plan.kept:
                 counters.kept[worker] = seq << 1 | 1 - (counters.kept[worker] & 1)
 
-    def come_back(self, worker: int, shards: Sequence[Shard]) -> None:
+    def repair_residual(self, worker: int, shards: Sequence[Shard]) -> None:
         """Repair the residual of a worker that may have died between its last push and `store_residual`."""
         begun = self._counters.begun[worker]
         for plan, shard in zip(self._plan.shards, shards, strict=True):

@@ -143,7 +143,7 @@ class GradientTransfer:
     def repair_residual(self, worker: int) -> None:
         """As `store_residual`, for a worker that died in a push and is back, once that push is settled."""
         if self._coded is not None and self._keeps_residuals:
-            self._coded.come_back(worker, self.partition.shards)
+            self._coded.repair_residual(worker, self.partition.shards)
 
     # --- copies from the device -------------------------------------------------------------------------------------
 

@@ -156,7 +156,7 @@ class Client:
         self.bases: list[Newest] = []
         self.reads = TableReads(worker, host.partition, replica, lambda: self.bases)
         self._clock, self._now = control.clock, control.clock.now
-        self.pulled, self._taken = 0.0, 0  # of the last pull: when (s), bytes
+        self.pulled, self._pulled_bytes = 0.0, 0  # of the last pull: when (s), bytes
         self._own = OwnTime(worker, host.partition)
         self._trace: WorkerTrace | None = None
         if settings.trace is not None:
@@ -254,13 +254,13 @@ class Client:
             yield from self.host.await_turn(self._worker)
             if self.host.partition.admission.has_dropped(self.version):
                 verdict = Verdict.END
-        yield from self._arrive(push)
+        yield from self._update_replica(push)
         is_last = verdict is Verdict.END or self.host.is_over()
         self._communicated(push.started, push.waited)
         self._own.pushed()
         return PushResult(self.version, verdict is Verdict.ADMIT, staleness, is_last, push.is_sent)
 
-    def _arrive(self, push: PendingPush) -> Waits[None]:
+    def _update_replica(self, push: PendingPush) -> Waits[None]:
         """Bring the replica up to date after a push."""
         if self._steps % self._n_fetch == 0:
             yield from self._pull_waits()
@@ -322,32 +322,32 @@ class Client:
 
     def _pull(self) -> int:
         self.pin_newest()
-        self._take()
+        self._load_versions()
         self.notes.load_version(self.bases)
         return self.version
 
     def pin_newest(self) -> None:
         """Pin the newest version as the base of the next push; the replica stays as it is."""
         self.state.go_on()
-        self.replica.arrive()
+        self.replica.await_copy()
         self.bases = self.host.pull(self._worker)
         self.pulled = self._now()
 
     def _pull_waits(self) -> Waits[None]:
         self._pull()
-        yield from self._clock.receives(self._worker, self._taken)
+        yield from self._clock.receives(self._worker, self._pulled_bytes)
 
     def _count_gradient(self) -> None:
         self._control.counters[self._worker * ROW + GRADIENTS] += 1
 
-    def _take(self, whole: bool = False) -> None:
-        self._count_taken(self.replica.load_versions(self.bases, whole))
+    def _load_versions(self, whole: bool = False) -> None:
+        self._count_pulled(self.replica.load_versions(self.bases, whole))
 
-    def _count_taken(self, sizes: Sequence[int]) -> None:
+    def _count_pulled(self, sizes: Sequence[int]) -> None:
         offset = self._worker * METER + PULLED
         for shard, size in zip(self.host.partition.shards, sizes, strict=True):
             shard.counters.meters[offset] += size
-        self._taken, self.reads.taken = sum(sizes) + self.reads.taken, 0
+        self._pulled_bytes, self.reads.taken = sum(sizes) + self.reads.taken, 0
 
     def _gradients(self) -> list[Tensor | None]:
         """The gradients; those of sparse tables with their duplicates summed."""
@@ -370,7 +370,7 @@ class Client:
         """The present hyper-parameters that a push travels with."""
         return self.notes.untouched_left_out(self.optimizer.param_groups)
 
-    def give_state(self) -> None:
+    def publish_state(self) -> None:
         """Before training: copy the state and groups that were put into the optimizer to the first version."""
         state = self.state.initial_state()  # loaded by whoever loaded weights, or the constructor's own
         if state or self.notes.is_touched:
@@ -387,7 +387,7 @@ class Client:
         With several shards, a push of another worker that is under way may be part of some of them, not of all.
         """
         self._own.interrupted()
-        self.replica.arrive()
+        self.replica.await_copy()
         self.host.versions.fetch()
         with ExitStack() as locks:  # of all shards, in order; whoever applies has one at a time
             for shard in self.host.partition.shards:
@@ -397,7 +397,7 @@ class Client:
         self.pulled = self._now()
         self.notes.load_version(self.bases)
         if renew:
-            self._take(whole=True)
+            self._load_versions(whole=True)
             self.replica.privatise()
         self.state.of_snapshot = state
         return self.version, {"state": state, "param_groups": self.groups()}

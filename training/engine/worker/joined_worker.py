@@ -56,7 +56,7 @@ class Joined:
         if self.membership.worker == 0 and not self.late:
             for client in self.clients:
                 client.adopt(client.replica.written(thorough=True))
-                client.give_state()
+                client.publish_state()
                 client.host.versions.publish()
         yield from self.membership.rendezvous("weights loaded before training")
         for client in self.clients:
