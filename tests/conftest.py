@@ -65,7 +65,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 WAITING = frozenset(
     (
         "test_archive", "test_async_nodes_deaths", "test_breaking", "test_channel", "test_claim_locks",
-        "test_code_of_runs", "test_collectives", "test_elastic", "test_incarnations", "test_judging", "test_kill",
+        "test_code_of_runs", "test_collectives", "test_elastic", "test_generations", "test_judging", "test_kill",
         "test_metric_set", "test_node_monitors", "test_recording", "test_remote_end", "test_stillness",
         "test_supervisor_handle",
     )

@@ -10,25 +10,26 @@ MUTANTS_OF_COPIES = (
     Mutant(
         "engine", f"{APPLYING}/hosts.py",
         "        for number in self.partition.order:\n            shard = self._shards[number]\n",
-        "        for number in self.partition.order:\n            self._arrive(number)\n"
+        "        for number in self.partition.order:\n            self.transfer.await_copy(number)\n"
         "        for number in self.partition.order:\n            shard = self._shards[number]\n",
         "no shard is applied before the last one's gradient has come", LATE,
     ),
     Mutant(
         "engine", f"{APPLYING}/hosts.py",
-        "            shard = self._shards[number]\n            self._arrive(number)\n",
+        "            shard = self._shards[number]\n            self.transfer.await_copy(number)\n",
         "            shard = self._shards[number]\n",
         "a gradient is applied before it has come", LATE,
     ),
     Mutant(
         "engine", f"{APPLYING}/hosts.py",
-        "            self._arrive(number)\n            self._shards[number].counters",
+        "            self.transfer.await_copy(number)\n            self._shards[number].counters",
         "            self._shards[number].counters",
         "a server is handed a gradient before it has come", LATE,
     ),
     Mutant(
         "engine", f"{APPLYING}/hosts.py",
-        "        for number in self.partition.order:\n            self._arrive(number)\n        while", "        while",
+        "        for number in self.partition.order:\n            self.transfer.await_copy(number)\n        while",
+        "        while",
         "a gradient is part of a round before it has come", LATE,
     ),
     Mutant(
@@ -38,7 +39,8 @@ MUTANTS_OF_COPIES = (
     ),
     Mutant(
         "engine", f"{APPLYING}/coded_traffic.py",
-        "            self.arrive(number)\n        return self.landed", "            pass\n        return self.landed",
+        "            self.await_copy(number)\n        return self.copied",
+        "            pass\n        return self.copied",
         "a gradient is encoded before it has come", LATE,
     ),
     Mutant(
@@ -49,19 +51,20 @@ MUTANTS_OF_COPIES = (
     ),
     Mutant(
         "engine", f"{APPLYING}/coded_traffic.py",
-        "            self.arrive(number)\n        for number in order:\n            places",
+        "            self.await_copy(number)\n        for number in order:\n            places",
         "            pass\n        for number in order:\n            places",
         "a slot is used again while a dropped gradient is on its way there", LATE,
     ),
     Mutant(
         "engine", f"{WORKER}/client.py",
-        "        self.replica.arrive()\n        self.bases = self.host.pull(self._worker)\n",
+        "        self.replica.await_copy()\n        self.bases = self.host.pull(self._worker)\n",
         "        self.bases = self.host.pull(self._worker)\n",
         "a version is let go while it is copied to the device", LATE,
     ),
     Mutant(
         "engine", f"{WORKER}/client.py",
-        "        self.replica.arrive()\n        self.host.fetch_full()\n", "        self.host.fetch_full()\n",
+        "        self.replica.await_copy()\n        self.host.versions.fetch()\n",
+        "        self.host.versions.fetch()\n",
         "a snapshot lets a version go while it is copied to the device", LATE,
     ),
     Mutant(
@@ -71,7 +74,7 @@ MUTANTS_OF_COPIES = (
     ),
     Mutant(
         "engine", f"{WORKER}/replica.py",
-        "        self.arrive()  # the last ones, which went to the same memory\n", "",
+        "        self.await_copy()  # the last ones, which went to the same memory\n", "",
         "a second copy goes to where the first has not come yet", LATE,
     ),
     Mutant(
@@ -82,7 +85,7 @@ MUTANTS_OF_COPIES = (
     ),
     Mutant(
         "engine", f"{WORKER}/replica.py",
-        "which nobody else may be using.\"\"\"\n        self.arrive()\n", "which nobody else may be using.\"\"\"\n",
+        "which nobody else may be using.\"\"\"\n        self.await_copy()\n", "which nobody else may be using.\"\"\"\n",
         "what a person writes goes into a version that is copied to the device", LATE,
     ),
     Mutant(

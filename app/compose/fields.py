@@ -13,7 +13,7 @@ from scalebook.app.shared.widgets import number_box, number_text
 from scalebook.app.shared.words import plain, scaled_words
 from scalebook.training.base import ConfigError, one_line
 from scalebook.training.base.files import yaml
-from scalebook.training.engine.rules.codecs import Codec, in_halves, numel
+from scalebook.training.engine.rules.codecs import Codec, numel
 from scalebook.training.experiments import sparse_tables
 from scalebook.training.experiments.classes import (
     ChosenClass,
@@ -354,7 +354,7 @@ def byte_words(codecs: Mapping[str, Codec], model: ModelParameters, workers: int
 
 def exchanged(codec: Codec, model: ModelParameters, workers: int) -> tuple[int, int]:
     """Bytes that a DDP worker sends and receives in one update."""
-    if in_halves(codec):
+    if codec.in_halves:
         return 2 * numel(model.shapes), 2 * numel(model.shapes)
     frame = codec.nbytes(model.shapes, model.width)
     return frame, frame * (max(1, workers - 1) if codec.codes else 1)

@@ -23,7 +23,7 @@ from scalebook.training.engine.launch import Launch, anonymous_file
 from scalebook.training.engine.net.acceptor import WorkerGone
 from scalebook.training.engine.net.channel import ChannelLost, ProxyAddress
 from scalebook.training.engine.net.handshake import KEY_BYTES, Refused, Secret, ServerTls, serving
-from scalebook.training.engine.net.push_stream import has_lane
+from scalebook.training.engine.net.push_stream import has_push_stream
 from scalebook.training.engine.net.remote_end import RemoteEnd
 from scalebook.training.engine.net.wire import listening
 from scalebook.training.engine.rules.settings import Settings
@@ -77,7 +77,7 @@ class FarRun:
         self._settings = replace(settings, trace=folder / "trace")
         self._trained: Trained = WideTables(workers) if tables else Wide(workers)
         self._secret = Secret(os.urandom(KEY_BYTES))
-        self._late = int(has_lane(settings) and not tables)  # pushes under way when one returns, of who is away
+        self._late = int(has_push_stream(settings) and not tables)  # pushes under way when one returns, of who is away
         self._tls: ServerTls | None = serving() if tls else None
         self._reach = reach or (lambda _worker, port: (machines.addresses[0], port))
         self.pushes, self.ports, self.lives = (Numbers(workers, "q") for _ in range(3))

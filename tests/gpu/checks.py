@@ -134,7 +134,7 @@ def memory_is_pinned(machine: Machine, folder: Path) -> str:
         joined.start()
         joined.begin()
         torch.autograd.backward(model(torch.ones(2, 20, device="cuda")).sum())
-        gradients = [g for g in client.host.bring(client.replica.gradients()) if g is not None]
+        gradients = [g for g in client.host.transfer.copy_to_host(client.replica.gradients()) if g is not None]
         found = [*(flat.is_pinned() for shard in client.host.partition.shards for flat in shard.flats)]
         found += [gradient.is_pinned() for gradient in gradients]
         joined.finish()

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from scalebook.training.base import Problem
-from scalebook.training.engine.rules.codecs import Codec, in_halves
+from scalebook.training.base.errors import Problem
+from scalebook.training.engine.rules.codecs import Codec
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.model_parameters import cached_parameters
@@ -56,7 +56,7 @@ def _without_effect(name: str, codec: Codec) -> list[Problem]:
 
 def _ddp_problems(codec: Codec, experiment: Experiment) -> list[Problem]:
     key = f"{ARGUMENTS}.codec"
-    if experiment.accelerator in ("gpu", "cuda") and not in_halves(codec):
+    if experiment.accelerator in ("gpu", "cuda") and not codec.in_halves:
         return [Problem(key, f"is {codec.name}, which works on a CPU only", ON_A_GPU)]
     if experiment.strategy.workers == 1:
         return [Problem(key, "has no effect: there is only one worker", "Use more workers.", "warning")]

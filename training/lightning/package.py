@@ -127,6 +127,6 @@ else:
     from pytorch_lightning.utilities.types import LRSchedulerConfig
 
 PACKAGE: Final = Trainer.__module__.partition(".")[0]
-OTHER, OTHER_DOOR = ("pytorch_lightning", "scalebook.pytorch_lightning")
+OTHER, OTHER_INTERFACE = ("pytorch_lightning", "scalebook.pytorch_lightning")
 if PACKAGE == OTHER:
-    OTHER, OTHER_DOOR = "lightning", "scalebook"
+    OTHER, OTHER_INTERFACE = "lightning", "scalebook"

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from scalebook.training.base import ConfigError
 from scalebook.training.engine.rules.clock_settings import RECORDED, ClockSettings, Distribution, made_clock
-from scalebook.training.engine.rules.codecs import Fp32, in_halves
+from scalebook.training.engine.rules.codecs import Fp32
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.engine.rules.exchanges import DPsgd
 from scalebook.training.engine.rules.local_steps import Significance
@@ -149,7 +149,7 @@ def _ddp(experiment: Experiment, args: Mapping[str, Any], info: ClassInfo) -> Pl
     codec = _made("codec", args, info) if args.get("codec") is not None else None
     if codec is None or not codec.codes:
         return PlannedConfig(experiment, Settings(), {}, without_server=AllReduce(bucket_mb=cap))
-    if in_halves(codec):
+    if codec.in_halves:
         return PlannedConfig(
             experiment, Settings(), {}, f"gradients {codec.name}", without_server=AllReduce(bucket_mb=cap, parts=2)
         )

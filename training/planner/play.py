@@ -15,15 +15,13 @@ from torch.optim import Optimizer
 from typing_extensions import override
 
 from scalebook.training.engine.coordination.run import SharedRun
-from scalebook.training.engine.memory.region import COMMUNICATE, COMPUTE, ROW, WAIT
 from scalebook.training.engine.rules.clock_settings import ClockSettings, Distribution
 from scalebook.training.engine.rules.damping import Damping, NoDamping
 from scalebook.training.engine.rules.local_steps import Communication, NoLocalSteps
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.rules.update_rules import Async, Rule, Sync
-from scalebook.training.engine.sim import Line, SimulatedClock, SimulatedWorkers, Watch
-from scalebook.training.engine.worker_clock import Until, Waits
-from scalebook.training.planner.answers import Point
+from scalebook.training.engine.sim import DeclaredBytes, Line, SimulatedClock, SimulatedWorkers, Watch
+from scalebook.training.planner.answer import Point
 from scalebook.training.planner.closed_forms import (
     ENOUGH,
     FEW,
@@ -37,64 +35,6 @@ from scalebook.training.planner.closed_forms import (
 )
 from scalebook.training.pricing import Profile
 from scalebook.training.pricing.profile import mean
-
-PIECES: Final = Distribution("uniform", 20.0, 0.346)
-"""Pieces of one transfer, 8 to 32: the fewer they are, the larger is its share beside others."""
-
-
-class DeclaredBytes(SimulatedClock):
-    """A clock for which every push and every pull has a declared number of bytes, whatever the parameters have.
-
-    Transfers in one direction of the servers' link share it, unevenly: each is cut into pieces, whose number is drawn,
-    and asks for the next when the last is through. The transfer that begins first ends a piece earlier, so that workers
-    whose transfers meet drift apart; those whose transfers need not meet stay apart.
-    """
-
-    def __init__(
-        self, settings: ClockSettings, workers: int, shards: int, seed: int, push_bytes: float, pull_bytes: float
-    ) -> None:
-        super().__init__(settings, workers, shards, seed)
-        self._push_bytes, self._pull_bytes = push_bytes, pull_bytes
-
-    def sends(self, worker: int, nbytes: int) -> Waits[None]:
-        yield from self._until(self.time_s + self._latency(worker, "out"))
-        yield from self._travels(worker, self._push_bytes, self.inward, "out")
-        yield from self._until(max(line.serve(self.time_s, self._server_s(worker)) for line in self.servers))
-
-    def receives(self, worker: int, nbytes: int) -> Waits[None]:
-        yield from self._travels(worker, self._pull_bytes, self.outward, "in")
-        yield from self._until(self.time_s + self._latency(worker, "in"))
-
-    @override
-    def travels(self, sender: int, receiver: int, nbytes: int, messages: int = 1) -> float:
-        """So large a part of the declared bytes as the message has of a peer's few numbers."""
-        return super().travels(sender, receiver, round(nbytes / (4 * PEER_NUMBERS) * self._push_bytes), messages)
-
-    def busiest(self) -> list[Line]:
-        """The servers' link, towards them and away from them; of peers, the lines of the busiest one."""
-        if not self._from:
-            return [self.inward, self.outward]
-        return [max(lines.values(), key=lambda line: line.busy_s) for lines in (self._to, self._from)]
-
-    def _travels(self, worker: int, nbytes: float, line: Line, way: str) -> Waits[None]:
-        """Through both links; they work on a piece at the same time, so the slower one decides."""
-        shared_s = self._seconds(int(nbytes), self.settings.server_link.bandwidth, f"server bandwidth {way}", worker)
-        own_s = self._seconds(int(nbytes), self._link(worker).bandwidth, f"bandwidth {way}", worker)
-        pieces = round(self._draws.value(PIECES, f"pieces {way}", worker)) if shared_s else 1
-        shared_s, own_s, left = shared_s / pieces, own_s / pieces, pieces
-
-        def later() -> float:
-            """When its next piece is through; now, where there is none."""
-            nonlocal left
-            at_s = self.time_s
-            while left and at_s <= self.time_s:
-                left -= 1
-                at_s = max(line.serve(self.time_s, shared_s), self.time_s + own_s)
-            return at_s
-
-        if (at_s := later()) > self.time_s:
-            yield Until(at_s, later)
-
 
 PEER_NUMBERS: Final = 1000
 """Of a peer, so that its messages may be parts of them."""
@@ -288,7 +228,7 @@ def play(
             if rule == Sync() and waits_in_queues(fewer(ENOUGH), timing):
                 return lengthened(fewer(FEW), fewer(ENOUGH), workers, timing)
     counted = gradients or _enough(workers, rule, local)
-    now = DeclaredBytes(timing, workers, shards, seed, *travels)
+    now = DeclaredBytes(timing, workers, shards, seed, *travels, peer_bytes=4 * PEER_NUMBERS)
     settings = Settings(rule, damping or NoDamping(), shards=shards, local=local, host="virtual", clock=timing)
     key = repr((profile.batch_size, travels, workers, settings, seed, cores, counted, overlap))
     if key in _KNOWN:
@@ -345,16 +285,15 @@ def _step(players: SimulatedWorkers, gradients: int) -> None:
 
 
 def _read(run: SharedRun, clock: DeclaredBytes, cores: SharedCores | None) -> _Reading:
-    seconds = run.control.seconds
-    compute_s, wait_s, communicate_s = (sum(seconds[what::ROW].tolist()) for what in (COMPUTE, WAIT, COMMUNICATE))
+    seconds = run.seconds()
     shards = len(clock.servers)
     server = sum(line.busy_s for line in clock.servers) / shards, sum(line.waited_s for line in clock.servers) / shards
     lines = [server, *((line.busy_s, line.waited_s) for line in clock.busiest())]
     pushes = [measures for measures in run.pushes() if measures.shard == 0]
     return _Reading(
-        compute_s,
-        wait_s,
-        communicate_s,
+        seconds.compute,
+        seconds.wait,
+        seconds.communicate,
         version=run.counts().updates,
         applied=sum(measures.applied for measures in pushes),
         dropped=sum(measures.dropped for measures in pushes),

@@ -3,7 +3,6 @@
 import os
 import socket
 import statistics
-import threading
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
@@ -23,7 +22,7 @@ from typing_extensions import override
 from scalebook.training.base.files import records
 from scalebook.training.callbacks import DivergenceGuard, Pictures, batch_size
 from scalebook.training.engine.memory.layout import split_into_shards
-from scalebook.training.engine.net.wire import Kind, Wire, connected, listening, set_up
+from scalebook.training.engine.net.wire import loopback_round_trips
 from scalebook.training.engine.store.table_optimizer import is_table
 from scalebook.training.lightning.run_figures import RunFigures, figures_of
 from scalebook.training.pricing import STEPS, Layer, LayerTimes
@@ -280,50 +279,11 @@ def frames(sizes: Sequence[int]) -> list[list[float]]:
     """Bytes and seconds of frames from one thread to another over the loopback: half of a round trip, the median of
     some. Empty if the machine lets nobody connect there."""
     try:
-        return [[float(nbytes), seconds] for nbytes, seconds in zip(sizes, _frames_s(sizes), strict=True)]
+        seconds = [statistics.median(each[1:]) / 2 for each in loopback_round_trips(sizes, REDUCES, MEETING_S)]
     except OSError as error:
         rank_zero_warn(f"a message was not measured: {error}")
         return []
-
-
-def _frames_s(sizes: Sequence[int]) -> list[float]:
-    with listening("127.0.0.1") as listener:
-        near = connected(*listener.getsockname())
-        far, _ = listener.accept()
-        set_up(far)
-        wires = Wire(near, MEETING_S), Wire(far, MEETING_S)
-        echo = threading.Thread(target=_echo, args=(wires[1], sizes), daemon=True)
-        echo.start()
-        try:
-            return [_frame_s(wires[0], nbytes) for nbytes in sizes]
-        finally:
-            echo.join(MEETING_S)
-            for wire in wires:
-                wire.close()
-
-
-def _frame_s(wire: Wire, nbytes: int) -> float:
-    content, seconds = memoryview(bytearray(nbytes)), list[float]()
-    for _ in range(REDUCES):
-        began = perf_counter()
-        wire.send(Kind.CALL, body=[content])
-        _receive(wire, content)
-        seconds.append((perf_counter() - began) / 2)
-    return statistics.median(seconds[1:])
-
-
-def _echo(wire: Wire, sizes: Sequence[int]) -> None:
-    for nbytes in sizes:
-        content = memoryview(bytearray(nbytes))
-        for _ in range(REDUCES):
-            _receive(wire, content)
-            wire.send(Kind.REPLY, body=[content])
-
-
-def _receive(wire: Wire, into: memoryview) -> None:
-    head = wire.head(0)
-    wire.text(head)
-    wire.body(head, [into])
+    return [[float(nbytes), each] for nbytes, each in zip(sizes, seconds, strict=True)]
 
 
 def _microbatches(layers: LayerTimes, trainer: Trainer) -> dict[str, float]:

@@ -20,10 +20,9 @@ from torch.nn import Parameter
 
 from scalebook.training.engine import Joined, Settings, SharedRun, join, serve
 from scalebook.training.engine.memory.region import FINISHED
-from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
-from scalebook.training.lightning.processes.run_workers import run_workers
 from tests.training.engine.accounts import Account, settle
 from tests.training.engine.accounts import Final as FinalState
+from tests.training.engine.forking import LostProcess, Reaction, run_workers
 from tests.training.engine.killing import HERE, SIGNAL, Phase, watch_applying
 from tests.training.engine.scenes import Kind, Scene, Victim
 from tests.training.engine.trained import LocalSteps, Tables, Trained

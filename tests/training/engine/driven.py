@@ -34,7 +34,7 @@ class Driven:
 
     def newest(self) -> list[Tensor]:
         """The parameters when all that was pushed is applied, copied; makes worker 0's replica new."""
-        self.run.control.clock.play(self.joined[0].clients[0].host.complete())
+        self.run.control.clock.play(self.joined[0].clients[0].host.flush())
         self.joined[0].pull()
         return [parameter.detach().clone() for parameter in self.replicas[0]]
 

@@ -18,8 +18,7 @@ from torch.nn import Parameter
 from scalebook.training.engine import HostName, Settings, SharedRun, join, serve
 from scalebook.training.engine.rules.damping import DelayCompensation
 from scalebook.training.engine.rules.update_rules import Async
-from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
-from scalebook.training.lightning.processes.run_workers import run_workers
+from tests.training.engine.forking import LostProcess, Reaction, run_workers
 from tests.training.engine.killing import HERE, Phase, Stepwise
 from tests.training.engine.replay import replay
 from tests.training.engine.scenes import HOSTS

@@ -10,10 +10,10 @@ import pytest
 from scalebook.training.engine import HostName
 from scalebook.training.engine.rules.update_rules import Async, Softsync
 from scalebook.training.engine.trace import RECORD
-from scalebook.training.lightning.processes.run_workers import run_workers
 from tests.training.engine.accounts import Account, settle
 from tests.training.engine.accounts import Final as FinalState
 from tests.training.engine.drilling import WORKERS, Drill, drill
+from tests.training.engine.forking import run_workers
 from tests.training.engine.killing import Phase
 from tests.training.engine.scenes import HOSTS, Kind, Row, Scene, Victim, rows, scene
 from tests.training.engine.trained import Trained

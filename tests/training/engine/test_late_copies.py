@@ -26,11 +26,10 @@ from scalebook.training.engine.rules.update_rules import Bounded, Softsync, Sync
 from scalebook.training.engine.store.coded_traffic import Carrier, CodedPulls
 from scalebook.training.engine.store.shard import Shard
 from scalebook.training.engine.store.store_layout import plan_partition
-from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
-from scalebook.training.lightning.processes.run_workers import run_workers
 from tests.training.engine.driven import DEADLINE_S, Driven, driven
 from tests.training.engine.emulated_gpu import Gpus
 from tests.training.engine.emulated_gpu import gpus as gpus
+from tests.training.engine.forking import LostProcess, Reaction, run_workers
 from tests.training.engine.late_device import LateDevice
 
 SHAPES = [(40, 3), (7,), (4, 4), (1,), (300,)]
@@ -233,7 +232,7 @@ def test_a_shard_is_applied_while_the_next_one_s_gradient_is_on_its_way(monkeypa
 
 def _hand_in(client: Client) -> None:
     gradients: list[Tensor | None] = [torch.zeros(shape) for shape in SHAPES]
-    client.host.partition.control.clock.play(client.hand_in(gradients, client.pushed_groups, valid=True))
+    client.host.partition.control.clock.play(client.push_gradients(gradients, client.pushed_groups, valid=True))
 
 
 WHILE_IT_COMES: dict[str, Callable[[Client], object]] = {
@@ -265,11 +264,11 @@ def test_a_slot_is_used_again_when_the_last_gradient_is_there() -> None:
     device, parameters = LateDevice(0, is_eager=False), [Parameter(torch.zeros(shape)) for shape in SHAPES]
     carrier = Carrier(plan_partition(SGD(parameters, lr=1.0), Settings(shards=2), 1), device, parameters)
     for value in (1.0, 2.0):
-        carrier.set_out([torch.full(shape, value) for shape in SHAPES], None, [1, 0])
+        carrier.start_copy([torch.full(shape, value) for shape in SHAPES], None, [1, 0])
     for number in (0, 1):
-        carrier.arrive(number)
-    landed = carrier.landed(parameters)
-    assert {float(x) for one in landed if one is not None for x in one.flatten()} == {2.0}
+        carrier.await_copy(number)
+    copied = carrier.copied(parameters)
+    assert {float(x) for one in copied if one is not None for x in one.flatten()} == {2.0}
 
 
 @pytest.mark.each_once

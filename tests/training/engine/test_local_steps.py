@@ -50,7 +50,7 @@ def together(run: Driven, steps: int) -> None:
 def centre(run: Driven) -> list[Tensor]:
     """What would be validated; worker 0 has its own again afterwards."""
     client = run.joined[0].clients[0]
-    run.run.control.clock.play(client.host.complete())
+    run.run.control.clock.play(client.host.flush())
     run.joined[0].snapshot()
     seen = [parameter.detach().clone() for parameter in run.replicas[0]]
     run.joined[0].pull()

@@ -19,8 +19,7 @@ from scalebook.training.engine.rules.exchanges import AdPsgd, DPsgd, Gossip, Pee
 from scalebook.training.engine.rules.peering import Peering
 from scalebook.training.engine.rules.topologies import Complete, Ring, Topology
 from scalebook.training.engine.worker.peer_client import RoundPeer
-from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
-from scalebook.training.lightning.processes.run_workers import run_workers
+from tests.training.engine.forking import LostProcess, Reaction, run_workers
 
 pytestmark = pytest.mark.long
 
@@ -147,13 +146,13 @@ def test_a_peer_that_is_slow_to_begin_has_written_nothing(exchange: PeerExchange
         joined = join(run, run.member(worker, DEADLINE_S), [SGD([parameter], lr=1.0)])
         (client,) = joined.clients
         if worker == 1 and moment == "in start":
-            refetch = client.host.refetch
+            refetch = client.host.versions.fetch_held
 
             def slowly() -> None:
                 time.sleep(SLOW_S)
                 refetch()
 
-            client.host.refetch = slowly  # type: ignore[method-assign]
+            client.host.versions.fetch_held = slowly  # type: ignore[method-assign]
         joined.start()
         if worker == 1 and moment == "before begin":
             time.sleep(SLOW_S)

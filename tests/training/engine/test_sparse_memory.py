@@ -11,7 +11,7 @@ from torch.optim import SGD
 
 from scalebook.training.engine import Settings, SharedRun, join
 from scalebook.training.engine.memory.region import Memory
-from scalebook.training.lightning.processes.run_workers import run_workers
+from tests.training.engine.forking import run_workers
 from tests.training.engine.towers import DEADLINE_S
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # torch's own optimizers make such tensors

@@ -8,8 +8,9 @@ import pytest
 from scalebook.training.engine.rules.clock_settings import ClockSettings, Distribution, Link
 from scalebook.training.engine.rules.local_steps import Downpour, LocalSGD
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, Softsync, Sync
+from scalebook.training.engine.sim import DeclaredBytes
 from scalebook.training.engine.worker_clock import Until
-from scalebook.training.planner.play import DeclaredBytes, play
+from scalebook.training.planner.play import play
 from scalebook.training.pricing.links import NETWORKS, Network
 from scalebook.training.pricing.profile import Profile
 from tests.training.planner.sharing import closed_form

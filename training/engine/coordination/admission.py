@@ -173,6 +173,11 @@ class Admission:
         workers make the same updates."""
         return self._ends_at_once and bool(self.control.head[STOPPING])
 
+    def has_dropped(self, base: int) -> bool:
+        """Whether the round of a push from version `base`, whose turn has come, was never completed, since a worker was
+        asked to stop."""
+        return self.is_stopped and self.version() <= base
+
     def is_over(self) -> bool:
         """Whether no more updates are made: the budget over all optimizers is used up, or `is_stopped`."""
         if self.is_stopped and not self.round().closed:

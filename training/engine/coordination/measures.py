@@ -72,6 +72,14 @@ class Timings:
     server: DurationSummary | None = None
 
 
+class Seconds(NamedTuple):
+    """What workers have spent on gradients, on waiting, and on pushes and pulls."""
+
+    compute: float
+    wait: float
+    communicate: float
+
+
 class PushMeasures(NamedTuple):
     """What became of one worker's gradients at one shard of one optimizer (`section`), over the whole run so far.
 

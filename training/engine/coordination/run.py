@@ -13,6 +13,7 @@ from scalebook.training.engine.coordination.measures import (
     Consensus,
     Counts,
     PushMeasures,
+    Seconds,
     StalenessHistogram,
     Timings,
     WorkerTimes,
@@ -152,6 +153,11 @@ class SharedRun:
         updates = sum(min(shard.newest[0] >> 17 for shard in counters.shards) for counters in _used(self.control))
         return Counts(updates, sum(self.control.column(SAMPLES)))
 
+    def seconds(self) -> Seconds:
+        """Seconds of all workers together so far."""
+        seconds = self.control.seconds
+        return Seconds(*(sum(seconds[what::ROW].tolist()) for what in (COMPUTE, WAIT, COMMUNICATE)))
+
     def worker_times(self) -> list[WorkerTimes]:
         """Every worker's seconds and counts now."""
         times = []
@@ -194,22 +200,22 @@ class SharedRun:
         return Timings([own.took() for own in self.control.own], together([one for one in served if one is not None]))
 
     def pushes(self) -> list[PushMeasures]:
-        """A row for each worker at each shard, ordered by worker, section, shard."""
+        """A row for each worker at each shard, ordered by worker, optimizer, shard."""
         return [
-            _row(counters, worker, section, shard)
+            _row(counters, worker, number, shard)
             for worker in range(self.control.workers)
-            for section, counters in enumerate(_used(self.control))
+            for number, counters in enumerate(_used(self.control))
             for shard in range(len(counters.shards))
         ]
 
 
-def _row(counters: PartitionCounters, worker: int, section: int, shard: int) -> PushMeasures:
+def _row(counters: PartitionCounters, worker: int, number: int, shard: int) -> PushMeasures:
     meters, gauges = counters.shards[shard].meters, counters.shards[shard].gauges
     count, offset = meters[worker * METER + APPLIED], worker * GAUGE
     norms = gauges[offset + DRIFTS]
     return PushMeasures(
         worker,
-        section,
+        number,
         shard,
         count,
         meters[worker * METER + DROPPED],

@@ -91,7 +91,7 @@ class ConnectionAcceptor:
         self._gone = ""
         self._is_closed = False
         self._guests = threading.BoundedSemaphore(GUESTS)
-        self._thread = threading.Thread(target=self._keep, name="door", daemon=True)
+        self._thread = threading.Thread(target=self._keep, name="acceptor", daemon=True)
 
     def open(self) -> None:
         """Start accepting."""

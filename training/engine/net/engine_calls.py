@@ -15,14 +15,15 @@ from scalebook.training.engine.coordination.run import SharedRun
 from scalebook.training.engine.hyper import Groups, decode
 from scalebook.training.engine.memory.region import METER, PULLED, ROW, WAIT
 from scalebook.training.engine.net.call_protocol import CallSpec, Reply, Room, count, numbers
-from scalebook.training.engine.net.push_stream import has_lane
+from scalebook.training.engine.net.push_stream import has_push_stream
 from scalebook.training.engine.net.raw_tensors import bytes_of
 from scalebook.training.engine.net.remote_host import OLD
 from scalebook.training.engine.net.table_calls import RowRoom, TableCalls
 from scalebook.training.engine.net.version_mirror import coded_pulls, plan_digest
 from scalebook.training.engine.net.wire import ProtocolError
 from scalebook.training.engine.store.coded_traffic import CodedPulls, CodedPushes
-from scalebook.training.engine.store.hosts import EncodedPush, Host
+from scalebook.training.engine.store.gradient_transfer import EncodedPush
+from scalebook.training.engine.store.hosts import Host
 from scalebook.training.engine.store.optimizer_partition import plan_partitions
 from scalebook.training.engine.store.rebuilt_optimizer import parameters_of
 from scalebook.training.engine.store.shard import Newest
@@ -69,7 +70,7 @@ class EngineCalls:
         self._pulls: list[CodedPulls | None] = []  # by partition: what the worker knows
         self._knows: set[int] = set()  # partitions of which it knows something
         self._joined: Joined | None = None
-        self._has_lane = has_lane(run.settings)
+        self._has_push_stream = has_push_stream(run.settings)
         self._given = [InFlightVersions() for _ in self._plans]
         self._hyper: dict[int, tuple[str, Groups]] = {}
         self.has_detached = False
@@ -84,11 +85,11 @@ class EngineCalls:
             "wait_for_others": CallSpec((), partial(self._do, Joined.wait_for_others)),
             "detach": CallSpec((), self._detach),
             "pull": CallSpec((int, list), self._pull),
-            "fetch_full": CallSpec((int,), self._look),
-            "publish_initial": CallSpec((int, list, list), self._lay_down, self._lay_down_room),
-            "await_turn": CallSpec((int,), self._turn),
-            "residuals": CallSpec((int,), self._kept),
-            "sync_residuals": CallSpec((int,), self._lay_kept, self._lay_kept_room),
+            "fetch_full": CallSpec((int,), self._fetch_full),
+            "publish_initial": CallSpec((int, list, list), self._publish_initial, self._publish_initial_room),
+            "await_turn": CallSpec((int,), self._await_turn_call),
+            "residuals": CallSpec((int,), self._residuals),
+            "sync_residuals": CallSpec((int,), self._sync_residuals, self._sync_residuals_room),
             **TableCalls(self._client).offers(),
             "push": CallSpec((int, int, list, bool, bool, list, str), self._push, self._push_room),
         }
@@ -127,7 +128,6 @@ class EngineCalls:
                         parameters[place].data.copy_(value)
         self._joined = self._end.join_for(self._optimizers, self._announce)
         for plan, client in zip(self._plans, self._joined.clients, strict=True):
-            client.host.keeps = False
             coded, nbytes = client.host.partition.coded, plan.gradients.nbytes
             self._gradients.append(
                 plan.gradients.views(torch.empty(nbytes, dtype=torch.uint8)) if coded is None else []
@@ -189,7 +189,7 @@ class EngineCalls:
         sizes = [frame.numel() for frame in frames]
         return ([base.version for base in client.bases], sizes), [bytes_of(frame) for frame in frames]
 
-    def _look(self, number: int) -> Reply:
+    def _fetch_full(self, number: int) -> Reply:
         """Versions and states of one moment. States are copied, since the update after the next overwrites them."""
         client = self._client(number)
         shards = client.host.partition.shards
@@ -202,13 +202,13 @@ class EngineCalls:
         body = [bytes_of(part) for pair in zip(versions, states, strict=True) for part in pair]
         return Reply([base.version for base in client.bases], body)
 
-    def _lay_down_room(self, number: int, _versions: list[Any], _steps: list[Any]) -> Room:
+    def _publish_initial_room(self, number: int, _versions: list[Any], _steps: list[Any]) -> Room:
         if self._end.worker != 0 or self._end.signals.stop:
             raise ProtocolError("channel: only worker 0 sends the first version")
         shards = self._client(number).host.partition.shards
         return [bytes_of(part) for shard in shards for part in shard.content(shard.newest())]
 
-    def _lay_down(self, number: int, versions: list[Any], steps: list[Any]) -> None:
+    def _publish_initial(self, number: int, versions: list[Any], steps: list[Any]) -> None:
         counters = self._client(number).host.partition.counters
         shards = self._client(number).host.partition.shards
         for worker, made in enumerate(numbers(steps, count=self._end.workers)):
@@ -220,7 +220,7 @@ class EngineCalls:
 
     # --- gradients ---------------------------------------------------------------------------------------------------
 
-    def _turn(self, number: int) -> float:
+    def _await_turn_call(self, number: int) -> float:
         before = self._waited()
         self._await_turn(self._client(number).host)
         return self._waited() - before
@@ -252,24 +252,24 @@ class EngineCalls:
         self, number: int, seq: int, bases: list[Any], valid: bool, wants: bool, present: list[Any], groups: str
     ) -> Reply:
         client, before = self._client(number), self._waited()
-        held = self._given[number].go_back(client, bases) if self._has_lane else bases
+        held = self._given[number].go_back(client, bases) if self._has_push_stream else bases
         if seq != client.seq + 1 or bases != [base.version for base in client.bases]:
             raise ProtocolError("channel: a push that does not follow the last, or from other versions than are held")
-        way = self._way(client, valid, present)
+        encoded = self._encoded(client, valid, present)
         play = self._run.control.clock.play
-        outcome = play(client.deliver(way, self._groups(number, groups), valid))
+        outcome = play(client.push_encoded(encoded, self._groups(number, groups), valid))
         come: tuple[list[int], list[int]] = [OLD] * len(bases), []
         body: Room = ()
-        if wants or self._has_lane:
+        if wants or self._has_push_stream:
             self._await_turn(client.host)
-        verdict = Verdict.END if client.host.has_dropped(client.bases) else outcome.verdict
+        verdict = Verdict.END if client.host.partition.admission.has_dropped(client.version) else outcome.verdict
         if wants:
             come, body = self._newer(client, held)
         waited = self._waited() - before
         return Reply([verdict.value, outcome.staleness, client.host.is_over(), waited, come], body)
 
-    def _way(self, client: Client, valid: bool, present: list[Any]) -> EncodedPush:
-        """The push that has arrived: frames, or raw gradients; None for each gradient of a push that is not valid."""
+    def _encoded(self, client: Client, valid: bool, present: list[Any]) -> EncodedPush:
+        """The push as it has arrived: frames, or raw gradients; None for each gradient of a push that is not valid."""
         partition = client.host.partition
         places = len(self._plans[partition.number].gradients.fields)
         if partition.coded is None or not valid:
@@ -277,20 +277,20 @@ class EngineCalls:
             gradients = [room if here else None for room, here in zip(rooms, present, strict=True)]
             for place, room in self._rows[partition.number].items():
                 gradients[place] = room.gradient(present[place])
-            return EncodedPush(gradients, None, client.host.sizes(gradients))
+            return EncodedPush(gradients, None, client.host.transfer.sizes(gradients))
         frames = [room[:size] for room, size in zip(self._frames[partition.number], present, strict=True)]
         return EncodedPush([None] * places, frames, present)
 
     # --- what a codec leaves out -------------------------------------------------------------------------------------
 
-    def _kept(self, number: int) -> Reply:
+    def _residuals(self, number: int) -> Reply:
         coded = self._coded_of(number)
         return Reply(None, [bytes_of(one) for one in coded.counting(self._end.worker)])
 
-    def _lay_kept_room(self, number: int) -> Room:
+    def _sync_residuals_room(self, number: int) -> Room:
         return [bytes_of(one) for one in self._coded_of(number).room(self._end.worker)]
 
-    def _lay_kept(self, number: int) -> None:
+    def _sync_residuals(self, number: int) -> None:
         self._coded_of(number).store_residual(self._end.worker, self._client(number).seq)
 
     def _coded_of(self, number: int) -> CodedPushes:

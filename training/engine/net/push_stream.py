@@ -9,12 +9,12 @@ from scalebook.training.engine.net.handshake import Use
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.worker_clock import T
 
-LANE: Final[Use] = "pushes"
+PUSHES: Final[Use] = "pushes"
 OFFERED: Final = ("push", "cursor.mark_done")
 """The calls that may be made over it."""
 
 
-def has_lane(settings: Settings) -> bool:
+def has_push_stream(settings: Settings) -> bool:
     """Whether pushes overlap with computing. Not if the rule may make a worker wait: it then computes only from what it
     is given afterwards."""
     return settings.overlap and not settings.rule.waits
@@ -27,7 +27,7 @@ class PushStream:
         self.channel = channel
         self.is_over = False
         """Whether a push has come after the run's last update; no later push counts."""
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="lane")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="pushes")
         self._last: Future[None] | None = None
 
     def open(self, within_s: float) -> None:

@@ -25,7 +25,7 @@ from scalebook.training.engine.net.calls import most_text
 from scalebook.training.engine.net.channel import Channel, ChannelLost, ProxyAddress
 from scalebook.training.engine.net.handshake import Hello, Refused, Secret
 from scalebook.training.engine.net.mailbox import RemoteMailbox
-from scalebook.training.engine.net.push_stream import LANE, PushStream, has_lane
+from scalebook.training.engine.net.push_stream import PUSHES, PushStream, has_push_stream
 from scalebook.training.engine.net.raw_tensors import bytes_of
 from scalebook.training.engine.net.remote_host import RemoteHost
 from scalebook.training.engine.net.remote_shared_state import RemoteCursor, RemoteExchange, RemoteRows, RemoteSignals
@@ -84,18 +84,18 @@ class RemoteJoined(Joined):
     @override
     def rest_waits(self) -> Waits[None]:
         yield from super().rest_waits()
-        self._lay_kept()
+        self._sync_residuals()
         self.channel.call("rest")
 
     @override
     def finish_waits(self) -> Waits[None]:
         yield from super().finish_waits()
-        self._lay_kept()
+        self._sync_residuals()
         self.channel.call("finish")
 
-    def _lay_kept(self) -> None:
+    def _sync_residuals(self) -> None:
         for host in self.hosts:
-            host.sync_residuals()
+            host.transfer.sync_residuals()
 
     @override
     def detach(self) -> None:
@@ -138,7 +138,7 @@ class RemoteEnd:
         hello = Hello(run, settings_digest(settings), worker, 0)
         self.channel = Channel(reach, hello, most_text(workers), self._notes, lost, begins)
         self.channel.open(deadline_s)
-        self._stream = PushStream(self.channel.second(LANE)) if has_lane(settings) else None
+        self._stream = PushStream(self.channel.second(PUSHES)) if has_push_stream(settings) else None
         self.cursor = RemoteCursor(self.channel, workers, self._stream)
         self.signals = RemoteSignals(self.channel)
         self.meetings, self.rows = RemoteExchange(self.channel, workers), RemoteRows(self.channel, worker, workers)
@@ -198,7 +198,7 @@ class RemoteEnd:
             hosts.append(host)
             clients.append(make_client(partition, host, self.worker, parameters, optimizer, mirror.lending, late))
             clients[-1].reads = reads = RemoteTableReads(self.channel, self.worker, clients[-1])
-            host.fetch_written = reads.fetch_written
+            host.versions.fetch_written = reads.fetch_written
             tables.append(reads)
         self._control = mirror.run.control
         membership = RemoteMembership(mirror.run.control, self.worker, self._deadline_s, self.channel)

@@ -13,7 +13,7 @@ from scalebook.training.engine.net.acceptor import ConnectionAcceptor, Generatio
 from scalebook.training.engine.net.calls import Calls, most_text
 from scalebook.training.engine.net.connection_handoff import Listener
 from scalebook.training.engine.net.handshake import Hello, Secret, ServerTls
-from scalebook.training.engine.net.push_stream import LANE, has_lane
+from scalebook.training.engine.net.push_stream import PUSHES, has_push_stream
 from scalebook.training.engine.net.version_mirror import refuse_far, settings_digest
 from scalebook.training.engine.net.worker_proxy import WorkerProxy
 from scalebook.training.engine.store.table_optimizer import mark_tables
@@ -61,13 +61,13 @@ class RemoteWorkerService:
         acceptor = ConnectionAcceptor(self._listener, self._secret, self._tls, self._hello, self.lives, lost)
         calls, most = Calls(end, self._run, optimizers), most_text(end.workers)
 
-        def serve_lane() -> None:
+        def serve_stream() -> None:
             with suppress(WorkerGone):  # which is said below
-                WorkerProxy(calls.stream, acceptor, most, come_within_s, LANE).serve()
+                WorkerProxy(calls.stream, acceptor, most, come_within_s, PUSHES).serve()
 
-        stream = Thread(target=serve_lane, name="lane", daemon=True)
+        stream = Thread(target=serve_stream, name="pushes", daemon=True)
         acceptor.open()
-        if has_lane(self._run.settings):
+        if has_push_stream(self._run.settings):
             stream.start()
         opened(acceptor)
         try:

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from scalebook.training.engine.coordination.run import SharedRun
 from scalebook.training.engine.memory.cow_mapping import CowMapping
-from scalebook.training.engine.net.push_stream import has_lane
+from scalebook.training.engine.net.push_stream import has_push_stream
 from scalebook.training.engine.rules.codecs import Fp32
 from scalebook.training.engine.rules.contradictions import FAR, Contradiction
 from scalebook.training.engine.rules.settings import Settings
@@ -70,7 +70,7 @@ def mirrored(
     """Allocate the mirror, empty."""
     given = replace(settings, trace=None, host="inline", pull_codec=Fp32())
     run = SharedRun(workers, given)
-    plans = plan_partitions(run, optimizers, _OfOne(VERSIONS + has_lane(settings)))
+    plans = plan_partitions(run, optimizers, _OfOne(VERSIONS + has_push_stream(settings)))
     allocate(run, plans)
     return Mirror(run, plans, make_partitions(run, plans, optimizers, worker, deadline_s), CowMapping.of(run.memory))
 

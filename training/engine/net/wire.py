@@ -1,6 +1,6 @@
 """Frames over a stream: a header of fixed size, a short text, raw bytes. Also makes sockets.
 
-There is no pickle, and no memory is allocated for what the other side only claims: a text has a maximum, and a body
+There is no pickle, and no memory is allocated for what the other side only announces: a text has a maximum, and a body
 goes into memory that exists already.
 """
 
@@ -8,9 +8,10 @@ import math
 import socket
 import ssl
 import struct
+import threading
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from time import monotonic
+from time import monotonic, perf_counter
 from typing import Final, NamedTuple
 
 MAGIC: Final = b"SCB1"
@@ -195,3 +196,45 @@ def set_up(connection: socket.socket) -> None:
     """Send without delay (TCP_NODELAY), and fail when sent data stays unacknowledged for too long."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(DEAD_S * 1000))
+
+
+def loopback_round_trips(sizes: Sequence[int], times: int, within_s: float) -> list[list[float]]:
+    """Seconds of round trips of frames of these sizes, each so many times, to another thread over the loopback.
+    OSError if the machine lets nobody connect there; `within_s`: of each wait."""
+    with listening("127.0.0.1") as listener:
+        near = connected(*listener.getsockname())
+        far, _ = listener.accept()
+        set_up(far)
+        wires = Wire(near, within_s), Wire(far, within_s)
+        echo = threading.Thread(target=_echo, args=(wires[1], sizes, times), daemon=True)
+        echo.start()
+        try:
+            return [_round_trips(wires[0], nbytes, times) for nbytes in sizes]
+        finally:
+            echo.join(within_s)
+            for wire in wires:
+                wire.close()
+
+
+def _round_trips(wire: Wire, nbytes: int, times: int) -> list[float]:
+    content, seconds = memoryview(bytearray(nbytes)), list[float]()
+    for _ in range(times):
+        began = perf_counter()
+        wire.send(Kind.CALL, body=[content])
+        _receive(wire, content)
+        seconds.append(perf_counter() - began)
+    return seconds
+
+
+def _echo(wire: Wire, sizes: Sequence[int], times: int) -> None:
+    for nbytes in sizes:
+        content = memoryview(bytearray(nbytes))
+        for _ in range(times):
+            _receive(wire, content)
+            wire.send(Kind.REPLY, body=[content])
+
+
+def _receive(wire: Wire, into: memoryview) -> None:
+    head = wire.head(0)
+    wire.text(head)
+    wire.body(head, [into])

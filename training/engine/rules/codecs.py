@@ -69,6 +69,11 @@ class Codec(BySettings, ABC):
         """Whether tensors are sent in frames at all; else raw."""
         return not self.exact or self.zstd > 0
 
+    @property
+    def in_halves(self) -> bool:
+        """Whether values are only rounded to 16 bits, so that gradients can be added without frames."""
+        return rounded_to(self) is not None and not self.zstd
+
     def nbytes(self, shapes: Sequence[Shape], width: int = 4) -> int:
         """Bytes of a frame of finite values; with zstd an upper limit. `width`: bytes of an uncompressed value."""
         if not self.codes:
@@ -363,11 +368,6 @@ def make_codec(codec: CodecName | Codec, key: str = Codec.KEY) -> Codec:
     if codec not in CODECS:
         raise ValueError(f"{key}: {codec!r} is unknown. Use one of {', '.join(CODECS)}.")
     return CODECS[codec]()
-
-
-def in_halves(codec: Codec) -> bool:
-    """Whether values are only rounded to 16 bits, so that gradients can be added without frames."""
-    return isinstance(codec, Bf16 | Fp16) and not codec.error_feedback and not codec.zstd
 
 
 def rounded_to(codec: Codec) -> str | None:

@@ -84,7 +84,7 @@ class SimulatedJoined:
         """Make what has been written into the model worker 0's, and so the first version."""
         for worker in range(self._run.control.workers if self._run.settings.local.steps else 1):
             for client, theirs in zip(self.clients, self._clients(worker), strict=True):
-                client.give_state(theirs.optimizer)
+                client.load_state_into(theirs.optimizer)
         self._has_started = True
         self.multiplexer.hand_groups()
         self.multiplexer.carry(0)
@@ -293,7 +293,7 @@ class SimulatedClient:
         """Undo `show_state`."""
         self._state.hide()
 
-    def give_state(self, to: Optimizer) -> None:
+    def load_state_into(self, to: Optimizer) -> None:
         """Give worker 0 the state that was put into the model's optimizer before training."""
         if not self._state.is_untouched:
             state = copy.deepcopy(self.optimizer.state_dict()["state"])

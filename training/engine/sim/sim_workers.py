@@ -17,6 +17,7 @@ from scalebook.training.engine.rules.update_rules import Rule, Sync, View
 from scalebook.training.engine.sim.scheduler import Computes, Life, Scheduler, Watch
 from scalebook.training.engine.sim.sim_clock import SimulatedClock
 from scalebook.training.engine.store.coded_traffic import Carrier
+from scalebook.training.engine.store.gradient_transfer import GradientTransfer
 from scalebook.training.engine.store.hosts import InlineHost
 from scalebook.training.engine.store.optimizer_partition import OptimizerPartition
 from scalebook.training.engine.store.shard import Newest
@@ -182,23 +183,29 @@ def _is_as(gradient: Tensor, other: Tensor) -> bool:
     return gradient.dtype == other.dtype and gradient.shape == other.shape and gradient.stride() == other.stride()
 
 
-class SimulatedHost(InlineHost):
+class SimulatedTransfer(GradientTransfer):
     """A worker hands over its gradients when they are computed. From a GPU they are copied at once, since the next
     worker's gradients go into the same memory."""
 
     @override
-    def carry(self, parameters: Sequence[Tensor]) -> None:
+    def open(self, parameters: Sequence[Tensor]) -> None:
         if not self.partition.device.is_host:
-            self._bringer = Carrier(self.partition.plan, self.partition.device, parameters)
+            self._whole = Carrier(self.partition.plan, self.partition.device, parameters)
 
     @override
-    def collect(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
-        return self.bring(gradients)
+    def stage(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
+        return self.copy_to_host(gradients)
 
     @override
-    def _brought(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
-        """They have been here since `collect`."""
+    def _copied_for_codec(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
+        """They have been here since `stage`."""
         return gradients
+
+
+class SimulatedHost(InlineHost):
+    """The host of workers that are simulated in one process."""
+
+    transfer_class = SimulatedTransfer
 
 
 class SimulatedServers(SimulatedHost):
@@ -208,14 +215,14 @@ class SimulatedServers(SimulatedHost):
     @override
     def pull(self, worker: int) -> list[Newest]:
         newest = super().pull(worker)
-        self.help()
+        self.close_round()
         return newest
 
     @override
     def _contributed(self) -> None:
         """Apply the round before any worker goes on, if the rule lets workers wait for it."""
         if self._rule.waits:
-            self.help()
+            self.close_round()
 
     @override
     def _helped(self, worker: int) -> bool:
@@ -229,7 +236,7 @@ class _Releasing(Joined):
     def _leave(self, counter: int, value: int = 1) -> Waits[None]:
         yield from super()._leave(counter, value)
         for client in self.clients:
-            client.replica.arrive()
+            client.replica.await_copy()
             for shard in client.host.partition.shards:
                 shard.unpin(self.membership.worker)
 

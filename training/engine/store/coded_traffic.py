@@ -50,12 +50,12 @@ class Carrier:
             self._land()
 
     @torch.no_grad()
-    def set_out(self, gradients: Sequence[Tensor | None], slot: Tensor | None, order: Sequence[int]) -> None:
+    def start_copy(self, gradients: Sequence[Tensor | None], slot: Tensor | None, order: Sequence[int]) -> None:
         """Begin to copy the shards' gradients, in this order, to `slot` (uint8) or to the carrier's own memory. Call it
         only when all earlier copies have arrived: both sides reuse their memory."""
         target = self._land() if slot is None else slot
         for number in order:
-            self.arrive(number)
+            self.await_copy(number)
         for number in order:
             places, image = self._plan.shards[number].parameters, self._images[number]
             pairs = [
@@ -66,28 +66,28 @@ class Carrier:
                 image.down(target)
             self._marks[number] = self._device.record()
 
-    def arrive(self, number: int) -> None:
+    def await_copy(self, number: int) -> None:
         """Wait until a shard's gradients are there."""
         self._device.wait(self._marks[number])
 
-    def landed(self, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
-        """The gradients given to `set_out`, on the host; valid for each shard from its arrival to the next
-        `set_out`."""
+    def copied(self, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """The gradients given to `start_copy`, on the host; valid for each shard from its arrival to the next
+        `start_copy`."""
         views = self._layout.views(self._land())
         return [None if gradient is None else view for gradient, view in zip(gradients, views, strict=True)]
 
-    def bring(self, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+    def copy_to_host(self, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
         """All of them, on the host; valid until the next call."""
         every = range(len(self._images))
-        self.set_out(gradients, None, every)
+        self.start_copy(gradients, None, every)
         for number in every:
-            self.arrive(number)
-        return self.landed(gradients)
+            self.await_copy(number)
+        return self.copied(gradients)
 
     def release(self) -> None:
         """Unregister the memory, when all has arrived."""
         for number in range(len(self._images)):
-            self.arrive(number)
+            self.await_copy(number)
         if self._registered is not None:
             self._registered.release()
 
@@ -148,7 +148,7 @@ class CodedPushes:
             if plan.kept:
                 counters.kept[worker] = seq << 1 | 1 - (counters.kept[worker] & 1)
 
-    def come_back(self, worker: int, shards: Sequence[Shard]) -> None:
+    def repair_residual(self, worker: int, shards: Sequence[Shard]) -> None:
         """Repair the residual of a worker that may have died between its last push and `store_residual`."""
         begun = self._counters.begun[worker]
         for plan, shard in zip(self._plan.shards, shards, strict=True):

@@ -12,7 +12,8 @@ from torch.optim import Optimizer
 from scalebook.training.engine.coordination.admission import Verdict
 from scalebook.training.engine.hyper import Groups
 from scalebook.training.engine.memory.region import COMMUNICATE, GRADIENTS, METER, PULLED, ROW, WAIT, Control
-from scalebook.training.engine.store.hosts import EncodedPush, Host, Outcome, Push
+from scalebook.training.engine.store.gradient_transfer import EncodedPush, Push
+from scalebook.training.engine.store.hosts import Host, Outcome
 from scalebook.training.engine.store.optimizer_partition import OptimizerPartition
 from scalebook.training.engine.store.rebuilt_optimizer import has_modes, packed
 from scalebook.training.engine.store.rounds import clip_
@@ -155,7 +156,7 @@ class Client:
         self.bases: list[Newest] = []
         self.reads = TableReads(worker, host.partition, replica, lambda: self.bases)
         self._clock, self._now = control.clock, control.clock.now
-        self.pulled, self._taken = 0.0, 0  # of the last pull: when (s), bytes
+        self.pulled, self._pulled_bytes = 0.0, 0  # of the last pull: when (s), bytes
         self._own = OwnTime(worker, host.partition)
         self._trace: WorkerTrace | None = None
         if settings.trace is not None:
@@ -191,9 +192,7 @@ class Client:
     def begin_waits(self) -> Waits[None]:
         """Before the first gradient: wait until the rule lets this worker begin, then pull."""
         self._own.interrupted()
-        yield from self.host.flush(self._worker)
-        self.host.come_back(self._worker)
-        yield from self.host.await_turn(self._worker)
+        yield from self.host.open(self._worker)
         self.check_foreign_writes("between two pulls", thorough=True)
         self._to_compare = COMPARED
         self.replica.watch_closely()
@@ -249,19 +248,19 @@ class Client:
         """Send the push, wait for the rule, and bring the replica up to date."""
         verdict, staleness = Verdict.ADMIT, 0
         if push.is_sent:
-            verdict, staleness = yield from self.hand_in(push.gradients, push.groups, push.valid)
+            verdict, staleness = yield from self.push_gradients(push.gradients, push.groups, push.valid)
             self.notes.pushed(push.groups)
             push.gradients = []  # free while the worker waits
             yield from self.host.await_turn(self._worker)
-            if self.host.has_dropped(self.bases):
+            if self.host.partition.admission.has_dropped(self.version):
                 verdict = Verdict.END
-        yield from self._arrive(push)
+        yield from self._update_replica(push)
         is_last = verdict is Verdict.END or self.host.is_over()
         self._communicated(push.started, push.waited)
         self._own.pushed()
         return PushResult(self.version, verdict is Verdict.ADMIT, staleness, is_last, push.is_sent)
 
-    def _arrive(self, push: PendingPush) -> Waits[None]:
+    def _update_replica(self, push: PendingPush) -> Waits[None]:
         """Bring the replica up to date after a push."""
         if self._steps % self._n_fetch == 0:
             yield from self._pull_waits()
@@ -278,7 +277,7 @@ class Client:
             return True
         started, waited = self._now(), self._waited()
         self.check_foreign_writes("after its last step", thorough=True)
-        verdict, _ = yield from self.hand_in(self._sum.gradients, self._sum.groups, valid=True)
+        verdict, _ = yield from self.push_gradients(self._sum.gradients, self._sum.groups, valid=True)
         self._sum.clear()
         yield from self._pull_waits()
         self._communicated(started, waited)
@@ -323,36 +322,36 @@ class Client:
 
     def _pull(self) -> int:
         self.pin_newest()
-        self._take()
+        self._load_versions()
         self.notes.load_version(self.bases)
         return self.version
 
     def pin_newest(self) -> None:
         """Pin the newest version as the base of the next push; the replica stays as it is."""
         self.state.go_on()
-        self.replica.arrive()
+        self.replica.await_copy()
         self.bases = self.host.pull(self._worker)
         self.pulled = self._now()
 
     def _pull_waits(self) -> Waits[None]:
         self._pull()
-        yield from self._clock.receives(self._worker, self._taken)
+        yield from self._clock.receives(self._worker, self._pulled_bytes)
 
     def _count_gradient(self) -> None:
         self._control.counters[self._worker * ROW + GRADIENTS] += 1
 
-    def _take(self, whole: bool = False) -> None:
-        self._count_taken(self.replica.load_versions(self.bases, whole))
+    def _load_versions(self, whole: bool = False) -> None:
+        self._count_pulled(self.replica.load_versions(self.bases, whole))
 
-    def _count_taken(self, sizes: Sequence[int]) -> None:
+    def _count_pulled(self, sizes: Sequence[int]) -> None:
         offset = self._worker * METER + PULLED
         for shard, size in zip(self.host.partition.shards, sizes, strict=True):
             shard.counters.meters[offset] += size
-        self._taken, self.reads.taken = sum(sizes) + self.reads.taken, 0
+        self._pulled_bytes, self.reads.taken = sum(sizes) + self.reads.taken, 0
 
     def _gradients(self) -> list[Tensor | None]:
         """The gradients; those of sparse tables with their duplicates summed."""
-        gradients = self.host.collect(self.replica.gradients())
+        gradients = self.host.transfer.stage(self.replica.gradients())
         for place, gradient in enumerate(gradients):
             if gradient is None or gradient.is_sparse is (place in self.replica.tables):
                 continue
@@ -371,7 +370,7 @@ class Client:
         """The present hyper-parameters that a push travels with."""
         return self.notes.untouched_left_out(self.optimizer.param_groups)
 
-    def give_state(self) -> None:
+    def publish_state(self) -> None:
         """Before training: copy the state and groups that were put into the optimizer to the first version."""
         state = self.state.initial_state()  # loaded by whoever loaded weights, or the constructor's own
         if state or self.notes.is_touched:
@@ -388,8 +387,8 @@ class Client:
         With several shards, a push of another worker that is under way may be part of some of them, not of all.
         """
         self._own.interrupted()
-        self.replica.arrive()
-        self.host.fetch_full()
+        self.replica.await_copy()
+        self.host.versions.fetch()
         with ExitStack() as locks:  # of all shards, in order; whoever applies has one at a time
             for shard in self.host.partition.shards:
                 locks.enter_context(shard.applying)
@@ -398,27 +397,30 @@ class Client:
         self.pulled = self._now()
         self.notes.load_version(self.bases)
         if renew:
-            self._take(whole=True)
+            self._load_versions(whole=True)
             self.replica.privatise()
         self.state.of_snapshot = state
         return self.version, {"state": state, "param_groups": self.groups()}
 
-    def hand_in(self, gradients: list[Tensor | None], groups: Groups, valid: bool) -> Waits[Outcome]:
+    def push_gradients(self, gradients: list[Tensor | None], groups: Groups, valid: bool) -> Waits[Outcome]:
         """Push only: no wait for the rule and no pull."""
-        way = self.host.send(self._worker, self._seq + 1, gradients, valid)
-        yield from self._clock.sends(self._worker, sum(way.sizes) if valid else 0)
-        return (yield from self.deliver(way, groups, valid))
+        encoded = self.host.transfer.encode(self._worker, self._seq + 1, gradients, valid)
+        yield from self._clock.sends(self._worker, sum(encoded.sizes) if valid else 0)
+        return (yield from self.push_encoded(encoded, groups, valid))
 
-    def deliver(self, way: EncodedPush, groups: Groups, valid: bool) -> Waits[Outcome]:
-        """The rest of `hand_in`, after the transfer."""
-        gradients = self.host.receive(way)
+    def push_encoded(self, encoded: EncodedPush, groups: Groups, valid: bool) -> Waits[Outcome]:
+        """The rest of `push_gradients`, after it has travelled."""
+        gradients = self.host.transfer.decode(encoded)
         self._seq += 1
         self._counters.begun[self._worker] = self._seq
         if self._trace is not None:
             self._trace.record_push(self._seq, [base.version for base in self.bases], valid, groups)
-        push = Push(self._worker, self._seq, self.bases, self.pulled, gradients, groups, valid, way.sizes)
+        push = Push(
+            self._worker, self._seq, self.bases, self.pulled, gradients, groups, valid, encoded.sizes, encoded.frames
+        )
         outcome = yield from self.host.push(push)
-        self.host.store_residuals(push, outcome)
+        if valid and outcome.verdict is Verdict.ADMIT:
+            self.host.transfer.store_residual(self._worker, self._seq)
         self.host.partition.admission.tick(self._worker)
         return outcome
 

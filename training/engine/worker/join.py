@@ -212,8 +212,10 @@ def make_client(
         return own
     own_memory = control.settings.own_replica and not stands_in
     replica = Replica(partition, parameters, own_memory, lending, worker, decodes=not stands_in)
-    if not stands_in:
-        host.carry(parameters)
+    if stands_in:
+        host.transfer.stand_in()
+    else:
+        host.transfer.open(parameters)
     return Client(control, worker, host, replica, optimizer)
 
 

@@ -56,11 +56,11 @@ class Joined:
         if self.membership.worker == 0 and not self.late:
             for client in self.clients:
                 client.adopt(client.replica.written(thorough=True))
-                client.give_state()
-                client.host.publish_initial()
+                client.publish_state()
+                client.host.versions.publish()
         yield from self.membership.rendezvous("weights loaded before training")
         for client in self.clients:
-            client.host.refetch()
+            client.host.versions.fetch_held()
             if self.membership.worker > 0 and not self.late:
                 different = client.replica.written(thorough=True)
                 if different:
@@ -145,7 +145,7 @@ class Joined:
         """The waits of `wait_for_others`."""
         yield from self.membership.wait_for_others()
         for client in self.clients:
-            yield from client.host.complete()
+            yield from client.host.flush()
 
     def _leave(self, counter: int, value: int = 1) -> Waits[None]:
         has_left = False
@@ -161,7 +161,7 @@ class Joined:
         self.run.control.set_counter(self.membership.worker, counter, value)
         self.run.control.event.wake()
         for client in self.clients:
-            client.host.help()
+            client.host.close_round()
 
     def snapshot(self, renew: bool = True) -> Snapshot:
         """The state at this moment; the replica has its parameters, in private memory until the next push or pull.
@@ -198,7 +198,7 @@ class Joined:
             partition.counters.admission[0], partition.counters.admission[1] = version << 32, version
             for shard in partition.shards:
                 shard.restore(version, state["state"], state.get("param_groups"))
-            client.host.publish_initial()
+            client.host.versions.publish()
 
     def detach(self) -> None:
         """Give every parameter memory of its own again; the clients cannot be used afterwards."""
@@ -207,8 +207,7 @@ class Joined:
         for client in self.clients:
             client.state.hide_state()
             client.replica.detach()
-            client.host.release_carriers()
-            client.host.partition.registered.release()
+            client.host.close()
 
     def read_rows(self, model: Module) -> None:
         """Let the model's sparse embeddings fetch the rows that they need, until `detach`."""

@@ -39,7 +39,7 @@ class LocalReplica(Replica):
         """Make these versions the base without loading them; returns bytes as `load_versions` does."""
         self._held = list(versions)
         if self._pulls is not None:
-            self.arrive()  # frames are decoded to where copies begin
+            self.await_copy()  # frames are decoded to where copies begin
             return [
                 self._pulls.advance(number, shard.views[newest.buffer], self.frozen)
                 for number, (shard, newest) in enumerate(zip(self._shards, versions, strict=True))
@@ -83,7 +83,7 @@ class LocalReplica(Replica):
     @torch.no_grad()
     def show(self, values: Sequence[Tensor]) -> None:
         """Load these values, one for each parameter, until `show_own`."""
-        self.arrive()
+        self.await_copy()
         if not self._aside:
             self._aside = [parameter.detach().clone() for parameter in self.parameters]
         for place, value in enumerate(values):
@@ -181,7 +181,7 @@ class LocalClient(Client):
         started, waited = self._now(), self._waited()
         self._show_own()
         gradients = yield from self._pseudo_gradient()
-        verdict, _ = yield from self.hand_in(gradients, self.pushed_groups, valid=True)
+        verdict, _ = yield from self.push_gradients(gradients, self.pushed_groups, valid=True)
         self._communicated(started, waited)
         return verdict is not Verdict.END
 
@@ -206,7 +206,7 @@ class LocalClient(Client):
         """Version at this moment, and the state dict of the worker's own optimizer. The replica has the parameters of
         the shards until the next pull; then it has its own again."""
         self._own.interrupted()
-        self.host.fetch_full()
+        self.host.versions.fetch()
         with ExitStack() as locks:
             for shard in self.host.partition.shards:
                 locks.enter_context(shard.applying)
@@ -225,7 +225,7 @@ class LocalClient(Client):
         return LocalState(outer=self.state.now(), steps=self.steps)
 
     @override
-    def _arrive(self, push: PendingPush) -> Waits[None]:
+    def _update_replica(self, push: PendingPush) -> Waits[None]:
         if push.is_sent:
             self._counters.since[self._worker] = 0
             if not self._local.keeps:
@@ -249,8 +249,8 @@ class LocalClient(Client):
         if self._local.keeps:  # the force is from the newest
             yield from self.host.await_turn(self._worker)
             self.pin_newest()
-            self._count_taken(self._mine.rebase(self.bases))
-            yield from self._clock.receives(self._worker, self._taken)
+            self._count_pulled(self._mine.rebase(self.bases))
+            yield from self._clock.receives(self._worker, self._pulled_bytes)
         self._since = 0
         gone = self._mine.gone()
         if self._local.keeps:

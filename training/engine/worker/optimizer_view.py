@@ -143,7 +143,7 @@ class RunState(StateSwap):
 
     def now(self) -> State:
         """The present state of the optimizer that makes the updates, in the shards."""
-        self.host.fetch_full()
+        self.host.versions.fetch()
         state: State = {}
         for shard in self.host.partition.shards:
             with shard.applying:

@@ -137,7 +137,7 @@ class Replica:
         """
         if self._touched:
             self._drop()
-        self.arrive()  # the last ones, which went to the same memory
+        self.await_copy()  # the last ones, which went to the same memory
         first, self._held, self._stepped = not self._held, list(versions), False
         if self._pulls is not None and not (first or whole):
             return self._decode(self._pulls, versions)
@@ -167,7 +167,7 @@ class Replica:
             else:
                 self.parameters[place].data = view if self.lent else self._own[place]
 
-    def arrive(self) -> None:
+    def await_copy(self) -> None:
         """Wait until the last load is complete and nobody reads the versions held any more. Needed before others are
         held; a push need not wait, since its gradients come after the copy."""
         self._device.wait(self._flying)
@@ -257,7 +257,7 @@ class Replica:
 
     def adopt(self, places: Sequence[int]) -> None:
         """Copy these parameters into the versions held, which nobody else may be using."""
-        self.arrive()
+        self.await_copy()
         values = {p: self.parameters[p].detach() for p in places}
         values = {place: value if place in self.tables else value.clone() for place, value in values.items()}
         for place, value in values.items():
@@ -336,7 +336,7 @@ class Replica:
         return self._kept[place] if self._stepped and self._kept else self._published(place)
 
     def _differs(self, place: int) -> bool:
-        self.arrive()
+        self.await_copy()
         with torch._C.DisableTorchFunctionSubclass():  # on another machine a table's weight lets nobody else read it
             mine, other = self.parameters[place].detach(), self._unwritten(place)
         if mine.shape != other.shape or mine.dtype != other.dtype:
@@ -347,7 +347,7 @@ class Replica:
 
     def is_rounded(self, place: int) -> bool:
         """Whether a write changed a parameter by no more than rounding."""
-        self.arrive()
+        self.await_copy()
         return rounded(self.parameters[place].detach(), self._unwritten(place))
 
     def _drop(self) -> None:
@@ -366,7 +366,7 @@ class Replica:
 
     def detach(self) -> None:
         """Give every parameter memory of its own for good."""
-        self.arrive()
+        self.await_copy()
         if self._lending is not None:  # it is lent, privately, and this worker's hold on the version stays
             self._lending.close()
             return

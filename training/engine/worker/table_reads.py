@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from torch import Tensor
 
 from scalebook.training.engine.memory.region import METER, PULLED
-from scalebook.training.engine.store.hosts import ROW_NUMBER
+from scalebook.training.engine.store.gradient_transfer import ROW_NUMBER
 from scalebook.training.engine.store.optimizer_partition import OptimizerPartition
 from scalebook.training.engine.store.shard import Newest
 from scalebook.training.engine.worker.replica import Replica

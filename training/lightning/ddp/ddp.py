@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from scalebook.training.engine.codecs.coder import Coder, Spec
 from scalebook.training.engine.rules.bounds import PositiveFloat
-from scalebook.training.engine.rules.codecs import Bf16, Codec, CodecName, Fp16, in_halves, make_codec
+from scalebook.training.engine.rules.codecs import Bf16, Codec, CodecName, Fp16, make_codec
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.lightning.arguments import read_object
 from scalebook.training.lightning.package import DDPStrategy, Trainer, rank_zero_warn
@@ -167,7 +167,7 @@ def make_exchange(codec: Codec, model: Module, on_gpu: bool) -> Exchange:
         if isinstance(module, Embedding | EmbeddingBag) and module.sparse:
             raise ValueError(_sparse(codec, f"that of {name or type(module).__name__} is"))
     codec.check([tuple(parameter.shape) for parameter in parameters], KEY)
-    if in_halves(codec):  # added up as such
+    if codec.in_halves:  # added up as such
         return HalfExchange(_HALVES[type(codec)])
     if on_gpu:
         raise ValueError(f"{KEY}: {codec.name} works on a CPU only. Write bf16, fp16 or fp32, or accelerator: cpu.")
@@ -218,7 +218,7 @@ class DDP(ForkedGroup, DDPStrategy):
             raise ValueError(
                 f"{KEY}: {self.codec.name} cannot be combined with a ddp_comm_hook. Write fp32, or remove it."
             )
-        if self.codec.codes and not in_halves(self.codec):
+        if self.codec.codes and not self.codec.in_halves:
             kwargs.setdefault("bucket_cap_mb", ONE_BUCKET_MB)
         super().__init__(deadline_s=deadline_s, start_method="popen", **kwargs)
         self.exchange: Exchange | None = None  # from the set-up of a fit on, in a worker that is not alone

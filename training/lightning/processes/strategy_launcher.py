@@ -23,7 +23,7 @@ from scalebook.training.engine.launch import anonymous_file
 from scalebook.training.lightning import random_streams
 from scalebook.training.lightning.package import (
     OTHER,
-    OTHER_DOOR,
+    OTHER_INTERFACE,
     PACKAGE,
     Callback,
     ClusterEnvironment,
@@ -236,7 +236,7 @@ class ServerEnded(Exception):  # an end, not an error
 def repr_for_trainers(strategy: object) -> str:
     """The repr that a Trainer of Lightning's other package shows when it refuses this strategy."""
     name = type(strategy).__name__
-    return f"<{name} for Trainers of {PACKAGE}; for those of {OTHER}: from {OTHER_DOOR} import {name}>"
+    return f"<{name} for Trainers of {PACKAGE}; for those of {OTHER}: from {OTHER_INTERFACE} import {name}>"
 
 
 class AroundFork:

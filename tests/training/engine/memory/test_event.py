@@ -6,7 +6,7 @@ import pytest
 
 from scalebook.training.engine.memory import region as event_module
 from scalebook.training.engine.memory.region import Event
-from scalebook.training.lightning.processes.run_workers import run_workers
+from tests.training.engine.forking import run_workers
 
 
 def test_a_wake_reaches_a_sleeping_process_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

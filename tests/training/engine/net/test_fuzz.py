@@ -43,10 +43,10 @@ NUMBERS = [0, 1, -1, 2, 255, 2**31, 2**63 - 1, 2**64, 10**40, -(2**63)]
 class Thrower:
     """Throws frames at the proxy of worker 1, over connections of its own. What it does follows from its seed."""
 
-    def __init__(self, far: Far, seed: int, has_lane: bool) -> None:
+    def __init__(self, far: Far, seed: int, has_push_stream: bool) -> None:
         self._far, self._drawn = far, random.Random(seed)
         self._number: dict[Use, int] = {"calls": 0, "pushes": 0, "pulse": 0}  # of the last call with a reply
-        self._patience_s: dict[Use, float] = {"calls": 2.0, "pushes": 2.0 if has_lane else 0.01, "pulse": 2.0}
+        self._patience_s: dict[Use, float] = {"calls": 2.0, "pushes": 2.0 if has_push_stream else 0.01, "pulse": 2.0}
         self._port, self._mine = far.reach(1).port, 0
         wire, self._mine = greet(self._open(), SECRET, self._hello()._replace(use="number"), None)
         wire.close()

@@ -37,7 +37,7 @@ def given(far: Far) -> int:
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_newer_incarnation_fences_the_older(run: Callable[..., Far]) -> None:
+def test_a_newer_generation_fences_the_older(run: Callable[..., Far]) -> None:
     far = run(1)
     old, first = far.worker(0, DEADLINE_S), far.newest(0)
     late, newer = given(far), given(far)

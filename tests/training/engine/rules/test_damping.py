@@ -1,11 +1,8 @@
 import pytest
 import torch
-from jsonargparse import ArgumentParser
 
 from scalebook.training.engine.rules.damping import (
     DAMPINGS,
-    Damping,
-    DampingName,
     DelayCompensation,
     DropAbove,
     Inverse,
@@ -123,30 +120,3 @@ def test_a_bare_name_means_the_defaults() -> None:
     assert make_damping(damping) is damping
     assert [name for name, kind in DAMPINGS.items() if kind.name == name and kind.compensates] == ["delay_compensation"]
     assert repr(damping) == "DropAbove(limit=3)"
-
-
-class Strategy:
-    """Stands for the strategy that takes a damping."""
-
-    def __init__(self, damping: DampingName | Damping = "none") -> None:
-        self.damping = make_damping(damping)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ([], NoDamping()),
-        (["--strategy.damping=inverse"], Inverse()),
-        (["--strategy.damping=DropAbove", "--strategy.damping.limit=3"], DropAbove(3)),
-        (
-            ['--strategy.damping={"class_path": "DelayCompensation", "init_args": {"adaptive": true}}'],
-            DelayCompensation(adaptive=True),
-        ),
-    ],
-)
-def test_the_command_line_and_yaml_say_it_by_name_or_by_class(arguments: list[str], expected: Damping) -> None:
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_class_arguments(Strategy, "strategy")
-    told = parser.parse_args(arguments)
-    again = parser.parse_string(parser.dump(told))
-    assert parser.instantiate(again).strategy.damping == expected

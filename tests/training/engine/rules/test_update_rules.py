@@ -1,7 +1,6 @@
 from dataclasses import dataclass, field
 
 import pytest
-from jsonargparse import ArgumentParser, Namespace
 
 from scalebook.training.engine.rules.update_rules import (
     RULES,
@@ -9,7 +8,6 @@ from scalebook.training.engine.rules.update_rules import (
     Async,
     Bounded,
     Rule,
-    RuleName,
     Softsync,
     Sync,
     View,
@@ -154,44 +152,3 @@ def test_a_bare_name_means_the_defaults() -> None:
     rule = Bounded(7)
     assert make_rule(rule) is rule
     assert {name: rule.name for name, rule in RULES.items()} == {name: name for name in RULES}
-
-
-class Strategy:
-    """Stands for the strategy that takes a rule.
-
-    Args:
-        rule: What is done with a gradient.
-    """
-
-    def __init__(self, rule: RuleName | Rule = "async") -> None:
-        self.rule = make_rule(rule)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ([], Async()),
-        (["--strategy.rule=bounded"], Bounded()),
-        (["--strategy.rule=Bounded", "--strategy.rule.bound=3"], Bounded(3)),
-        (
-            ["--strategy.rule=scalebook.training.engine.rules.update_rules.Sync", "--strategy.rule.backup_workers=2"],
-            Sync(2),
-        ),
-        (
-            [f'--strategy.rule={{"class_path": "{Sync.__module__}.Sync", "init_args": {{"backup_workers": 2}}}}'],
-            Sync(2),
-        ),
-        (['--strategy.rule={"class_path": "Softsync"}'], Softsync()),
-    ],
-)
-def test_the_command_line_and_yaml_say_it_by_name_or_by_class(arguments: list[str], expected: Rule) -> None:
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_class_arguments(Strategy, "strategy")
-    told = parser.parse_args(arguments)
-    assert parser.instantiate(told).strategy.rule == expected
-    again = parser.parse_string(parser.dump(told))
-    assert parser.instantiate(again).strategy.rule == expected
-    if isinstance(told.strategy.rule, Namespace):
-        assert (
-            told.strategy.rule.class_path == f"scalebook.training.engine.rules.update_rules.{type(expected).__name__}"
-        )

@@ -11,8 +11,7 @@ from scalebook.training.engine import Settings, SharedRun, WrittenError
 from scalebook.training.engine.rules.clock_settings import ClockSettings, Death, Distribution
 from scalebook.training.engine.rules.update_rules import Bounded, Rule, Sync
 from scalebook.training.engine.sim import ModelMultiplexer, SimulatedClock, SimulatedWorkers
-from scalebook.training.lightning.random_streams import TorchStream
-from tests.training.engine.sim.works import Asked
+from tests.training.engine.sim.works import Asked, TorchStream
 
 WORKERS = 3
 

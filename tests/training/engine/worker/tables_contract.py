@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from scalebook.training.engine.launch import Launch
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, Softsync, Sync
-from scalebook.training.engine.store.hosts import ROW_NUMBER
+from scalebook.training.engine.store.gradient_transfer import ROW_NUMBER
 from scalebook.training.engine.worker.worker_end import JoinedEnd, WorkerEnd
 from tests.training.engine.towers import WIDTH, Towers, adagrad, batch, gradient, sgd, sparse_adam
 from tests.training.engine.worker.end_contract import EndOf

@@ -65,7 +65,7 @@ def test_every_gpu_of_a_model_over_two_is_waited_for_and_keeps_its_parameters(gp
     one = joined(SGD(weights, lr=1.0))
     client = one.clients[0]
     gpus.synchronised.clear()
-    brought = client.host.bring([torch.full((3,), float(index)) for index in (1, 2, 3)])
+    brought = client.host.transfer.copy_to_host([torch.full((3,), float(index)) for index in (1, 2, 3)])
     assert set(gpus.synchronised) == {0, 1}
     assert [gradient.tolist() for gradient in brought if gradient is not None] == [[1.0] * 3, [2.0] * 3, [3.0] * 3]
     own = [parameter.untyped_storage().data_ptr() for parameter in client.replica.parameters]

@@ -11,7 +11,7 @@ from torch.optim import SGD, Adam
 
 from scalebook.training.engine import Joined, Settings, SharedRun, join
 from scalebook.training.engine.rules.update_rules import Sync
-from scalebook.training.lightning.processes.run_workers import run_workers
+from tests.training.engine.forking import run_workers
 
 DEADLINE_S = 20.0
 

@@ -11,7 +11,6 @@ from scalebook.training.engine.rules.local_steps import Downpour, LocalSGD
 from scalebook.training.engine.rules.update_rules import Sync
 from scalebook.training.engine.sim import SimulatedClock, SimulatedWorkers
 from scalebook.training.engine.worker.worker_end import MemoryNeed
-from scalebook.training.lightning.async_ps.refusals import announce_memory
 from tests.training.engine.emulated_gpu import Gpus
 from tests.training.engine.emulated_gpu import gpus as gpus
 from tests.training.engine.sim.works import Asked
@@ -61,7 +60,7 @@ def test_gradients_that_the_device_rounds_take_half(codec: Codec, at_first: floa
     weight.grad = torch.full((COUNT,), 1e6)
     one.clients[0].push()
     assert gpus.most_registered == close_to(told[0].total)
-    carriers = [carrier for carrier in (host._rounder, host._bringer) if carrier is not None]
+    carriers = host.transfer.carriers
     gathered = sum(memory.numel() for carrier in carriers for image in carrier._images for _, memory in image._runs)
     assert told[0].on_gpu == close_to(BYTES + gathered)
     one.detach()
@@ -88,11 +87,3 @@ def test_virtual_workers_on_a_gpu_have_a_copy_each(gpus: Gpus) -> None:
     assert need.total == close_to(gpus.most_registered)
     played.detach()
     assert gpus.registered == {}
-
-
-def test_more_than_the_gpu_has_is_refused_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = torch.device("cuda", 1)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda of: ((2 if of == device else 0) * 10**9, 80 * 10**9))
-    announce_memory(MemoryNeed(1, 1, 1, 0, on_gpu=2 * 10**9), device)
-    with pytest.raises(MemoryError, match=r"copies of the parameters on cuda:1 take 2\.10 GB, and 2\.00 GB are free"):
-        announce_memory(MemoryNeed(1, 1, 1, 0, on_gpu=2_100_000_000), device)

@@ -78,7 +78,7 @@ def test_a_worker_that_dies_elsewhere_is_told_on_both_machines(tmp_path: Path, l
 
 
 @pytest.mark.thorough
-def test_it_comes_back_as_a_new_incarnation(tmp_path: Path, logged: StringIO) -> None:
+def test_it_comes_back_as_a_new_generation(tmp_path: Path, logged: StringIO) -> None:
     def body() -> Any:
         def once(trainer: Trainer) -> None:
             if not (tmp_path / "died").exists():

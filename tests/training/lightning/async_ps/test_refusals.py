@@ -27,8 +27,9 @@ from torch.utils.data import DataLoader
 from scalebook.training.engine.rules.clock_settings import ClockSettings
 from scalebook.training.engine.rules.local_steps import LocalSGD
 from scalebook.training.engine.rules.update_rules import Softsync, Sync
+from scalebook.training.engine.worker.worker_end import MemoryNeed
 from scalebook.training.lightning import DDP, AsyncPS, Peers
-from scalebook.training.lightning.async_ps.refusals import warn_of_averages
+from scalebook.training.lightning.async_ps.refusals import announce_memory, warn_of_averages
 from tests.training.lightning.async_ps.contract.models import Plain
 from tests.training.lightning.async_ps.small import AtBatch, data, fit, held_out, loader, trainer
 
@@ -230,3 +231,11 @@ def test_an_average_under_sync_is_that_of_one_process(tmp_path: Path) -> None:
         trainer(tmp_path, strategy).fit(model, DataLoader(data(), batch), held_out())
         found.append(torch.cat([parameter.flatten() for parameter in model.average.parameters()]))
     torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-6)
+
+
+def test_more_than_the_gpu_has_is_refused_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = torch.device("cuda", 1)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda of: ((2 if of == device else 0) * 10**9, 80 * 10**9))
+    announce_memory(MemoryNeed(1, 1, 1, 0, on_gpu=2 * 10**9), device)
+    with pytest.raises(MemoryError, match=r"copies of the parameters on cuda:1 take 2\.10 GB, and 2\.00 GB are free"):
+        announce_memory(MemoryNeed(1, 1, 1, 0, on_gpu=2_100_000_000), device)
