@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from scalebook.training.base.errors import Problem
+from scalebook.training.base import Problem
 from scalebook.training.engine.rules.codecs import Codec
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.experiments.experiment import Experiment

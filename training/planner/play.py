@@ -21,7 +21,7 @@ from scalebook.training.engine.rules.local_steps import Communication, NoLocalSt
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.rules.update_rules import Async, Rule, Sync
 from scalebook.training.engine.sim import DeclaredBytes, Line, SimulatedClock, SimulatedWorkers, Watch
-from scalebook.training.planner.answer import Point
+from scalebook.training.planner.answers import Point
 from scalebook.training.planner.closed_forms import (
     ENOUGH,
     FEW,
