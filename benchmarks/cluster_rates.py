@@ -8,6 +8,7 @@ simulates the rest. The planner's method finds the knee of both rows.
 Unlike five real nodes, these share the cores: so the planner is told how many there are, and the CPU time of a
 gradient. `cores in use` is the CPU time of workers and proxies per second. If that nears the machine's, the knee is
 that of the cores; slower links (`--gigabits 0.2`) show that of the link.
+Read the rows "planner / measured": rates, and last the knees. 9 minutes with `--seconds 2 --repeats 1`.
 
     python -m benchmarks.cluster_rates [--seconds 3] [--repeats 2] [--gigabits 1 0.2] [--only fp32]
                                        [--reliability training/planner/reliability.json]

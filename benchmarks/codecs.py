@@ -53,8 +53,9 @@ def measure(tensors: list[Tensor], codecs: Iterable[Codec], rounds: int) -> tupl
                 frame, residual = coder.encode(tensors, residuals[codec], number, spare[codec])
                 encoded = time.perf_counter()
                 coder.decode(frame, into)
-                took = (encoded - started, time.perf_counter() - encoded)
-                best[codec] = Cost(*map(min, best[codec], took), nbytes=frame.numel())
+                decode_s, before = time.perf_counter() - encoded, best[codec]
+                encode_s = min(before.encode_s, encoded - started)
+                best[codec] = Cost(encode_s, min(before.decode_s, decode_s), frame.numel())
             if residual is not None:
                 residuals[codec], spare[codec] = residual, residuals[codec]
     return copy_s, best

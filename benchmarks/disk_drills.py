@@ -34,7 +34,7 @@ from scalebook.training.search.study.study import Study
 from scalebook.training.tracking.run_start import open_store
 
 SIZE_MB: Final = 20
-SAVES: Final = {
+SAVES: Final[dict[str, Any]] = {
     "callbacks": [{"class_path": "lightning.pytorch.callbacks.ModelCheckpoint", "init_args": {"every_n_epochs": 1}}]
 }
 CONFIG: Final[dict[str, Any]] = classifier(devices=1, max_epochs=30, **SAVES)

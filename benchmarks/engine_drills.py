@@ -6,82 +6,59 @@ same again over sparse tables (`--kind "sparse tables"`: rows by Adagrad), and o
 and significance (`--kind "local steps"`). Counted are hangs (a wait in the engine met its deadline of 10 s), updates
 lost and duplicated by the trace, shards whose weights and momenta are not those of the trace (bit for bit; over tables
 and local steps within 1e-9; of elastic averaging that all survivors have the same), processes and memory left behind.
-Prints a Markdown table; exits with 1 when anything is not 0. About 7 minutes on two cores for 20 moments of each row of
-a kind.
+Read the counts in the table: all must be 0, else the exit code is 1. About 7 minutes on two cores for 20 moments of
+each row of a kind.
 """
 
 import faulthandler
 import itertools
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
-from benchmarks.common import parser
+from benchmarks.common import parser, row
+from tests.training.engine import scenes
 from tests.training.engine.drilling import Outcome, drill
-from tests.training.engine.scenes import Kind, Row, rows, scene
+from tests.training.engine.scenes import Kind, Row, scene
 
 SHARED_MEMORY = Path("/dev/shm")
 ONE_DRILL_S = 120.0  # the engine's own deadlines are shorter: past this the monitor itself hangs, and the drills end
 HEAD = (
-    "| trained | killed | while | host | moments | hangs | lost | duplicated | torn | left | noticed, s | "
-    "others went on, s |"
-)
+    "trained", "killed", "while", "host", "moments", "hangs", "lost", "duplicated", "torn", "left", "noticed, s",
+    "others went on, s",
+)  # fmt: skip
 
 
-class Line(NamedTuple):
-    """One row of the table."""
-
-    kind: Kind
-    row: Row
-    outcomes: list[Outcome]
-
-    @property
-    def failures(self) -> int:
-        """Drills that failed."""
-        return sum(not outcome.is_good for outcome in self.outcomes)
-
-    def __str__(self) -> str:
-        counted = [
-            len(self.outcomes),
-            sum(outcome.hung for outcome in self.outcomes),
-            sum(outcome.account.lost for outcome in self.outcomes),
-            sum(outcome.account.duplicated for outcome in self.outcomes),
-            sum(outcome.account.torn for outcome in self.outcomes),
-            sum(len(outcome.left) for outcome in self.outcomes),
-        ]
-        slowest = [
-            max(outcome.noticed_s for outcome in self.outcomes),
-            max(outcome.went_on_s for outcome in self.outcomes),
-        ]
-        return f"| {' | '.join([self.kind, *self.row, *map(str, counted), *(f'{s:.3f}' for s in slowest)])} |"
+def line(kind: Kind, place: Row, outcomes: list[Outcome]) -> str:
+    """A row of the table. Seconds are of the slowest."""
+    counted = [
+        len(outcomes),
+        sum(one.hung for one in outcomes),
+        sum(one.account.lost for one in outcomes),
+        sum(one.account.duplicated for one in outcomes),
+        sum(one.account.torn for one in outcomes),
+        sum(len(one.left) for one in outcomes),
+    ]
+    slowest = max(one.noticed_s for one in outcomes), max(one.went_on_s for one in outcomes)
+    return row(kind, *place, *counted, *(f"{seconds:.3f}" for seconds in slowest))
 
 
-def perform(kind: Kind, row: Row, moments: int) -> Line:
+def perform(kind: Kind, place: Row, moments: int) -> list[Outcome]:
     """Run drills of a row until there are so many deaths: a run may be over before its moment comes."""
     outcomes: list[Outcome] = []
     for seed in itertools.count():
         faulthandler.dump_traceback_later(ONE_DRILL_S, exit=True)
-        outcome = drill(scene(row, seed, kind))
+        outcome = drill(scene(place, seed, kind))
         faulthandler.cancel_dump_traceback_later()
         if not outcome.is_good:
-            print(f"NOT AS PROMISED: {scene(row, seed, kind)}: {outcome}", file=sys.stderr, flush=True)
+            print(f"NOT AS PROMISED: {scene(place, seed, kind)}: {outcome}", file=sys.stderr, flush=True)
         if outcome.killed or not outcome.is_good:
             outcomes.append(outcome)
         if len(outcomes) >= moments or seed >= 10 * moments:
             break
-    return Line(kind, row, outcomes)
-
-
-def lines(moments: int, kinds: Sequence[Kind], only: str) -> Iterator[Line]:
-    """The table's rows whose words contain `only`, as they finish."""
-    for kind in kinds:
-        for row in rows():
-            if only in " ".join(row):
-                yield perform(kind, row, moments)
+    return outcomes
 
 
 def main() -> int:
@@ -90,15 +67,16 @@ def main() -> int:
     options.add_argument("--only", default="", help="only rows with these words, such as 'worker 0 applying process'")
     options.add_argument("--kind", choices=[kind.value for kind in Kind], help="kind of training; by default all")
     given = options.parse_args()
-    kinds = [Kind(given.kind)] if given.kind else [*Kind]
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", message="Sparse invariant checks")  # torch's own optimizers make such tensors
     before, total, failures = set(SHARED_MEMORY.iterdir()), 0, 0
-    print(f"{HEAD}\n|{'---|' * (HEAD.count('|') - 1)}")
-    for line in lines(given.moments, kinds, given.only):
-        print(line, flush=True)
-        total += len(line.outcomes)
-        failures += line.failures + (len(line.outcomes) < given.moments)
+    print(f"{row(*HEAD)}\n|{'---|' * len(HEAD)}")
+    for kind, place in itertools.product([Kind(given.kind)] if given.kind else Kind, scenes.rows()):
+        if given.only in " ".join(place):
+            outcomes = perform(kind, place, given.moments)
+            print(line(kind, place, outcomes), flush=True)
+            total += len(outcomes)
+            failures += sum(not one.is_good for one in outcomes) + (len(outcomes) < given.moments)
     left = sorted(path.name for path in set(SHARED_MEMORY.iterdir()) - before)
     print(f"\n{total} deaths, {failures} failures, shared memory left by name: {', '.join(left) or 'none'}")
     return 1 if failures or left else 0

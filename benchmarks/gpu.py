@@ -2,7 +2,8 @@
 
 Measures pushes (with update and pull) against plain copies of as many bytes, down and up; and ResNet-50 on random
 images: 1, 2 and 4 workers that share one GPU against one process, and DDP. Needs only torch and Lightning. `python -m
-tests.gpu` measures this too.
+tests.gpu` measures this too. Two minutes at most (`--limit-s`): read pushes "of copies alone" (goal: 60 %), and updates
+of workers that share a GPU over those of one process.
 """
 
 import argparse

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -69,9 +70,9 @@ def starts(one: Scene) -> list[tuple[str, Any]]:
         job = one.submit(CONFIG)
         times.setdefault("submit of one run returns", []).append(time.monotonic() - began)
         conditions: dict[str, Callable[[], Any]] = {
-            "the first line of the log": lambda job=job: job.log.exists() and job.log.stat().st_size,
+            "the first line of the log": job.tail,
             "the first progress": job.progress,
-            "the first train/loss in MLflow": lambda job=job: client.get_metric_history(job.id, names.TRAIN_LOSS),
+            "the first train/loss in MLflow": partial(client.get_metric_history, job.id, names.TRAIN_LOSS),
             "the result (3 epochs, 69 updates)": job.result,
         }
         for what, condition in conditions.items():

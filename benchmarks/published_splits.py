@@ -8,10 +8,11 @@ says, the longer of its operations at 11.76 TFLOP/s and its bytes at 346 GB/s, o
 would make 130 samples/s; 96 were measured). Megatron-LM: one V100 makes 39 TFLOP/s, as published, however large its
 part; 150 GB/s each way within a server, 100 GB/s between servers.
 
-A row is met within 0.8 to 1.25; each miss has its cause. Left out are GPipe's AmoebaNet, since what its layers cost is
-not published, and DistBelief's models, since neither the link nor a machine's rate is. Of these `implied_ratio` says
-what they must have been. That 42 M parameters train slower beyond 8 machines is not in a closed form: there more
-workers never make a tensor split slower, as long as the link has no latency and no worker is slower than another.
+Takes seconds. A row is met within 0.8 to 1.25; each miss has its cause: read "MISSED". Left out are GPipe's AmoebaNet,
+since what its layers cost is not published, and DistBelief's models, since neither the link nor a machine's rate is. Of
+these `implied_ratio` says what they must have been. That 42 M parameters train slower beyond 8 machines is not in a
+closed form: there more workers never make a tensor split slower, as long as the link has no latency and no worker is
+slower than another.
 """
 
 import json

@@ -10,6 +10,7 @@ offered as a plan. Systems that do not overlap are planned too; only those are i
 
 The cells are divided in two: sorted by name, the first, third, fifth ... choose the design (the one of DESIGNS that
 misses fewest of them), and the others are held out. KEPT_BACK are judged by that choice too.
+Takes seconds; read how many are within 25 % in each part.
 """
 
 import json

@@ -4,7 +4,8 @@ Small cells (`same_results_set`), here and in the files of COMMIT: fits of all m
 hosts, optimizers, codecs and local steps, of sparse rows, of virtual workers, and on two machines (processes that meet
 over loopback); a search; a notebook with claims. Each is recorded as an ordinary run; then losses, other metrics,
 weights, the state of optimizers and schedules, the traces of updates, the search's trials and the notebook's tables are
-compared to the last bit. Exits with 1 where anything differs. About 3 minutes each on two quiet cores.
+compared to the last bit. Read the lines with DIFFERENT: there must be none, else the exit code is 1. About 3 minutes
+each on two quiet cores.
 """
 
 import json

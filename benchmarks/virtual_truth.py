@@ -259,11 +259,11 @@ def main() -> None:
     pressed = calibrate(Async(), "inline", 0.0, 1, CALIBRATING_S)
     slowdown = (pressed.gradient_s + pressed.server_s) / (alone[0.0].gradient_s + alone[0.0].server_s)
     wakes = {sleep_s: woken(sleep_s, CALIBRATING_S) for sleep_s in SLEEPS}
-    for sleep_s, cost in alone.items():
-        print(f"async, inline, alone, {1e3 * sleep_s:g} ms of sleep: {cost.words()}")
+    for sleep_s, one in alone.items():
+        print(f"async, inline, alone, {1e3 * sleep_s:g} ms of sleep: {one.words()}")
     print(f"beside another process that computes a gradient takes {slowdown:.2f} times as long\n{HEADER}")
     for (name, make), host, sleep_s in product(RULES.items(), HOSTS, SLEEPS):
-        cost = None
+        cost: Cost | None = None
         for workers in WORKERS:
             if slept(workers) != sleep_s or (args.only and f"{name}:{workers}:{host}" not in args.only):
                 continue
