@@ -168,7 +168,7 @@ def edit_as_yaml(draft: ComposeDraft, description: Description) -> EditedConfig:
     try:
         config = yaml.load(text)
     except ConfigError as error:
-        wrong = Problem(yaml.place_of(error), error.problem.message, error.problem.remedy)
+        wrong = error.problem.at(yaml.place_of(error))
     else:
         problems = _problems(Experiment.read(config, description))
         if isinstance(config, dict):

@@ -396,7 +396,7 @@ class ConfigForm:
             else:
                 show = slot.error if problem.severity == "error" else slot.warning
                 label = "Workers: " if slot is self.slots.get(WORKERS_KEY) else ""
-                show(f"{sentence(label + problem.message)} {problem.remedy}")
+                show(f"{sentence(label + problem.message)} {problem.fix}")
         return homeless
 
     def _home(self, path: str) -> DeltaGenerator | None:

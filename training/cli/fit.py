@@ -93,7 +93,7 @@ def main(argv: Sequence[str]) -> int:
         problems = validate(experiment, typed=True)
     for problem in problems:
         if problem.severity == "error":
-            raise ConfigError(problem.key, problem.message, problem.remedy)
+            raise ConfigError.of(problem)
         print(f"scalebook: warning: {problem}", file=sys.stderr)
     if "--print_config" in line.options:
         give(yaml.dump(experiment.to_run()))

@@ -31,6 +31,7 @@ import scalebook.training.zoo.optimizers
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.tee import TALKERS
 from scalebook.training.cli.model_making import parameters_of
+from scalebook.training.experiments.argument_keys import as_config_errors, problem_of
 from scalebook.training.experiments.command_line import read
 from scalebook.training.experiments.former_arguments import NOW
 from scalebook.training.experiments.identity import alike_digests
@@ -232,17 +233,18 @@ class TrainingCLI(LightningCLI):
         if run:
             torch.set_num_threads(1)  # until the workers are forked; then Threads
         scalebook.training.lightning.register()
-        super().__init__(
-            LightningModule,
-            LightningDataModule,
-            save_config_callback=None,
-            seed_everything_default=1,
-            parser_kwargs={"exit_on_error": False},
-            subclass_mode_model=True,
-            subclass_mode_data=True,
-            args={"subcommand": command, command: paths_today(config)},
-            load_from_checkpoint_support=False,
-        )
+        with as_config_errors():
+            super().__init__(
+                LightningModule,
+                LightningDataModule,
+                save_config_callback=None,
+                seed_everything_default=1,
+                parser_kwargs={"exit_on_error": False},
+                subclass_mode_model=True,
+                subclass_mode_data=True,
+                args={"subcommand": command, command: paths_today(config)},
+                load_from_checkpoint_support=False,
+            )
 
     @classmethod
     def prepare(cls) -> None:
@@ -316,7 +318,7 @@ class TrainingCLI(LightningCLI):
         def configure_optimizers(module: LightningModule) -> Any:
             name = optimizer_init["class_path"].removeprefix(TORCHS)
             if why := unfit(parameters_of(module), name, optimizer_init.get("init_args", {}), is_server=False):
-                raise ConfigError("optimizer", *why)
+                raise ConfigError.of(problem_of(why))
             optimizer = instantiate_class((module.parameters(),), optimizer_init)
             scheduler = instantiate_class(optimizer, scheduler_init) if scheduler_init else None
             return self.configure_optimizers(module, optimizer, scheduler)

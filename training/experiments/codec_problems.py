@@ -1,12 +1,12 @@
 """What is wrong with the codecs of an experiment beyond their bounds."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
 from scalebook.training.base.errors import Problem
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.codecs import Codec, in_halves
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
+from scalebook.training.experiments.argument_keys import key_of, problem_of
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.model_parameters import cached_parameters
 
@@ -24,20 +24,20 @@ def problems(experiment: Experiment) -> Iterator[Problem]:
 
 def _model_problems(name: str, codec: Codec, experiment: Experiment) -> list[Problem]:
     """What the engine refuses when it starts, said before."""
-    key, model = f"{ARGUMENTS}.{name}", cached_parameters(experiment)
+    model = cached_parameters(experiment)
     if model is None or not model.parameters:
         return []
     whole = [parameter for parameter in model.parameters if not parameter.dtype.startswith(("float", "bfloat"))]
     if whole and name != "codec":
         why = f"is {codec.name}, and {whole[0].name} is of {whole[0].dtype}, which no codec carries"
-        return [Problem(key, why, "Write fp32, or make it a buffer of the model.")]
+        return [Problem("contradiction", key_of(name), why, "Write fp32, or make it a buffer of the model.")]
     if any(parameter.sparse for parameter in model.parameters) and name != "codec":
         return []  # said by `sparse_tables`
     try:
-        codec.check(model.shapes, key)
-    except ValueError as error:
-        problem = Problem.said_by(error)
-        return [replace(problem, message=f"of {problem.message}")]
+        codec.check(model.shapes, name)
+    except ArgumentError as error:
+        problem = problem_of(error)
+        return [problem.at(problem.key, "of ")]
     return []
 
 
@@ -46,7 +46,8 @@ def _without_effect(name: str, codec: Codec) -> list[Problem]:
         return []
     return [
         Problem(
-            f"{ARGUMENTS}.{name}.init_args.error_feedback",
+            "no-effect",
+            key_of(f"{name}.error_feedback"),
             "has no effect on pulls: each pull brings the newest parameters anyway",
             "Remove it.",
             "warning",
@@ -55,9 +56,9 @@ def _without_effect(name: str, codec: Codec) -> list[Problem]:
 
 
 def _ddp_problems(codec: Codec, experiment: Experiment) -> list[Problem]:
-    key = f"{ARGUMENTS}.codec"
+    key = key_of("codec")
     if experiment.accelerator in ("gpu", "cuda") and not in_halves(codec):
-        return [Problem(key, f"is {codec.name}, which works on a CPU only", ON_A_GPU)]
+        return [Problem("contradiction", key, f"is {codec.name}, which works on a CPU only", ON_A_GPU)]
     if experiment.strategy.workers == 1:
-        return [Problem(key, "has no effect: there is only one worker", "Use more workers.", "warning")]
+        return [Problem("no-effect", key, "has no effect: there is only one worker", "Use more workers.", "warning")]
     return []

@@ -93,7 +93,7 @@ def read(path: Path) -> dict[str, Any]:
         content = yaml.load(text)
     except ConfigError as error:
         problem = error.problem
-        raise ConfigError(f"{path}, {problem.key}", problem.message, problem.remedy) from error
+        raise ConfigError(f"{path}, {problem.key}", problem.message, problem.fix) from error
     if content is None:
         return {}
     if not isinstance(content, dict):

@@ -32,6 +32,7 @@ def checkpoint_problems(config: Mapping[str, Any]) -> list[Problem]:
     """Checkpoints, at any depth of `config`, that are no files of this machine."""
     problems = [
         Problem(
+            "not-local",
             key,
             f"is the address {value!r}, but checkpoints must be local files",
             "Download it from a source you trust, and write its path (with ./ before a name that looks like an "
@@ -42,7 +43,9 @@ def checkpoint_problems(config: Mapping[str, Any]) -> list[Problem]:
     ]
     checkpoint = config.get("ckpt_path")
     if checkpoint is not None and not isinstance(checkpoint, str):
-        problems.append(Problem("ckpt_path", f"is {checkpoint!r}, not a path", "Write the path of a .ckpt file."))
+        problems.append(
+            Problem("wrong-type", "ckpt_path", f"is {checkpoint!r}, not a path", "Write the path of a .ckpt file.")
+        )
     return problems
 
 
@@ -77,13 +80,14 @@ def confine(config: Mapping[str, Any], folder: Path, *, typed: bool = False) -> 
     """
     outside = path_problems(config, folder, Path.cwd() if typed else None)
     for problem in outside if typed else [*class_problems(config), *outside]:
-        raise ConfigError(problem.key, problem.message, problem.remedy)
+        raise ConfigError.of(problem)
 
 
 def class_problems(config: Mapping[str, Any]) -> list[Problem]:
     """Problems of classes that run, or may run, other code than Scalebook's; and of data that would be downloaded."""
     fetched = [
         Problem(
+            "not-trusted",
             key,
             f"is {value!r}, and Scalebook downloads from the Hub only in a folder that you trust",
             "Check the name, then trust the folder: --trust, or the button on the pages.",
@@ -93,6 +97,7 @@ def class_problems(config: Mapping[str, Any]) -> list[Problem]:
     ]
     return fetched + [
         Problem(
+            "not-trusted",
             key,
             f"names {name}, which needs a folder that you trust",
             "Read what it does, then trust the folder: --trust, or the button on the pages.",
@@ -117,6 +122,7 @@ def path_problems(config: Mapping[str, Any], folder: Path, start: Path | None = 
         if outside:
             problems.append(
                 Problem(
+                    "outside-workspace",
                     key,
                     f"is {value!r}, outside the workspace {root}",
                     "Write a path within it, or trust the folder: --trust, or the button on the pages.",

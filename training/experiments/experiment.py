@@ -104,7 +104,9 @@ class Experiment:
         if isinstance(config, Mapping):
             return cls(config, description)
         remedy = "Write keys such as `model:` and `data:`."
-        return cls({}, description, Problem("config", f"is {quoted_value(config)}, not a mapping", remedy))
+        return cls(
+            {}, description, Problem("wrong-type", "config", f"is {quoted_value(config)}, not a mapping", remedy)
+        )
 
     @cached_property
     def completed(self) -> Mapping[str, Any]:

@@ -54,4 +54,4 @@ def queue_problems(experiment: Experiment) -> list[Problem]:
         "Write [cluster] in scalebook.toml, as docs/how-to/cluster.md says, or start it on each node with torchrun "
         "or srun and `scalebook fit -c FILE`."
     )
-    return [Problem(NODES, why, remedy)]
+    return [Problem("no-cluster", NODES, why, remedy)]

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from scalebook.training.base.errors import Problem
-from scalebook.training.engine.rules.contradictions import ARGUMENTS, Contradiction
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.table_conflicts import (
     SPARSE_ALONE,
-    Unfit,
     settings_beside_tables,
     unfit_for_dense,
     unfit_for_rows,
 )
+from scalebook.training.experiments.argument_keys import problem_of
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.model_parameters import ModelParameter, cached_parameters, find_out
 from scalebook.training.experiments.strategies import AsyncPSSettings, PeersSettings
@@ -31,17 +31,16 @@ def problems(experiment: Experiment) -> Iterator[Problem]:
     if model is None:
         return
     if experiment.strategy.joins_engine and any(one.sparse for one in model.parameters):
-        for one in _forbidden(experiment):
-            yield Problem(f"{ARGUMENTS}.{one.key}", *one[1:])
+        yield from map(problem_of, _forbidden(experiment))
     optimizer = _optimizer(experiment)
     why = unfit(model.parameters, *optimizer, experiment.strategy.joins_engine) if optimizer else None
     if why:
-        yield Problem("optimizer", *why)
+        yield problem_of(why)
 
 
 def unfit(
     parameters: Sequence[ModelParameter], name: str, settings: Mapping[str, Any], is_server: bool
-) -> Unfit | None:
+) -> ArgumentError | None:
     """Why torch's optimizer of this name cannot train a model with these parameters, as far as is known."""
     trained = [parameter for parameter in parameters if parameter.trained]
     has_tables = any(parameter.sparse for parameter in trained)
@@ -65,7 +64,7 @@ def inspect_model(experiment: Experiment) -> bool:
     return True
 
 
-def _forbidden(experiment: Experiment) -> list[Contradiction]:
+def _forbidden(experiment: Experiment) -> list[ArgumentError]:
     """What tables would forbid of the strategy's arguments."""
     strategy = experiment.strategy
     if isinstance(strategy, PeersSettings):

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 from scalebook.training.base.errors import ConfigError
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.bounds import CountOrNone, check
 from scalebook.training.engine.rules.clock_settings import ClockSettings, made_clock
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.engine.rules.run_limits import Limits, WorkerRange, read_range
 from scalebook.training.engine.rules.settings import Clip, Settings
 from scalebook.training.engine.rules.update_rules import Rule
@@ -49,7 +49,7 @@ def read_object(written: T, annotation: Any, key: str) -> T:
     package = _imported(read_class(value).name, key)
     parser, field = argument(annotation, packages=[package] if package else [])
     if (problem := check_value(key, value, field)) is not None:
-        raise ConfigError(problem.key, problem.message, problem.remedy)
+        raise ConfigError.of(problem)
     choice = choose_class(value, field)
     assert choice is not None, "check_value has found it"
     parsed = parser.parse_object({field.name: {"class_path": choice.info.class_path, "init_args": dict(choice.args)}})
@@ -96,11 +96,11 @@ class AsyncArguments:
 
     def __post_init__(self) -> None:
         for arguments in (self, self.server):
-            check(type(arguments), vars(arguments), ARGUMENTS)
+            check(type(arguments), vars(arguments))
         for name, kind in (("buffers", BufferPolicy), ("record", RecordName)):
             value, choices = getattr(self, name), get_args(kind)
             if value not in choices and not (name == "buffers" and value is None):
-                raise ValueError(f"{ARGUMENTS}.{name}: {value!r} is unknown. Use one of {', '.join(choices)}.")
+                raise ArgumentError("unknown-value", name, f"{value!r} is unknown", f"Use one of {', '.join(choices)}.")
 
     @property
     def elastic(self) -> WorkerRange | None:

@@ -88,7 +88,7 @@ def _ratio(key: str, raw: Mapping[str, Any], content: Mapping[str, Any]) -> Rati
     except ConfigError as error:
         problem = error.problem
         where = f"{key}.{problem.key}" if problem.key in raw else problem.key
-        raise ConfigError(where, problem.message, problem.remedy) from error
+        raise ConfigError(where, problem.message, problem.fix) from error
     return Ratio(raw[OF], raw["against"], figure, metric, target, search, goal)
 
 

@@ -200,7 +200,7 @@ class QuestionFolder:
 
     def fail(self, error: ConfigError) -> None:
         problem = error.problem
-        records.save(self.folder / "failure.json", PlanFailure(problem.key, problem.message, problem.remedy))
+        records.save(self.folder / "failure.json", PlanFailure(problem.key, problem.message, problem.fix))
 
     def keep_profile(self, profile: Profile) -> None:
         self._measured.parent.mkdir(parents=True, exist_ok=True)

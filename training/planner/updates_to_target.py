@@ -8,8 +8,8 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.engine.rules.bounds import BySettings
 from scalebook.training.engine.rules.clock_settings import Bandwidth, ClockSettings, Distribution, Link, Seconds
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.engine.rules.update_rules import Rule
+from scalebook.training.experiments.argument_keys import key_of
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.strategies import VIRTUAL
 from scalebook.training.jobs import job_requests
@@ -106,7 +106,7 @@ def simulated(experiment: Experiment, workers: int, setting: Setting) -> Experim
     of its strategy stays. ConfigError for host `overlap`, which simulated workers do not have."""
     if setting.overlap:
         why = "is overlap, but a target is reached by virtual workers, which cannot overlap"
-        raise ConfigError(f"{ARGUMENTS}.host", why, "Write process, or plan without a target.")
+        raise ConfigError(key_of("host"), why, "Write process, or plan without a target.")
     if isinstance(setting.rule, WithoutServer) and not isinstance(setting.rule, PlannedPeers):
         why = f"is {setting.rule.name}, but a target is reached by virtual workers of a parameter server"
         raise ConfigError("--strategies", why, "Write sync: the same updates, by a parameter server.")

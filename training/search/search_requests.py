@@ -61,7 +61,7 @@ def start(
         require_logged(workspace, spec, notebook, str(body.get("experiment", "")), base)
     what = identity(spec)
     for problem in lacking_gpus(spec, machines_of(workspace)):
-        raise ConfigError(problem.key, problem.message, problem.remedy)
+        raise ConfigError.of(problem)
     read_recorded(spec.experiment.written, partial(find_run, workspace))  # refused here, not by each trial
     code = CodeNow(description.folder)
     for search in all_searches(workspace):
@@ -115,8 +115,8 @@ def lacking_gpus(spec: SearchSpec, machines: Sequence[NodeDevices]) -> list[Prob
     by_message: dict[str, Problem] = {}
     for _, point in islice(extremes(spec), MOST_POINTS):
         for problem in gpu_problems(resolve(spec, point), machines):
-            message = f"{summary(spec, point)} cannot run: {problem.key} {problem.message}"
-            by_message.setdefault(problem.message, Problem(key, message, problem.remedy))
+            at_end = problem.at(key, f"{summary(spec, point)} cannot run: {problem.key} ")
+            by_message.setdefault(problem.message, at_end)
     return list(by_message.values())
 
 

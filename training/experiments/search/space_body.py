@@ -48,17 +48,19 @@ def read_space(raw: Any) -> ReadSpace:
     space = ReadSpace()
     if not isinstance(raw, Mapping) or not raw:
         what = "is missing" if raw is None else f"is {quoted_value(raw)}"
-        space.problems.append(Problem("space", what, EXAMPLE))
+        space.problems.append(Problem("wrong-type", "space", what, EXAMPLE))
         return space
     if len(raw) > MOST_DIMENSIONS:
         what = f"has {len(raw):,} dimensions, more than {MOST_DIMENSIONS}"
-        space.problems.append(Problem("space", what, "Search over the few that matter."))
+        space.problems.append(Problem("too-many", "space", what, "Search over the few that matter."))
         return space
     dimensions: dict[str, Dimension] = {}
     for written, value in raw.items():
         name = plain(str(written))
         if name in dimensions:
-            space.problems.append(Problem(f"space.{written}", f"sets {name} a second time", "Remove one of them."))
+            space.problems.append(
+                Problem("repeated", f"space.{written}", f"sets {name} a second time", "Remove one of them.")
+            )
             continue
         space.canonical[str(written)] = name
         try:
@@ -68,7 +70,7 @@ def read_space(raw: Any) -> ReadSpace:
         except ConfigError as error:
             problem = error.problem
             key = f"space.{written}" + problem.key.removeprefix(name)
-            space.problems.append(Problem(key, problem.message, problem.remedy))
+            space.problems.append(problem.at(key))
         else:
             dimensions[name] = dimension
     space.dimensions = tuple(dimensions.values())
