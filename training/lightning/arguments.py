@@ -34,7 +34,7 @@ def read_clock_settings(written: ClockSettings | None) -> ClockSettings | None:
     return written if isinstance(written, ClockSettings | None) else made_clock(_plain(written))
 
 
-def read_object(written: T, annotation: Any, key: str) -> T:
+def read_object(written: T, annotation: Any, argument: str) -> T:
     """`{class_path, init_args}` as an object of a class that the `annotation` allows; anything else unchanged. The
     caller's own class needs its full path."""
     if not isinstance(written, Mapping):
@@ -42,13 +42,13 @@ def read_object(written: T, annotation: Any, key: str) -> T:
     # What a strategy that is given objects does without: it needs torch and Lightning alone.
     from scalebook.training.experiments.classes import choose_class, read_class
     from scalebook.training.experiments.fields import check_value
-    from scalebook.training.experiments.introspect import argument
+    from scalebook.training.experiments.introspect import argument as parsed_argument
     from scalebook.training.experiments.known_classes import paths_today
 
     value = paths_today(_plain(written))
-    package = _imported(read_class(value).name, key)
-    parser, field = argument(annotation, packages=[package] if package else [])
-    if (problem := check_value(key, value, field)) is not None:
+    package = _imported(read_class(value).name, argument)
+    parser, field = parsed_argument(annotation, packages=[package] if package else [])
+    if (problem := check_value(argument, value, field)) is not None:
         raise ConfigError.of(problem)
     choice = choose_class(value, field)
     assert choice is not None, "check_value has found it"
@@ -57,16 +57,15 @@ def read_object(written: T, annotation: Any, key: str) -> T:
     return instance
 
 
-def _imported(name: str | None, key: str) -> str:
+def _imported(name: str | None, argument: str) -> str:
     """The module of the class that is called `name`, imported; "" for a short name."""
     module = (name or "").rpartition(".")[0]
     try:
         if module:
             importlib.import_module(module)
     except ImportError as error:
-        raise ConfigError(
-            key, f"names {name!r}, whose module cannot be imported ({error})", "Check the path."
-        ) from error
+        why = f"names {name!r}, whose module cannot be imported ({error})"
+        raise ArgumentError("unknown-class", argument, why, "Check the path.") from error
     return module
 
 

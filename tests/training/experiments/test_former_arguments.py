@@ -25,7 +25,7 @@ def test_a_former_argument_is_one_error_that_gives_its_name_of_today(
         for problem in validate(Experiment.read(strategy(**arguments), description))
         if problem.key.endswith(f".{name}")
     ]
-    assert [(problem.severity, problem.message, problem.remedy) for problem in found] == [
+    assert [(problem.severity, problem.message, problem.fix) for problem in found] == [
         ("error", "is not an argument", NOW[owner, name])
     ]
 

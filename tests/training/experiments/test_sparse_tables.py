@@ -39,7 +39,7 @@ def with_model(description: Description, folder: Path, *parameters: ModelParamet
 
 def errors(description: Description, asked: dict[str, Any]) -> dict[str, str]:
     found = [one for one in validate(Experiment.read(asked, description)) if one.severity == "error"]
-    return {one.key.removeprefix("trainer.strategy.init_args."): f"{one.message}. {one.remedy}" for one in found}
+    return {one.key.removeprefix("trainer.strategy.init_args."): f"{one.message}. {one.fix}" for one in found}
 
 
 ONCE = "but the model's sparse tables lie in memory only once, and their rows are sent uncompressed."

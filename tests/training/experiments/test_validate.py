@@ -168,8 +168,8 @@ def test_a_mistake_names_key_and_remedy(
     config: dict[str, Any], key: str, message: str, remedy: str, description: Description
 ) -> None:
     (found,) = [one for one in validate(Experiment.read({**GOOD, **config}, description)) if one.severity == "error"]
-    assert (found.key, found.message, found.remedy[: len(remedy)]) == (key, message, remedy)
-    assert found.remedy.endswith(("?", "."))
+    assert (found.key, found.message, found.fix[: len(remedy)]) == (key, message, remedy)
+    assert found.fix.endswith(("?", "."))
 
 
 @pytest.mark.parametrize(

@@ -85,9 +85,7 @@ def test_eight_gpus_are_not_nine(nvml: Put, description: Description) -> None:
     nvml(eight())
     (problem,) = gpu_problems(Experiment.read(config("ddp", 9), description), [this_machine()])
     assert (problem.key, problem.message) == ("trainer.devices", TOO_MANY.format(9, 8).partition(": ")[2])
-    assert problem.remedy == (
-        "Write 8, or trainer.accelerator: cpu, or the strategy AsyncPS, whose workers share them."
-    )
+    assert problem.fix == ("Write 8, or trainer.accelerator: cpu, or the strategy AsyncPS, whose workers share them.")
 
 
 def test_over_machines_each_has_its_part_of_ddp(description: Description) -> None:
@@ -117,7 +115,7 @@ def test_a_notebook_s_check_says_what_its_experiments_lack(nvml: Put, descriptio
     wrong = check(store.read(tmp_path / "x.md").notebook, description, [this_machine()])
     (lacking,) = [one.problem for one in wrong if "GPU" in one.problem.message]
     assert (lacking.key, lacking.severity) == ("trainer.devices", "error")
-    assert lacking.remedy
+    assert lacking.fix
 
 
 def submit(bench: Bench, asked: dict[str, Any], description: Description, inline: bool = False) -> JobFolder:

@@ -85,7 +85,7 @@ def test_a_dimension_that_the_config_does_not_take(space: str, said: str, descri
 )
 def test_two_dimensions_of_one_field(space: str, key: str, description: Description) -> None:
     (problem,) = problems(space, description, trainer={"devices": 2, "strategy": "ddp"})
-    assert (problem.key, problem.remedy) == (key, "Remove one of them.")
+    assert (problem.key, problem.fix) == (key, "Remove one of them.")
 
 
 def test_a_field_that_some_strategies_have_is_no_mistake(description: Description) -> None:
