@@ -24,7 +24,6 @@ from scalebook.app.state import ComposeDraft
 from scalebook.training.base.errors import ConfigError, Problem
 from scalebook.training.base.files import yaml
 from scalebook.training.experiments import validations
-from scalebook.training.experiments.completion import seeds_from
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
@@ -315,11 +314,11 @@ def finish(
         return
     jobs = []
     if intent == "run":
-        seeds = seeds_from(config, max(1, repeats))
+        experiment = Experiment(config, description)
         jobs = job_requests.submit(
             workspace,
-            Experiment(config, description),
-            seeds=seeds,
+            experiment,
+            seeds=experiment.seeds(max(1, repeats)),
             notebook=choice.path.name,
             cell=name,
             recorded=claim_locks.tags(stored.notebook, name, description),

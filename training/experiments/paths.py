@@ -1,14 +1,13 @@
 """Fields of a config by dotted paths without `init_args`: `model.hidden`, `trainer.strategy.rule.bound`."""
 
-import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.experiments.classes import GROUP_OF_KEY, choose_class, mapping, read_class, suggestion
+from scalebook.training.experiments.classes import GROUP_OF_KEY, choose_class, mapping, suggestion
 from scalebook.training.experiments.command_line import CLASS_KEYS, ByPath, merge
-from scalebook.training.experiments.description import ClassInfo, Description, Field, Group
+from scalebook.training.experiments.description import ClassInfo, Field, Group
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.lr_scaling import FIELDS as RATE_FIELDS
 from scalebook.training.experiments.lr_scaling import KEY as LR_SCALING
@@ -74,28 +73,11 @@ def put(experiment: Experiment, where: PathTarget, value: Any) -> Experiment:
     else:
         below = where.parts[len(head) :]
         change = ByPath.of((*head, "init_args", *below), value)
-    base = with_optimizer(experiment.written, experiment.description)
-    return experiment.with_config(merge(base, change, experiment.description))
-
-
-def with_optimizer(config: Mapping[str, Any], description: Description) -> dict[str, Any]:
-    """`config` with the default optimizer, if it names none and the model has none of its own.
-
-    What it holds is shared with `config`.
-    """
-    done = dict(config)
-    model = read_class(done.get("model")).info("models", description)
-    if done.get("optimizer") is None and not (model is not None and model.own_optimizer):
-        done["optimizer"] = copy.deepcopy(description.default_optimizer)
-    return done
+    return experiment.with_config(merge(experiment.filled, change, experiment.description))
 
 
 def _class_at(key: str, experiment: Experiment) -> tuple[ClassInfo | None, Mapping[str, Any]]:
-    description = experiment.description
-    config = with_optimizer(experiment.written, description)
-    value = mapping(config.get("trainer")).get("strategy") or "auto" if key == "trainer.strategy" else config.get(key)
-    reference = read_class(value)
-    return reference.info(GROUP_OF_KEY.get(key, "strategies"), description), mapping(reference.args)
+    return experiment.info(key), mapping(experiment.named[key].args)
 
 
 def _below(path: str, key: str, info: ClassInfo, args: Mapping[str, Any], parts: tuple[str, ...]) -> Field:

@@ -475,17 +475,16 @@ _KINDS: Final[Mapping[str, type[Strategy]]] = {
 }
 
 
-def read_strategy(trainer: Mapping[str, Any], description: Description, written: Any = None) -> Strategy:
-    """The strategy of a Trainer's completed settings, which need not be free of errors. `written`: the strategy as the
-    user wrote it."""
+def read_strategy(trainer: Mapping[str, Any], description: Description, written: Mapping[str, Any]) -> Strategy:
+    """The strategy of a Trainer's completed settings, which need not be free of errors. `written`: the
+    strategy's arguments as the user wrote them."""
     completed = read_class(trainer.get("strategy"))
     info = completed.info("strategies", description)
     name = (info.config_value or info.name if info else completed.name or "auto").rpartition(".")[2]
     name = "single" if name == "auto" else name
     args = mapping(completed.args)
     args = {**{one.name: one.default for one in info.fields}, **args} if info else args
-    own = mapping(read_class(written).args)
-    return _KINDS.get(name, OtherStrategy)(name, info, own, args, trainer)
+    return _KINDS.get(name, OtherStrategy)(name, info, written, args, trainer)
 
 
 def _without_effect(name: str, why: str, remedy: str) -> Problem:

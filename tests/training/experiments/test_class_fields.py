@@ -9,7 +9,6 @@ from scalebook.training.engine.rules.damping import make_damping
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.rules.update_rules import make_rule
 from scalebook.training.experiments.classes import choose_class, shortest_form
-from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.description import ClassInfo, Description, Field
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.validate import validate
@@ -191,14 +190,14 @@ def test_what_contradicts_local_steps_is_known_before(args: Any, key: str, descr
 
 @pytest.mark.parametrize("rule", ["bounded", "Bounded", {"class_path": "Bounded"}, BOUND3])
 def test_complete_writes_path_and_defaults(rule: Any, description: Description) -> None:
-    done = complete(config(rule=rule), description)
+    done = Experiment(config(rule=rule), description).to_run()
     args = done["trainer"]["strategy"]["init_args"]
     assert args["rule"] == {
         "class_path": "scalebook.training.engine.rules.update_rules.Bounded",
         "init_args": {"bound": 3 if rule == BOUND3 else 4},
     }
     assert args["damping"] == {"class_path": "scalebook.training.engine.rules.damping.NoDamping", "init_args": {}}
-    assert complete(done, description) == done
+    assert Experiment(done, description).to_run() == done
     assert validate(Experiment.read(done, description)) == []
 
 
@@ -235,7 +234,7 @@ def test_complete_writes_path_and_defaults(rule: Any, description: Description) 
     ],
 )
 def test_a_run_is_told_apart_by_what_matters(args: Any, words: str, effective: int, description: Description) -> None:
-    for given in (config(**args), complete(config(**args), description)):
+    for given in (config(**args), Experiment(config(**args), description).to_run()):
         found = Experiment.read(given, description)
         assert (found.strategy.words, found.strategy.workers, found.batch.effective) == (words, 4, effective)
 

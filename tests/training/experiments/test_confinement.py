@@ -20,7 +20,6 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.runner import run_job
 from scalebook.training.experiments import confinement
 from scalebook.training.experiments.catalogue import describe
-from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.confinement import ALLOWED, NAMES, PATHS, class_problems, path_problems
 from scalebook.training.experiments.description import GROUPS, Description
 from scalebook.training.experiments.experiment import Experiment
@@ -105,7 +104,7 @@ def test_a_check_judges_the_config_that_will_run(workspace: Workspace, monkeypat
     """A short name passes only if the class that it stands for may be named."""
     given = {**config(), "optimizer": {"class_path": "SparseAdam", "init_args": {"lr": 0.1}}}
     described = describe(workspace)
-    assert not class_problems(complete(given, described))
+    assert not class_problems(Experiment(given, described).to_run())
     refused = frozenset(ALLOWED - {"torch.optim.SparseAdam"})
     monkeypatch.setattr(confinement, "ALLOWED", refused)
     (found,) = [problem for problem in validate(Experiment.read(given, described)) if problem.severity == "error"]

@@ -3,7 +3,6 @@ from typing import Any
 import pytest
 
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
@@ -268,4 +267,4 @@ def test_a_share_that_is_all_says_nothing(description: Description) -> None:
     assert config_hash(Experiment.read({**GOOD, "gpu_share": 0.5}, description)) != config_hash(
         Experiment.read(GOOD, description)
     )
-    assert complete({**GOOD, "gpu_share": 0.5}, description)["gpu_share"] == 0.5
+    assert Experiment({**GOOD, "gpu_share": 0.5}, description).to_run()["gpu_share"] == 0.5
