@@ -12,6 +12,7 @@ from scalebook.training.base.errors import ConfigError, Problem
 from scalebook.training.base.files import yaml
 from scalebook.training.base.files.yaml_flow import flow
 from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.classes import mapping
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.notebook import edit
@@ -33,18 +34,19 @@ def better(stored: Stored, tags: Tags, sides: Sequence[str], metric: str) -> Dir
     """Whether lower or higher values of a metric are better, from the runs and configs of these experiments and
     searches. A search also takes in the runs and the config of its experiment."""
     nb = stored.notebook
-    configs: list[Mapping[str, object]] = []
+    trainers: list[object] = []
     runs: list[Mapping[str, str]] = []
     for name in sides:
         experiment, search = nb.experiment(name), nb.search(name)
         runs += tags.get(name, ())
         if search is not None:
             own = search.body.get("config")
-            configs += [own] if isinstance(own, Mapping) else []
+            trainers.append(mapping(own).get("trainer"))
             experiment = nb.experiment(search.experiment or "")
             runs += tags.get(search.experiment or "", ())
-        configs += [experiment.config] if experiment is not None else []
-    return directions.of_runs(metric, None, runs, configs)
+        if experiment is not None:
+            trainers.append(experiment.config.get("trainer"))
+    return directions.of_runs(metric, None, runs, [mapping(trainer).get("callbacks") for trainer in trainers])
 
 
 def tags_of(runs: Sequence[RunRecord]) -> dict[str, list[Mapping[str, str]]]:

@@ -193,7 +193,8 @@ def default_callbacks(
 ) -> list[Callback]:
     """The callbacks in the order in which they act: measure first, so that the others' time does not count as the
     step's."""
-    measure = Measure(clock, modes(read(job.config)) if job.config.exists() else None, WorkerFile(job.path))
+    trainer = read(job.config).get("trainer") or {} if job.config.exists() else None
+    measure = Measure(clock, None if trainer is None else modes(trainer.get("callbacks")), WorkerFile(job.path))
     callbacks: list[Callback] = [
         Threads(threads),
         measure,
@@ -378,10 +379,10 @@ class TrainingCLI(LightningCLI):
         return [arguments.as_dict() if arguments else {} for arguments in said]
 
     def _recorded(
-        self, job: JobFolder, trainer_config: Mapping[str, Any], threads: int
+        self, job: JobFolder, settings: Mapping[str, Any], threads: int
     ) -> tuple[dict[str, Any], list[Callback]]:
         """Arguments for the Trainer of a recorded run, and its callbacks."""
-        clock = DataClock(_profiler(trainer_config["profiler"], job))
+        clock = DataClock(_profiler(settings["profiler"], job))
         files = [job.config, *sorted(path for path in (job.path / names.MODULES).rglob("*.py"))]
         tags = {names.TAG_MODULES: self.modules} if self.modules else {}
         tags[names.TAG_RANDOM_MADE] = random_state()
@@ -395,7 +396,7 @@ class TrainingCLI(LightningCLI):
             )
         ours = RunLogger(job.tracking_uri(), job.id, job.path, files, tags, self._arguments())
         more: dict[str, Any] = {
-            "logger": [*_loggers(trainer_config["logger"]), ours],
+            "logger": [*_loggers(settings["logger"]), ours],
             "default_root_dir": str(job.path),
             "profiler": clock,
         }
@@ -403,8 +404,8 @@ class TrainingCLI(LightningCLI):
             job,
             clock,
             threads=threads,
-            lines=not (trainer_config["enable_progress_bar"] or sys.stdout.isatty()),
-            checkpoints=trainer_config["enable_checkpointing"] is not False,
+            lines=not (settings["enable_progress_bar"] or sys.stdout.isatty()),
+            checkpoints=settings["enable_checkpointing"] is not False,
             noise=self._get(self.config_init, "noise_scale", default=False),
         )
         return more, callbacks

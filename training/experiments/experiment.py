@@ -246,6 +246,11 @@ class Experiment:
         return read_strategy(self.trainer, self.description, mapping(self.named[STRATEGY].args))
 
     @property
+    def callbacks(self) -> list[Any]:
+        """The Trainer's callbacks, as the config names them."""
+        return listed(self.trainer.get("callbacks"))
+
+    @property
     def accelerator(self) -> str:
         return str(self.trainer.get("accelerator") or "auto")
 
@@ -327,6 +332,16 @@ class Experiment:
             f"{self.strategy.workers:,} workers{each} on {cores} {'core' if cores == 1 else 'cores'}: about "
             f"{threads // cores:,} would take turns on each, and every worker takes memory of its own."
         )
+
+
+def listed(callbacks: Any) -> list[Any]:
+    """What a config writes as the Trainer's callbacks, which may be one, as a list."""
+    return callbacks if isinstance(callbacks, list) else [] if callbacks is None else [callbacks]
+
+
+def saves_checkpoints(callback: Any) -> bool:
+    """Whether a callback that a config names saves checkpoints."""
+    return (read_class(callback).name or "").endswith("Checkpoint")
 
 
 def seeds_from(seed: object, count: int) -> list[int]:

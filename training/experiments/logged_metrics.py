@@ -94,7 +94,7 @@ def _needed(experiment: Experiment) -> dict[str, Any]:
 
 def monitor_problems(experiment: Experiment) -> Iterator[Problem]:
     """Problems of names that nothing logs, and of names that MLflow does not take, if the logged metrics are known."""
-    monitored = directions.monitored(experiment.written)
+    monitored = directions.monitored(experiment.callbacks)
     scheduler = experiment.lr_scheduler.args.get("monitor")
     metrics = complete_for(experiment)
     if metrics is None:
@@ -139,7 +139,8 @@ def _written(experiments: Iterable[Experiment]) -> list[str]:
 
 
 def _has_foreign_callbacks(experiment: Experiment) -> bool:
-    callbacks = experiment.trainer.get("callbacks") or []
-    listed = callbacks if isinstance(callbacks, list) else [callbacks]
-    paths = [callback.get("class_path", "") if isinstance(callback, Mapping) else callback for callback in listed]
+    paths = [
+        callback.get("class_path", "") if isinstance(callback, Mapping) else callback
+        for callback in experiment.callbacks
+    ]
     return not all(isinstance(path, str) and ("." not in path or path.startswith(STOCK)) for path in paths)

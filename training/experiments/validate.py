@@ -16,7 +16,7 @@ from scalebook.training.experiments.classes import (
     suggestion,
     within,
 )
-from scalebook.training.experiments.confinement import checkpoint_problems, class_problems, path_problems
+from scalebook.training.experiments.confinement import Confinement
 from scalebook.training.experiments.data_paths import data_path_problems
 from scalebook.training.experiments.description import ClassInfo, Description, Field, Group
 from scalebook.training.experiments.experiment import Experiment
@@ -70,7 +70,7 @@ def validate(
     if experiment.broken is not None:
         return [experiment.broken]
     config, description = experiment.written, experiment.description
-    problems = _top_level(config)
+    problems = _top_level(experiment)
     problems += _trainer(config.get("trainer"), description)
     for key, group in GROUP_OF_KEY.items():
         if config.get(key) is not None:
@@ -78,7 +78,7 @@ def validate(
         elif key in ("model", "data") and not partial:
             names = sorted(info.name for info in getattr(description, group))
             problems.append(Problem("missing", key, "is missing", f"Name a {WORDS[key]}: {', '.join(names)}."))
-    problems += checkpoint_problems(config)
+    problems += Confinement(experiment.written).checkpoint_problems()
     problems += experiment.strategy.problems()
     problems += _noise_problems(experiment)
     problems += codec_problems.problems(experiment)
@@ -100,13 +100,13 @@ def _confined(experiment: Experiment, problems: list[Problem], typed: bool) -> I
     Without errors it is looked for in what the runner will be given: the completed config.
     """
     is_right = all(problem.severity == "warning" for problem in problems)
-    config = experiment.completed if is_right else experiment.written
+    confinement = Confinement(experiment.completed if is_right else experiment.written)
     if not typed:
         keys = [problem.key for problem in problems]
-        for problem in class_problems(config):
+        for problem in confinement.class_problems():
             if not any(problem.key == key or problem.key.startswith(f"{key}.") for key in keys):
                 yield problem
-    yield from path_problems(config, Path(experiment.description.folder), Path.cwd() if typed else None)
+    yield from confinement.path_problems(Path(experiment.description.folder), Path.cwd() if typed else None)
 
 
 def require(experiment: Experiment, *, typed: bool = False, queued: bool = True) -> None:
@@ -186,8 +186,8 @@ def _unknown_class(key: str, name: str, group: Group, description: Description) 
     return Problem("unknown-class", key, f"unknown {what} {quoted_value(name)}{where}", remedy)
 
 
-def _top_level(config: Mapping[str, Any]) -> list[Problem]:
-    config, more = few_strangers(config, TOP_KEYS)
+def _top_level(experiment: Experiment) -> list[Problem]:
+    config, more = few_strangers(experiment.written, TOP_KEYS)
     problems = [Problem("unknown-key", "config", f"has {more} more unknown keys", "Remove them.")] if more else []
     for key, value in config.items():
         if key == "repeats":

@@ -18,6 +18,7 @@ from typing import Any, Final
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import records, yaml
 from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs.process import ProcessId, send, start_detached, writes_to
 from scalebook.training.planner.answer import Answer
 from scalebook.training.planner.question import MOST_WORKERS, Question, rules
@@ -161,9 +162,9 @@ class QuestionFolder:
 
     # --- starting and stopping ---------------------------------------------------------------------------------------
 
-    def start(self, config: Mapping[str, Any] | None = None, *, anew: bool = False) -> None:
-        """Start a process for the question, unless one works on it. `config` is what it measures, with `anew` once
-        more.
+    def start(self, experiment: Experiment | None = None, *, anew: bool = False) -> None:
+        """Start a process for the question, unless one works on it. `experiment` is what it measures, with
+        `anew` once more.
 
         ConfigError for what cannot be asked.
         """
@@ -176,8 +177,8 @@ class QuestionFolder:
         for name in ("progress.json", "failure.json"):
             (self.folder / name).unlink(missing_ok=True)
         self.folder.mkdir(parents=True, exist_ok=True)
-        if config is not None:
-            records.put(self.folder / CONFIG, yaml.dump(dict(config)).encode())
+        if experiment is not None:
+            records.put(self.folder / CONFIG, yaml.dump(experiment.written).encode())
         records.save(self.folder / "request.json", self.request)
         with (self.folder / "log.txt").open("wb") as log:
             process = start_detached(log, "scalebook.training.planner.planner_process", str(self.folder.resolve()))

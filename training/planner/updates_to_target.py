@@ -62,7 +62,7 @@ def reach(
                     raise NotMeasured(f"{metric}: the run {job.id[:8]} has no such metric. Name one that it logs.")
                 if lower is None:  # as the first run records it
                     tags = RunReader(workspace.tracking_uri()).run(job.id).tags
-                    lower = directions.of_runs(metric, None, [tags], [experiment.written]).lower
+                    lower = directions.of_runs(metric, None, [tags], [experiment.callbacks]).lower
                 needed.append(first_at(curve, "updates", target, lower))
                 runs.append(job.id)
             reached = [updates for updates in needed if updates is not None]

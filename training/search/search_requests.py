@@ -100,7 +100,7 @@ def require_logged(
         if not present and objective.name not in (model.metrics if model else ()):
             remedy = f"Write one of them, or run {name} once more if its model logs it now."
             raise ConfigError("objective", f"is {objective.name}; {names.unlogged(objective.name, logged)}", remedy)
-        better = directions.of_runs(objective.name, None, [run.tags for run in runs], [experiment.written])
+        better = directions.of_runs(objective.name, None, [run.tags for run in runs], [experiment.callbacks])
         if not objective.said and better.lower != objective.lower:
             goal = "min" if better.lower else "max"
             message = f"is {objective.name}, of which {better.plain}, as the runs of {name} have recorded"

@@ -179,10 +179,10 @@ def log_params(client: "MlflowClient | Spool", run_id: str, values: Mapping[str,
         client.log_batch(run_id, params=params, synchronous=True)
 
 
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Nested mappings as dotted keys; lists as JSON; `model.init_args.width` becomes `model.width`."""
     by_key: dict[str, str] = {}
-    for key, value in config.items():
+    for key, value in nested.items():
         name = prefix.rstrip(".") if key == "init_args" and prefix else f"{prefix}{key}"
         if isinstance(value, Mapping):
             by_key |= flat(value, f"{name}.")

@@ -132,6 +132,6 @@ def test_names_say_model_strategy_and_workers() -> None:
 
 
 def test_seeds_go_upwards_from_the_configs_own() -> None:
-    assert seeds_from({"seed_everything": 7}, 3) == [7, 8, 9]
-    assert seeds_from({}, 1) == [1]
-    assert seeds_from({"seed_everything": True}, 2) == [1, 2]
+    assert seeds_from(7, 3) == [7, 8, 9]
+    assert seeds_from(None, 1) == [1]
+    assert seeds_from(True, 2) == [1, 2]

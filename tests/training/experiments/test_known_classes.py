@@ -11,7 +11,7 @@ from scalebook.training.base.files import yaml
 from scalebook.training.cli.lightning_cli import PlainCheckpoints, TrainingCLI
 from scalebook.training.cli.model_making import parameters
 from scalebook.training.engine.rules.update_rules import Bounded, Rule, RuleName
-from scalebook.training.experiments.confinement import class_problems
+from scalebook.training.experiments.confinement import Confinement
 from scalebook.training.experiments.description import GROUPS, Description, Field
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import base_content, config_hash
@@ -53,7 +53,7 @@ def below(folder: str, value: Any = WRITTEN) -> Any:
 @pytest.mark.parametrize("entry", CLASSES, ids=lambda entry: entry.path)
 def test_every_class_is_where_its_entry_says(entry: KnownClass) -> None:
     kind = getattr(import_module(entry.path.removesuffix(f".{entry.name}")), entry.name)
-    assert (kind.__name__, class_problems({"trainer": {"callbacks": [entry.path]}})) == (entry.name, [])
+    assert (kind.__name__, Confinement({"trainer": {"callbacks": [entry.path]}}).class_problems()) == (entry.name, [])
 
 
 def test_short_names_of_ours_are_unique() -> None:
@@ -84,7 +84,7 @@ def test_a_path_is_resolved_by_its_last_name(folder: str, description: Descripti
         "trainer": {**as_today["trainer"], "callbacks": None},
     }
     assert paths_today(done) == as_today
-    assert class_problems(written) == []
+    assert Confinement(written).class_problems() == []
     assert config_hash(Experiment.read(written, description)) == config_hash(Experiment.read(today, description))
     assert base_content(Experiment.read(written, description)) == base_content(Experiment.read(today, description))
 

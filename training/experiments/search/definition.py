@@ -174,7 +174,7 @@ def _objective(raw: Any, experiment: Experiment) -> Objective | None:
     name, goal = named
     if goal is None and name in AMOUNTS:
         return Objective(name, True)
-    return Objective(name, directions.of_runs(name, goal, (), [experiment.written]).lower, goal is not None)
+    return Objective(name, directions.of_runs(name, goal, (), [experiment.callbacks]).lower, goal is not None)
 
 
 def _told_objective(objective: Objective, experiment: Experiment) -> Any:

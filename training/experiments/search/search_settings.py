@@ -43,7 +43,7 @@ def _objectives(spec: SearchSpec) -> list[Problem]:
                     Problem("unknown-metric", "objective", what, suggestion(name, [*recorded, *AMOUNTS]), "warning")
                 )
     for objective in spec.objectives:
-        better = directions.of_runs(objective.name, None, (), [spec.experiment.written])
+        better = directions.of_runs(objective.name, None, (), [spec.experiment.callbacks])
         if objective.name not in AMOUNTS and not objective.said and better.guessed and not problems:
             remedy = f"Write objective: {{{objective.name}: max}}, or min, to say what is better."
             problems.append(

@@ -9,8 +9,7 @@ from scalebook.training.base.files import records
 from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.files.safe_reading import opened
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.experiments.classes import read_class
-from scalebook.training.experiments.experiment import Experiment
+from scalebook.training.experiments.experiment import Experiment, listed, saves_checkpoints
 from scalebook.training.experiments.search.definition import SearchSpec
 from scalebook.training.experiments.search.keys import ALL
 from scalebook.training.experiments.search.point import resolve, summary
@@ -91,9 +90,7 @@ class TrialJobs:
 def quiet(trainer: Mapping[str, Any]) -> dict[str, Any]:
     """What the config says, with `QUIET` where it says nothing. Lightning refuses a ModelCheckpoint beside
     `enable_checkpointing: false`."""
-    callbacks = trainer.get("callbacks")
-    listed = callbacks if isinstance(callbacks, list) else [callbacks]
-    keeps = any((read_class(callback).name or "").endswith("Checkpoint") for callback in listed)
+    keeps = any(map(saves_checkpoints, listed(trainer.get("callbacks"))))
     left_out = {"enable_checkpointing"} if keeps else set()
     return {**{key: value for key, value in QUIET.items() if key not in left_out}, **trainer}
 
