@@ -12,9 +12,10 @@ import pytest
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.cli import fit
-from scalebook.training.cli.runner import _on_lent
+from scalebook.training.cli.runner import _fewer_gpus
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
+from scalebook.training.experiments.num_nodes import on_gpus
 from scalebook.training.jobs import gpu_allocation, job_requests
 from scalebook.training.jobs.devices import Allocation, NodeDevices, this_machine
 from scalebook.training.jobs.gpu_problems import gpu_problems
@@ -165,7 +166,8 @@ def test_workers_share_the_gpus_that_were_lent(
 ) -> None:
     nvml(eight()[:count])
     job = submit(bench, config(strategy, devices), description, inline=True)
-    trainer = _on_lent(job, job.content())["trainer"]
+    gpus, written = _fewer_gpus(job, devices), job.content()
+    trainer = (on_gpus(written, gpus) if gpus else written)["trainer"]
     assert (trainer["devices"], trainer["strategy"]["init_args"].get("workers")) == said
 
 
@@ -173,7 +175,7 @@ def test_on_a_cpu_and_under_ddp_the_config_stays(nvml: Put, bench: Bench, descri
     nvml(eight())
     for asked in (config(async_ps(), 2, "cpu"), config("ddp", 2)):
         job = submit(bench, asked, description, inline=True)
-        assert _on_lent(job, job.content()) == job.content()
+        assert _fewer_gpus(job, 2) == 0
 
 
 def test_a_run_in_the_foreground_notes_its_gpus_and_the_queue_lends_others(
