@@ -38,7 +38,7 @@ class ClockSource:
 
 
 def clock_sources(
-    workspace: Workspace, notebook: Notebook, draft: form.Draft, runs: Sequence[RunRecord],
+    workspace: Workspace, notebook: Notebook, draft: form.ConfigDraft, runs: Sequence[RunRecord],
     description: Description,
 ) -> list[ClockSource]:  # fmt: skip
     """Measurements by Plan, then the newest runs that have timed their real workers."""
@@ -71,7 +71,7 @@ def _has_timings(workspace: Workspace, run: RunRecord) -> bool:
     return (job.path / names.TIMINGS_JSON).is_file() and job.state() in ENDED
 
 
-def chosen_source(draft: form.Draft, sources: Sequence[ClockSource]) -> ClockSource | None:
+def chosen_source(draft: form.ConfigDraft, sources: Sequence[ClockSource]) -> ClockSource | None:
     """The source of the config's clock, also a run that is not among `sources`; None for a clock written by hand."""
     clock = draft.get(form.CLOCK)
     match = next((source for source in sources if source.is_of(clock)), None)

@@ -35,7 +35,7 @@ from scalebook.training.pricing.quantities import format_quantity
 UNITS = {"s": "s", "ms": "ms", "mb": "MB", "gb": "GB"}
 
 
-def draw_field(draft: form.Draft, path: str, field: Field, key: str, label: str | None = None) -> Any:
+def draw_field(draft: form.ConfigDraft, path: str, field: Field, key: str, label: str | None = None) -> Any:
     """Draw the widget of `field` with the config's value at `path`; write its value into the config, and return it."""
     value = value_box(field, draft.value(path, field), key, label)
     draft.assign(path, field, value)
@@ -131,7 +131,7 @@ DrawField = Callable[[str, Field], Any]
 
 
 def class_field(
-    draft: form.Draft,
+    draft: form.ConfigDraft,
     path: str,
     field: Field,
     key: str,
@@ -218,7 +218,7 @@ RULE, PER, WARMUP = (replace(FIELDS[0], default="none"), *FIELDS[1:])
 AS_TEXT: Final = Field(KEY, "json", "A mapping with rule, per and warmup_epochs.", nullable=True)
 
 
-def rate_fields(draft: form.Draft, description: Description, field: DrawLabelled) -> None:
+def rate_fields(draft: form.ConfigDraft, description: Description, field: DrawLabelled) -> None:
     """Draw the section on learning rate and batch: how the rate scales with the batch, and whether to measure the noise
     scale. Without scaling the config gets no `lr_scaling` key."""
     left, middle, right = st.columns([2, 1, 1])
@@ -234,7 +234,7 @@ def rate_fields(draft: form.Draft, description: Description, field: DrawLabelled
     field("noise_scale", NOISE_SCALE, "Measure the gradient noise scale")
 
 
-def _rate_rule(draft: form.Draft, field: DrawLabelled) -> bool:
+def _rate_rule(draft: form.ConfigDraft, field: DrawLabelled) -> bool:
     """Draw the choice of the rule; returns whether the rule has more fields. A value that is not a mapping is shown as
     text."""
     written = draft.get(KEY)
@@ -257,7 +257,7 @@ FIXED: Final = "fixed number"
 
 
 def machine_fields(
-    draft: form.Draft,
+    draft: form.ConfigDraft,
     description: Description,
     strategy: ClassInfo | None,
     key: Callable[[str], str],
@@ -295,7 +295,7 @@ PENDING = "Bytes of each codec: reading the model, a few seconds."
 LOOKING = "Checking this against the model, a few seconds."
 
 
-def codec_labels(draft: form.Draft, description: Description, field: Field) -> dict[str, str]:
+def codec_labels(draft: form.ConfigDraft, description: Description, field: Field) -> dict[str, str]:
     """The label of each codec with default settings, by class path: `topk 0.01 · 27 kB, 1/100`. Empty for another
     field, and while the model is not known."""
     model = cached_parameters(Experiment(draft.config, description)) if field.name in DIRECTIONS else None
@@ -315,7 +315,7 @@ def codec_labels(draft: form.Draft, description: Description, field: Field) -> d
     return labels
 
 
-def codec_bytes(draft: form.Draft, description: Description, drawn: Collection[str], look: LookAtModel) -> None:
+def codec_bytes(draft: form.ConfigDraft, description: Description, drawn: Collection[str], look: LookAtModel) -> None:
     """Draw a line below the strategy's fields: how many bytes the codecs send for the form's model.
 
     `look` reads the model in the background once a list of codecs is among the fields `drawn`, or a choice does not

@@ -17,7 +17,7 @@ from scalebook.app.navigation import NOTEBOOK, RUNS
 from scalebook.app.shared import dialogs, drafts, form, html, notebooks
 from scalebook.app.shared.dialogs import write
 from scalebook.app.shared.drafts import SavedDraft
-from scalebook.app.shared.form import Draft
+from scalebook.app.shared.form import ConfigDraft
 from scalebook.app.shared.frame import last_notebook, preload_charts
 from scalebook.app.shared.notebooks import NotebookChoice
 from scalebook.app.shared.widgets import draft_line, page_title, show_problems
@@ -143,7 +143,8 @@ def show_missing(choice: NotebookChoice, cell_name: str) -> None:
 
 def edit_as_form(draft: ComposeDraft, description: Description) -> EditedConfig:
     """Draw the form, with each problem at its field."""
-    drawn = ConfigForm(description, Draft(copy.deepcopy(draft.base)), Draft(draft.config), draft.version, _gpus(),
+    drawn = ConfigForm(description, ConfigDraft(copy.deepcopy(draft.base)), ConfigDraft(draft.config), draft.version,
+                       _gpus(),
                        partial(_clocks, draft, description), look=resources.look_at_model)  # fmt: skip
     typed, repeats = drawn.draw(draft.name, draft.repeats, lambda edited: _suggested(edited, description))
     name = typed or _suggested(drawn.draft, description)
@@ -160,7 +161,7 @@ def _clocks(draft: ComposeDraft, description: Description) -> list[ClockSource]:
     if stored is None:
         return []
     return data.clock_sources(
-        resources.workspace(), stored.notebook, Draft(draft.config), resources.all_runs(), description
+        resources.workspace(), stored.notebook, ConfigDraft(draft.config), resources.all_runs(), description
     )
 
 
@@ -170,7 +171,7 @@ def edit_as_yaml(draft: ComposeDraft, description: Description) -> EditedConfig:
     try:
         config = yaml.load(text)
     except ConfigError as error:
-        wrong = error.problem.at(yaml.place_of(error))
+        wrong = error.problem.moved_to(yaml.place_of(error))
     else:
         problems = _problems(Experiment.read(config, description))
         if isinstance(config, dict):
@@ -207,20 +208,20 @@ def _opened() -> Stored | None:
     return state.recall("composing", None)
 
 
-def _suggested(draft: Draft, description: Description) -> str:
+def _suggested(draft: ConfigDraft, description: Description) -> str:
     """A name made from the choices, which no cell of the notebook has."""
     name, opened = draft.suggested_name(description), _opened()
     return edit.unique_name(opened.notebook, name) if opened else name
 
 
 def _name(draft: ComposeDraft, description: Description) -> str:
-    return draft.name or _suggested(Draft(draft.config), description)
+    return draft.name or _suggested(ConfigDraft(draft.config), description)
 
 
 def keep_draft(draft: ComposeDraft, edited: EditedConfig, description: Description) -> None:
     """Store the current values in the session and on disk. A suggested name stays empty, so that it follows the
     choices."""
-    suggested = not draft.source[1] and edited.name == _suggested(Draft(edited.config), description)
+    suggested = not draft.source[1] and edited.name == _suggested(ConfigDraft(edited.config), description)
     now = (edited.config, edited.repeats, "" if suggested else edited.name, edited.text)
     if now == (draft.config, draft.repeats, draft.name, draft.text):
         return

@@ -48,8 +48,8 @@ WRITTEN: Final = ClockSource("From the clock", {})
 
 
 def simulated_workers(
-    draft: form.Draft,
-    last: form.Draft,
+    draft: form.ConfigDraft,
+    last: form.ConfigDraft,
     description: Description,
     key: Callable[[str], str],
     slot: Callable[[str], None],
@@ -86,7 +86,7 @@ def simulated_workers(
     return ["clock", "host"]
 
 
-def _clock_source(draft: form.Draft, key: str, sources: Sequence[ClockSource], *, is_new: bool) -> ClockSource:
+def _clock_source(draft: form.ConfigDraft, key: str, sources: Sequence[ClockSource], *, is_new: bool) -> ClockSource:
     """Draw the choice of a source of times, and write it into the config. A new clock starts with a measurement by
     Plan, if there is one."""
     is_number = not isinstance(draft.get(f"{form.CLOCK}.gradient_s"), dict)
@@ -120,8 +120,8 @@ class ConfigForm:
     """
 
     description: Description
-    draft: form.Draft
-    last: form.Draft
+    draft: form.ConfigDraft
+    last: form.ConfigDraft
     """The config of the page's previous run."""
     version: int
     gpus: str = ""
@@ -136,7 +136,7 @@ class ConfigForm:
     def key(self, path: str) -> str:
         return f"compose.{self.version}.{path}"
 
-    def draw(self, name: str, repeats: int, suggest: Callable[[form.Draft], str]) -> tuple[str, int]:
+    def draw(self, name: str, repeats: int, suggest: Callable[[form.ConfigDraft], str]) -> tuple[str, int]:
         """Draw all sections; returns the cell's name ("": take that of `suggest`) and its number of seeds.
 
         The name is drawn last, in a container on top, because its suggestion depends on all choices below.

@@ -353,7 +353,7 @@ def plain_copy(notebook: str, cell: ExperimentCell) -> SavedDraft:
 
 def simulated_copy(notebook: str, cell: ExperimentCell, workers: int) -> SavedDraft:
     """A draft of a new experiment with the config of `cell` and more, simulated workers than its `workers`."""
-    draft = form.Draft(copy.deepcopy(cell.config))
+    draft = form.ConfigDraft(copy.deepcopy(cell.config))
     strategy = draft.get("trainer.strategy")
     if not isinstance(strategy, dict):  # written as its bare name
         draft.put("trainer.strategy", {"class_path": strategy})

@@ -43,7 +43,7 @@ class Budget:
     """A number; or another value, if the config has no number there."""
 
 
-class Draft:
+class ConfigDraft:
     """A config that a form edits in place."""
 
     def __init__(self, config: Config) -> None:
@@ -243,7 +243,7 @@ def blank(description: Description) -> Config:
     """What a new experiment starts from: a small generative model on data that ships, one process, five epochs."""
     model = description.find("models", "PixelCNN") or description.models[0]
     data = description.find("data", "Digits") or description.data[0]
-    draft = Draft({"seed_everything": 1, "trainer": {"strategy": "auto", "devices": 1, "max_epochs": 5}})
+    draft = ConfigDraft({"seed_everything": 1, "trainer": {"strategy": "auto", "devices": 1, "max_epochs": 5}})
     draft.choose("model", model, "models", description)
     draft.choose("data", data, "data", description)
     for name, key in (("batch_size", "data.init_args.batch_size"),):

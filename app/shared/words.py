@@ -157,7 +157,7 @@ def _optimizer_words(experiment: Experiment) -> str:
 def _budget_words(experiment: Experiment) -> str:
     if not any(key in mapping(experiment.written.get("trainer")) for key in form.BUDGET_KEYS.values()):
         return ""
-    budget = form.Draft(dict(experiment.written)).budget()
+    budget = form.ConfigDraft(dict(experiment.written)).budget()
     if not isinstance(budget.value, int | float):
         return ""
     if budget.kind == "time":

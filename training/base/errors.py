@@ -36,7 +36,7 @@ class Problem:
     fix: str
     severity: Literal["error", "warning"] = "error"
 
-    def at(self, key: str, before: str = "") -> "Problem":
+    def moved_to(self, key: str, before: str = "") -> "Problem":
         """The same mistake at another key, with words before its message."""
         return replace(self, key=key, message=before + self.message)
 

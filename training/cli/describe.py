@@ -370,11 +370,11 @@ def _unknown(name: str, description: Description) -> ConfigError:
 def _admitted(workspace: Workspace, text: str) -> dict[str, Any]:
     """A config in JSON, with the folder's own modules imported. ConfigError for what a folder that is not trusted may
     not name."""
-    config: dict[str, Any] = json.loads(text)
+    config = json.loads(text)
     if not trusted(workspace):
         Confinement(config).confine(workspace.root)
     import_modules(workspace)
-    return config
+    return dict(config)
 
 
 def _parameters(workspace: Workspace, text: str) -> ModelParameters:

@@ -37,7 +37,7 @@ def _model_problems(name: str, codec: Codec, experiment: Experiment) -> list[Pro
         codec.check(model.shapes, name)
     except ArgumentError as error:
         problem = problem_of(error)
-        return [problem.at(problem.key, "of ")]
+        return [problem.moved_to(problem.key, "of ")]
     return []
 
 

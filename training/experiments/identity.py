@@ -122,9 +122,9 @@ def base_content(experiment: Experiment) -> dict[str, Any]:
 
 
 def _said(value: Any, experiment: Experiment, key: str) -> Any:
-    info, given = experiment.info(key), experiment.named[key].args
-    if info is None or given is None:
+    info, args = experiment.info(key), experiment.named[key].args
+    if info is None or args is None:
         return value
-    args = _shortest(given, info)
+    args = _shortest(args, info)
     more = {key: item for key, item in mapping(value).items() if key not in ("class_path", "init_args")}
     return {"class_path": info.class_path, "init_args": ChosenClass(info, args).non_defaults(), **more}

@@ -133,7 +133,7 @@ def _search(nb: Notebook, cell: ClaimCell, prefix: str, description: Description
         if word == "points" and rest:
             place, _, below = rest.partition(".")
             key = parts[int(place)][0]
-            yield problem.at(f"{key}.{below}" if below else key)
+            yield problem.moved_to(f"{key}.{below}" if below else key)
     seeds = target.body.get("seeds", 1)
     if isinstance(seeds, int) and seeds < FEWEST:
         what = f"names {cell.search}, which has {seeds} seed{'s' if seeds > 1 else ''}"

@@ -115,7 +115,7 @@ def lacking_gpus(spec: SearchSpec, machines: Sequence[NodeDevices]) -> list[Prob
     by_message: dict[str, Problem] = {}
     for _, point in islice(extremes(spec), MOST_POINTS):
         for problem in gpu_problems(resolve(spec, point), machines):
-            at_end = problem.at(key, f"{summary(spec, point)} cannot run: {problem.key} ")
+            at_end = problem.moved_to(key, f"{summary(spec, point)} cannot run: {problem.key} ")
             by_message.setdefault(problem.message, at_end)
     return list(by_message.values())
 

@@ -130,7 +130,7 @@ def dimension_problems(dimension: Dimension, spec: SearchSpec, space: ReadSpace)
             return _rates(key, dimension, rate_place(spec.experiment).field)
         return _path(key, dimension, spec)
     except ConfigError as error:
-        return [error.problem.at(key)]
+        return [error.problem.moved_to(key)]
 
 
 def _elastic(key: str, spec: SearchSpec) -> list[Problem]:
@@ -148,7 +148,7 @@ def _strategies(key: str, dimension: Dimension, description: Description) -> lis
             continue
         for problem in check_class("trainer.strategy", value, "strategies", description):
             remedy = suggestion(value, STRATEGIES) if isinstance(value, str) else problem.fix
-            return [replace(problem.at(key, WRONG), fix=remedy)]
+            return [replace(problem.moved_to(key, WRONG), fix=remedy)]
     return []
 
 
@@ -238,7 +238,7 @@ def _classes(key: str, dimension: Dimension, where: PathTarget, description: Des
         for value in dimension.choices
         for problem in check_class(dimension.name, value, where.group, description)
     ]
-    return [problem.at(key, WRONG) for problem in problems[:1]]
+    return [problem.moved_to(key, WRONG) for problem in problems[:1]]
 
 
 def _values(key: str, dimension: Dimension, field: Field | None) -> list[Problem]:
@@ -259,7 +259,7 @@ def _values(key: str, dimension: Dimension, field: Field | None) -> list[Problem
         ]
     for value in dimension.choices or dimension.ends():
         if problem := check_value(key, value, field):
-            return [problem.at(key, WRONG)]
+            return [problem.moved_to(key, WRONG)]
     return []
 
 
@@ -292,7 +292,7 @@ def check(spec: SearchSpec, space: ReadSpace, cores: int | None, above: str) -> 
 def _base(spec: SearchSpec, above: str) -> list[Problem]:
     problems = validate(spec.experiment)
     if above == "config":
-        return [problem.at(f"config.{problem.key}") for problem in problems]
+        return [problem.moved_to(f"config.{problem.key}") for problem in problems]
     wrong = [problem for problem in problems if problem.severity == "error"]
     return [Problem("wrong-experiment", "experiment", f"has a mistake: {wrong[0]}", "")] if wrong else []
 
@@ -319,7 +319,7 @@ def _impossible(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
         for problem in problems:
             if problem.severity == "error":
                 which = summary(spec, {name: point[name] for name in (*always, *names)})
-                at_end = problem.at(space.key(names[-1]), f"{which} cannot run: {problem.key} ")
+                at_end = problem.moved_to(space.key(names[-1]), f"{which} cannot run: {problem.key} ")
                 by_message.setdefault((problem.key, problem.message), at_end)
     return list(by_message.values())
 

@@ -70,7 +70,7 @@ def read_space(raw: Any) -> ReadSpace:
         except ConfigError as error:
             problem = error.problem
             key = f"space.{written}" + problem.key.removeprefix(name)
-            space.problems.append(problem.at(key))
+            space.problems.append(problem.moved_to(key))
         else:
             dimensions[name] = dimension
     space.dimensions = tuple(dimensions.values())
