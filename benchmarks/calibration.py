@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
-from scipy import integrate, stats  # type: ignore[import-untyped]  # ships no types
+from scipy import integrate, stats
 from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import SGD

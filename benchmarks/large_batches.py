@@ -21,8 +21,8 @@ from lightning.pytorch import seed_everything
 from torch.optim import SGD, Optimizer
 
 from benchmarks.plain_training import plain_trainer
+from scalebook.training.callbacks.rate_scaling import ScaledRates
 from scalebook.training.experiments.lr_scaling import RateScaling
-from scalebook.training.lightning.callbacks.rate_scaling import ScaledRates
 from scalebook.training.zoo.data import Digits
 from scalebook.training.zoo.models import MLPClassifier
 from scalebook.training.zoo.optimizers import LAMB, LARS

@@ -6,8 +6,8 @@ PLANNING = "training/planner"
 PLANS = "tests/training/planner"
 PRICING = "training/pricing"
 PRICED = "tests/training/pricing"
-CALLBACKS = "training/lightning/callbacks"
-CALLED = "tests/training/lightning/callbacks"
+CALLBACKS = "training/callbacks"
+CALLED = "tests/training/callbacks"
 CLAIMS = "training/notebook/claims"
 CLAIMED = "tests/training/notebook/claims"
 TRACKING = "training/tracking"
@@ -230,7 +230,7 @@ MUTANTS_OF_FIGURES = (
     ),
     Mutant(
         "claims", f"{CLAIMS}/intervals.py",
-        "half = quantile(0.5 + level / 2, self.degrees)", "half = quantile(level, self.degrees)",
+        "half = student_quantile(0.5 + level / 2, self.degrees)", "half = student_quantile(level, self.degrees)",
         "an interval of 95 % is one of 90 %", INTERVALS,
     ),
     Mutant(

@@ -87,7 +87,7 @@ MUTANTS_OF_SPLITS = (
     ),
     Mutant(
         "strategies",
-        "training/lightning/callbacks/job_files.py",
+        "training/callbacks/job_files.py",
         "trainer.strategy if isinstance(trainer.strategy, ModelParallel) else None",
         "None",
         "worker 0 draws pictures by itself, and waits for the others' parameters",

@@ -23,7 +23,7 @@ BROWSER_MAY_USE = tuple(
         "notebook", "planner.answer", "planner.question_folder", "pricing.links", "pricing.profile",
         "pricing.part_record", "pricing.quantities", "planner.question", "planner.reliability",
         "planner.time_to_target", "planner.answer_words", "planner.split_words", "search", "tracking.curves",
-        "tracking.directions", "tracking.names",
+        "tracking.directions", "tracking.estimate", "tracking.names",
         "tracking.moved_workspace", "tracking.notes", "tracking.own_metrics", "tracking.run_reader", "tracking.schema",
         "tracking.worker_figures",
     )
@@ -33,7 +33,7 @@ NEED_TORCH = ("scalebook.training.experiments.introspect",)
 LAYERS = {
     "training": [
         "base", "tracking", "engine", "zoo", "experiments", "jobs", "search", "pricing", "lightning",
-        "cluster", "notebook", "supervisor", "planner", "cli",
+        "callbacks", "cluster", "notebook", "supervisor", "planner", "cli",
     ],
     "training/engine": [
         "rules", "codecs", "hyper", "worker_clock", "memory", "trace", "coordination", "store", "worker", "sim", "net",
@@ -42,7 +42,7 @@ LAYERS = {
     "training/lightning": [
         "package", "random_streams", "steps", "worker_role", "tied_weights", "portable_checkpoint", "buffer_rows",
         "buffers", "arguments", "run_figures", "processes", "tuners", "data", "process_group", "async_ps", "ddp",
-        "model_parallel", "callbacks",
+        "model_parallel",
     ],
     "training/zoo": ["shuffle", "skew", "data", "optimizers", "models"],
     "training/search": ["study", "search_folder", "search_requests", "map", "driver"],
@@ -181,9 +181,8 @@ def test_who_trains_knows_the_worker_s_end_and_nothing_behind_it(room: str) -> N
 
 
 def test_strategies_need_torch_and_lightning_alone() -> None:
-    """In scripts of one's own, and on machines with GPUs, nothing else may be installed. Callbacks are the queue's."""
-    files = [*sources("training/engine", "tests/gpu"), ROOT / "benchmarks/gpu.py"]
-    files += [path for path in sources("training/lightning") if "callbacks" not in path.parts]
+    """In scripts of one's own, and on machines with GPUs, nothing else may be installed."""
+    files = [*sources("training/engine", "training/lightning", "tests/gpu"), ROOT / "benchmarks/gpu.py"]
     todo, seen, strangers = files, set[Path](), set[tuple[str, str]]()
     while todo:
         path = todo.pop()

@@ -17,7 +17,6 @@ from scalebook.app.shared.charts import Series
 from scalebook.app.shared.widgets import choose_better, number_box, press_button
 from scalebook.app.shared.words import figure, interval, plain
 from scalebook.training.base.errors import ConfigError, Problem
-from scalebook.training.base.estimate import Estimate, Reached
 from scalebook.training.experiments.strategies import strategy_words
 from scalebook.training.notebook.bodies import HELP as OF_CELLS
 from scalebook.training.notebook.cells import Axis, ComparisonCell
@@ -30,6 +29,7 @@ from scalebook.training.notebook.result_row import AXES, ExperimentRow, axes_wit
 from scalebook.training.tracking import directions, names
 from scalebook.training.tracking.curves import mean_curve
 from scalebook.training.tracking.directions import Goal
+from scalebook.training.tracking.estimate import Estimate, Reached
 from scalebook.training.tracking.names import axis_words, time_words
 from scalebook.training.tracking.own_metrics import SIGN, WORDS
 

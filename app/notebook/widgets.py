@@ -14,12 +14,12 @@ from scalebook.app.shared import html
 from scalebook.app.shared.notebooks import NotebookChoice
 from scalebook.app.shared.widgets import CELL_PLACES, CellIntent, confirmed_anyway, press_button, show_problems
 from scalebook.app.shared.words import ExperimentSummary, figure, interval, plural, sentence
+from scalebook.training.base.code_changes import changed_words
 from scalebook.training.base.durations import duration
 from scalebook.training.base.errors import Problem
-from scalebook.training.base.estimate import estimate
-from scalebook.training.base.own_modules import changed_words
 from scalebook.training.notebook.result_row import lost_workers, shared_numbers
 from scalebook.training.tracking import names
+from scalebook.training.tracking.estimate import estimate
 from scalebook.training.tracking.own_metrics import is_own
 
 HeadIntent = Literal[

@@ -12,9 +12,9 @@ from scalebook.app.runs.records import leads_out
 from scalebook.app.shared import notebooks
 from scalebook.app.shared.notebooks import NotebookChoice
 from scalebook.app.shared.words import plain
+from scalebook.training.base.code_changes import CodeNow
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files.safe_reading import read_end
-from scalebook.training.base.own_modules import CodeNow
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment

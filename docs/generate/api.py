@@ -41,7 +41,7 @@ PARTS: Final = {
     "Data": ("scalebook.training.zoo.data", "LightningDataModules, and what one of your own can build on."),
     "Optimizers": ("scalebook.training.zoo.optimizers", "Optimizers for large batches."),
     "Callbacks": (
-        "scalebook.training.lightning.callbacks",
+        "scalebook.training.callbacks",
         "What every recorded run has beside the callbacks of its config.",
     ),
 }

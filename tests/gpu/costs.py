@@ -13,11 +13,11 @@ from torch.optim import SGD
 from typing_extensions import override
 
 from scalebook.training.base.failures import FailureClass, classify
+from scalebook.training.callbacks.step_clocks import DeviceSteps
 from scalebook.training.engine import Settings, SharedRun, join
 from scalebook.training.engine.memory.device import Device, Mark, Registered, device_of
 from scalebook.training.engine.worker.worker_end import MemoryNeed
 from scalebook.training.lightning import AsyncPS
-from scalebook.training.lightning.callbacks.step_clocks import DeviceSteps
 from scalebook.training.lightning.processes.run_workers import run_workers
 from tests.gpu.kills import await_free, free_share
 from tests.gpu.models import Dyadic, make_trainer, numbers

@@ -21,8 +21,8 @@ import scalebook.training.zoo.models
 import scalebook.training.zoo.optimizers
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.extras import missing_packages
-from scalebook.training.base.modules import UNTRUSTED, import_modules
 from scalebook.training.base.trust import OPTION, importable, resolve_trust, trusted
+from scalebook.training.base.user_modules import UNTRUSTED, import_modules
 from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.cli.model_making import parameters
 from scalebook.training.experiments.catalogue import content_hash

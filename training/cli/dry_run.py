@@ -9,9 +9,9 @@ from typing_extensions import override
 
 from scalebook.training.base.active_run import logging_nothing
 from scalebook.training.base.failures import classify
+from scalebook.training.callbacks.metric_summary import logged
 from scalebook.training.cli.lightning_cli import TrainingCLI, quieten
 from scalebook.training.experiments.logged_metrics import BATCHES, LoggedMetrics
-from scalebook.training.lightning.callbacks.metric_summary import logged
 
 
 class LoggedNames(Callback):

@@ -16,11 +16,11 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.base.files.parser import HELP, CommandParser
 from scalebook.training.base.files.terminal import give, untouched
-from scalebook.training.base.modules import import_modules
 from scalebook.training.base.node_rank import NodeRank
 from scalebook.training.base.safe_path import importing
 from scalebook.training.base.trust import HELP as TRUST
 from scalebook.training.base.trust import OPTION, resolve_trust
+from scalebook.training.base.user_modules import import_modules
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import catalogue, sparse_tables
 from scalebook.training.experiments.command_line import CONFIG_OPTIONS, merge, parse, read

@@ -29,8 +29,25 @@ import scalebook.training.zoo.data
 import scalebook.training.zoo.models
 import scalebook.training.zoo.optimizers
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.tee import TALKERS
+from scalebook.training.callbacks.divergence import DivergenceGuard
+from scalebook.training.callbacks.heartbeat import Heartbeat
+from scalebook.training.callbacks.job_files import (
+    CurveWriter,
+    LastCheckpoint,
+    LossRecorder,
+    PartsRecorder,
+    Pictures,
+    StopFile,
+)
+from scalebook.training.callbacks.measure import Measure, random_state
+from scalebook.training.callbacks.noise_scale import NoiseScale
+from scalebook.training.callbacks.push_recorder import PushRecorder
+from scalebook.training.callbacks.rate_scaling import scaled_rates
+from scalebook.training.callbacks.resource_limits import GpuShare, Threads
+from scalebook.training.callbacks.resumed_settings import ResumedSettings
+from scalebook.training.callbacks.step_clocks import DataClock
 from scalebook.training.cli.model_making import parameters_of
+from scalebook.training.cli.tee import TALKERS
 from scalebook.training.experiments.argument_keys import as_config_errors, problem_of
 from scalebook.training.experiments.command_line import read
 from scalebook.training.experiments.former_arguments import NOW
@@ -41,23 +58,6 @@ from scalebook.training.experiments.sparse_tables import TORCHS, unfit
 from scalebook.training.experiments.validate import GPU_SHARE, MATMUL, NOISE_SCALE, THREADS
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.lightning.async_ps.engine_strategy import EngineStrategy
-from scalebook.training.lightning.callbacks.divergence import DivergenceGuard
-from scalebook.training.lightning.callbacks.heartbeat import Heartbeat
-from scalebook.training.lightning.callbacks.job_files import (
-    CurveWriter,
-    LastCheckpoint,
-    LossRecorder,
-    PartsRecorder,
-    Pictures,
-    StopFile,
-)
-from scalebook.training.lightning.callbacks.measure import Measure, random_state
-from scalebook.training.lightning.callbacks.noise_scale import NoiseScale
-from scalebook.training.lightning.callbacks.push_recorder import PushRecorder
-from scalebook.training.lightning.callbacks.rate_scaling import scaled_rates
-from scalebook.training.lightning.callbacks.resource_limits import GpuShare, Threads
-from scalebook.training.lightning.callbacks.resumed_settings import ResumedSettings
-from scalebook.training.lightning.callbacks.step_clocks import DataClock
 from scalebook.training.lightning.process_group.forked_group import ForkedGroup
 from scalebook.training.lightning.processes.cuda_fork import prepare_for_forks
 from scalebook.training.tracking import names

@@ -18,19 +18,20 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from scalebook.training.base.active_run import logging_to
+from scalebook.training.base.code_changes import OwnModules, used
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.failures import Diverged, FailureClass, chain, classify
 from scalebook.training.base.files import records, yaml
 from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM, is_full
 from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.memory_limit import memory_limit
-from scalebook.training.base.modules import import_modules
-from scalebook.training.base.own_code import blamed
-from scalebook.training.base.own_modules import OwnModules, used
-from scalebook.training.base.tee import copied_to
 from scalebook.training.base.trust import trusted
+from scalebook.training.base.user_modules import import_modules
 from scalebook.training.base.workspace import Workspace
+from scalebook.training.callbacks.job_files import left_by_lost
+from scalebook.training.cli.blame import blamed
 from scalebook.training.cli.lightning_cli import TrainingCLI, quieten
+from scalebook.training.cli.tee import copied_to
 from scalebook.training.experiments.classes import ENGINE_STRATEGIES
 from scalebook.training.experiments.confinement import Confinement
 from scalebook.training.experiments.num_nodes import on_gpus, over_nodes
@@ -48,7 +49,6 @@ from scalebook.training.jobs.job_folder import (
 )
 from scalebook.training.jobs.job_nodes import parts_of
 from scalebook.training.jobs.usage import SystemMetrics
-from scalebook.training.lightning.callbacks.job_files import left_by_lost
 from scalebook.training.lightning.processes.forked import EndedEarly, WorkerTraceback
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_start import client_after_fork, make_store

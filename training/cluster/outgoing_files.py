@@ -18,8 +18,8 @@ from typing import Any, Final
 import scalebook
 from scalebook.training.base.files import records, yaml
 from scalebook.training.base.files.records import BrokenRecord
-from scalebook.training.base.modules import source_files
 from scalebook.training.base.trust import trust, trusted
+from scalebook.training.base.user_modules import source_files
 from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.cluster.cluster_spool import JobOrder
 from scalebook.training.cluster.rendezvous import Rendezvous

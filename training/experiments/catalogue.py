@@ -19,9 +19,9 @@ import scalebook
 from scalebook.training.base import extras
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import locks, records
-from scalebook.training.base.modules import source_files
 from scalebook.training.base.safe_path import HOME, environment, python
 from scalebook.training.base.trust import trusted
+from scalebook.training.base.user_modules import source_files
 from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.experiments.description import Description
 

@@ -2,7 +2,7 @@
 `Peers`, `DDP` and `ModelParallel`.
 
 Begin with `async_ps/`, `ddp/` or `model_parallel/`; `processes/` starts and watches their workers, `data/` shares the
-batches, `callbacks/` measures every run. `package.py` is the only module that imports Lightning's private names.
+batches. `package.py` is the only module that imports Lightning's private names.
 """
 
 from scalebook.training.lightning.async_ps.async_ps import AsyncPS

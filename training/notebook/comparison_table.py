@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from scalebook.training.base.estimate import Estimate
 from scalebook.training.base.files.terminal import aligned
 from scalebook.training.experiments.strategies import strategy_words
 from scalebook.training.notebook import number_format
 from scalebook.training.notebook.comparison import Comparison
 from scalebook.training.notebook.result_row import ExperimentRow
 from scalebook.training.tracking import names
+from scalebook.training.tracking.estimate import Estimate
 from scalebook.training.tracking.own_metrics import SIGN, WORDS
 
 WIDTH: Final = 120

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from scalebook.training.base.estimate import Estimate
 from scalebook.training.notebook.result_row import ExperimentRow
 from scalebook.training.tracking import names
+from scalebook.training.tracking.estimate import Estimate
 
 NOTABLE_SHARE: Final = 0.05  # of the workers' time
 NOTABLE_STALENESS: Final = 0.25  # updates

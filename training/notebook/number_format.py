@@ -3,7 +3,7 @@
 import math
 from typing import Final
 
-from scalebook.training.base.estimate import Estimate, Reached
+from scalebook.training.tracking.estimate import Estimate, Reached
 
 NOTHING: Final = "-"
 DIGITS: Final = 4

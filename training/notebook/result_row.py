@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
-from scalebook.training.base.estimate import Estimate, Reached, estimate, reached
 from scalebook.training.notebook.cells import Axis
 from scalebook.training.tracking import names
+from scalebook.training.tracking.estimate import Estimate, Reached, estimate, reached
 from scalebook.training.tracking.own_metrics import is_own
 from scalebook.training.tracking.run_reader import MetricCurve, RunRecord
 
@@ -93,7 +93,7 @@ def row(
         best=estimate(best(curve, lower) for curve in mine),
         final=estimate(curve.values[-1] if curve.values else None for curve in mine),
         to_target={
-            axis: reached(first_at(curve, axis, target, lower) for curve in mine)
+            axis: reached(curve.first_at(axis, target, lower) for curve in mine)
             for axis in AXES
             if all(curve.axis(axis) for curve in mine if curve.values)
         }
@@ -153,14 +153,6 @@ def best(curve: MetricCurve, lower: bool) -> float | None:
     """The best value of a curve; NaN is never best."""
     values = [value for value in curve.values if not math.isnan(value)]
     return (min(values) if lower else max(values)) if values else None
-
-
-def first_at(curve: MetricCurve, axis: Axis, target: float, lower: bool) -> float | None:
-    """Where on `axis` the curve first is at `target` or better; None where it never is."""
-    for position, value in zip(*curve.on(axis), strict=True):
-        if value <= target if lower else value >= target:
-            return position
-    return None
 
 
 def _metric(runs: Sequence[RunRecord], name: str) -> Estimate | None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from scalebook.training.base.own_modules import CodeNow, file_list
+from scalebook.training.base.code_changes import CodeNow, file_list
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.notebook.cells import ExperimentCell, Notebook

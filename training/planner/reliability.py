@@ -15,10 +15,10 @@ from typing import Final, Literal
 
 from scalebook.training.base.files import records
 from scalebook.training.engine.rules.update_rules import Rule
-from scalebook.training.notebook.claims.intervals import quantile
 from scalebook.training.planner.all_reduce import AllReduce, WithoutServer
 from scalebook.training.planner.answer import Range, Reliability
 from scalebook.training.pricing.profile import Profile
+from scalebook.training.tracking.estimate import student_quantile
 
 Strategy = Literal["async", "sync", "ddp", "fsdp", "peers"]
 Place = Literal["machine", "short", "gpus", "network"]
@@ -98,7 +98,7 @@ def likely_range(ratios: Sequence[float]) -> Range:
     interval by Student's t, wider than the given ratios where these are few."""
     logs = [math.log(ratio) for ratio in ratios]
     center, count = statistics.fmean(logs), len(logs)
-    off = quantile((1 + SHARE) / 2, count - 1) * statistics.stdev(logs) * math.sqrt(1 + 1 / count)
+    off = student_quantile((1 + SHARE) / 2, count - 1) * statistics.stdev(logs) * math.sqrt(1 + 1 / count)
     return Range(math.exp(center - off), math.exp(center + off))
 
 

@@ -21,12 +21,12 @@ from torch._C._distributed_c10d import FileStore
 from typing_extensions import override
 
 from scalebook.training.base.files import records
+from scalebook.training.callbacks.batches import batch_size
+from scalebook.training.callbacks.divergence import DivergenceGuard
+from scalebook.training.callbacks.job_files import Pictures
 from scalebook.training.engine.memory.layout import split_into_shards
 from scalebook.training.engine.net.wire import Kind, Wire, connected, listening, set_up
 from scalebook.training.engine.store.table_optimizer import is_table
-from scalebook.training.lightning.callbacks.batches import batch_size
-from scalebook.training.lightning.callbacks.divergence import DivergenceGuard
-from scalebook.training.lightning.callbacks.job_files import Pictures
 from scalebook.training.lightning.run_figures import RunFigures, figures_of
 from scalebook.training.pricing.layer_times import STEPS, LayerTimes
 from scalebook.training.pricing.layers import Layer

@@ -15,7 +15,6 @@ from scalebook.training.experiments.strategies import VIRTUAL
 from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.supervisor_handle import hold_supervisor
-from scalebook.training.notebook.result_row import first_at
 from scalebook.training.planner.all_reduce import WithoutServer
 from scalebook.training.planner.answering import Setting
 from scalebook.training.planner.measuring import TEST, NotMeasured
@@ -63,7 +62,7 @@ def reach(
                 if lower is None:  # as the first run records it
                     tags = RunReader(workspace.tracking_uri()).run(job.id).tags
                     lower = directions.of_runs(metric, None, [tags], [experiment.callbacks]).lower
-                needed.append(first_at(curve, "updates", target, lower))
+                needed.append(curve.first_at("updates", target, lower))
                 runs.append(job.id)
             reached = [updates for updates in needed if updates is not None]
             mean = statistics.fmean(reached) if len(reached) == len(needed) else None

@@ -51,7 +51,7 @@ class SearchRequest:
     trials_experiment: str = ""
     """Id of the MLflow experiment of its trials' runs. "" in records of earlier versions: that of its own run."""
     modules: str = ""
-    """The user's own modules that its config uses, as they were when it began (training/base/own_modules.py)."""
+    """The user's own modules that its config uses, as they were when it began (training/base/code_changes.py)."""
 
     @property
     def study(self) -> str:

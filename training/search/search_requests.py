@@ -11,11 +11,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from scalebook.training.base.code_changes import CodeNow, changed_words, file_list, used
 from scalebook.training.base.errors import ConfigError, Problem
 from scalebook.training.base.files import record_folder, records
 from scalebook.training.base.files.machine_errors import disk_errors, refusals_told
 from scalebook.training.base.files.records import BrokenRecord
-from scalebook.training.base.own_modules import CodeNow, changed_words, file_list, used
 from scalebook.training.base.trust import SEARCH, sign
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import Description

@@ -5,7 +5,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scalebook.training.base.estimate import estimate
+from scalebook.training.tracking.estimate import estimate
 from scalebook.training.tracking.run_reader import MetricCurve
 
 POINTS = 200

@@ -112,6 +112,13 @@ class MetricCurve:
         values: list[float] = getattr(self, name)
         return values
 
+    def first_at(self, axis: str, target: float, lower: bool) -> float | None:
+        """Where on `axis` the curve first is at `target` or better (lower, or else higher); None if it never is."""
+        for position, value in zip(*self.on(axis), strict=True):
+            if value <= target if lower else value >= target:
+                return position
+        return None
+
 
 class RunReader:
     """Queries over one MLflow store. ConfigError for a database of another MLflow version."""

@@ -1,9 +1,9 @@
 from scalebook.app.compare.widgets import interval_text, rate, resolution, to_target, winner
-from scalebook.training.base.estimate import Estimate, Reached
 from scalebook.training.notebook.cells import Axis
 from scalebook.training.notebook.comparison import Comparison
 from scalebook.training.notebook.result_row import AXES, ExperimentRow
 from scalebook.training.tracking.directions import direction
+from scalebook.training.tracking.estimate import Estimate, Reached
 
 
 def compared(*best: Estimate | None, metric: str = "val/loss") -> Comparison:

@@ -14,8 +14,8 @@ import pytest
 from scalebook.training.base import trust
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import yaml
-from scalebook.training.base.modules import import_modules
 from scalebook.training.base.trust import FOUND, JOB, may_run, sign, trusted, withdraw
+from scalebook.training.base.user_modules import import_modules
 from scalebook.training.base.workspace import Workspace, state_home
 from scalebook.training.cli import notebook
 from scalebook.training.cli.main import main

@@ -20,6 +20,7 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.failures import FailureClass
 from scalebook.training.base.files import yaml
 from scalebook.training.base.workspace import Workspace
+from scalebook.training.callbacks.job_files import left_by_lost
 from scalebook.training.cli.runner import _set_threads, run_job, upload_artifacts
 from scalebook.training.engine.coordination.measures import WorkerTimes
 from scalebook.training.engine.launch import Launch
@@ -29,7 +30,6 @@ from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.gpus import GpuReading
 from scalebook.training.jobs.job_folder import JobFolder, JobStart, LostWorker
 from scalebook.training.jobs.usage import ALL, SystemMetrics, Usage
-from scalebook.training.lightning.callbacks.job_files import left_by_lost
 from scalebook.training.lightning.processes import process_watch
 from scalebook.training.lightning.run_figures import MonitorFigures
 from scalebook.training.tracking import directions, names

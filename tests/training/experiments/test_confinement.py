@@ -30,7 +30,7 @@ from scalebook.training.jobs import job_requests
 from scalebook.training.search import search_requests
 from tests.training.runs import ASYNC, config
 
-OURS = "scalebook.training.lightning.callbacks.job_files"
+OURS = "scalebook.training.callbacks.job_files"
 LAST = {"class_path": f"{OURS}.LastCheckpoint", "init_args": {"folder": "/tmp/elsewhere"}}
 LAMBDA = {"class_path": "lightning.pytorch.callbacks.LambdaCallback", "init_args": {}}
 
@@ -191,7 +191,7 @@ def spelled(callback: Any) -> list[dict[str, Any]]:
     "name",
     [
         *(f"{OURS}.{name}" for name in ("LastCheckpoint", "Pictures", "PartsRecorder", "Callback", "SummaryWriter")),
-        "scalebook.training.lightning.callbacks.push_recorder.PushRecorder",
+        "scalebook.training.callbacks.push_recorder.PushRecorder",
         "scalebook.training.callbacks.job_files.LastCheckpoint",  # as version 0.1 called it
         "scalebook.training.cli.lightning_cli.ModelPruning",
         "scalebook.training.zoo.models.classifiers.L.pytorch.callbacks.ModelPruning",

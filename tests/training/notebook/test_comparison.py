@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scalebook.training.base.estimate import Estimate
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
@@ -14,6 +13,7 @@ from scalebook.training.notebook.comparison_table import WIDTH, table
 from scalebook.training.notebook.parse import parse
 from scalebook.training.notebook.results import results
 from scalebook.training.tracking import names
+from scalebook.training.tracking.estimate import Estimate
 from scalebook.training.tracking.run_reader import RunReader
 from tests.training.tracking.recorded import record
 

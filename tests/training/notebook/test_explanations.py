@@ -1,7 +1,7 @@
-from scalebook.training.base.estimate import Estimate
 from scalebook.training.notebook.explanations import sentences
 from scalebook.training.notebook.result_row import ExperimentRow
 from scalebook.training.tracking import names
+from scalebook.training.tracking.estimate import Estimate
 
 SPEED = "samples_per_second"
 

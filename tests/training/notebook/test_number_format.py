@@ -1,7 +1,7 @@
 import pytest
 
-from scalebook.training.base.estimate import Estimate, Reached
 from scalebook.training.notebook import number_format
+from scalebook.training.tracking.estimate import Estimate, Reached
 
 
 @pytest.mark.parametrize(

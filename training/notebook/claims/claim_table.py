@@ -3,13 +3,13 @@
 import math
 import time
 
-from scalebook.training.base.estimate import Estimate
 from scalebook.training.base.files.terminal import aligned
 from scalebook.training.notebook import number_format
 from scalebook.training.notebook.claims.evidence import needs_curve
 from scalebook.training.notebook.claims.intervals import Confidence
 from scalebook.training.notebook.claims.judging import ClaimRow, Judgement
 from scalebook.training.notebook.claims.power import MOST_SEEDS
+from scalebook.training.tracking.estimate import Estimate
 from scalebook.training.tracking.own_metrics import SIGN, WORDS
 
 INTERVAL = "95 % interval"

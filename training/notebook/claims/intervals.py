@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from scalebook.training.tracking.estimate import student_quantile
+
 FEWEST: Final = 3
 """Seeds (of a ratio: on each side, or pairs) below which there is no interval."""
 ALPHA: Final = 0.05
@@ -84,7 +86,7 @@ class Confidence:
 
     def ends(self, level: float) -> tuple[float, float]:
         """Both ends at a level of confidence, 0 to below 1."""
-        half = quantile(0.5 + level / 2, self.degrees) * self.error if self.error else 0.0
+        half = student_quantile(0.5 + level / 2, self.degrees) * self.error if self.error else 0.0
         low, high = self.first - half, self.last + half
         if self.logs:
             low, high = math.exp(low), math.exp(high)
@@ -121,7 +123,7 @@ class Confidence:
             return 1.0
         if not self.error:
             return 0.0
-        from scipy.special import stdtr  # type: ignore[import-untyped]  # ships no types
+        from scipy.special import stdtr
 
         return float(stdtr(self.degrees, -beyond / self.error))
 
@@ -187,13 +189,6 @@ def ratio_interval(
     )  # fmt: skip
 
 
-def quantile(share: float, degrees: float) -> float:
-    """A quantile of Student's t, also for degrees of freedom that are no whole number."""
-    from scipy.special import stdtrit
-
-    return float(stdtrit(degrees, share))
-
-
 def _logs(side: Mapping[int, Amount]) -> dict[int, float]:
     return {seed: math.log(amount.value) for seed, amount in side.items()}
 
@@ -218,7 +213,7 @@ def _correlate(mine: Mapping[int, float], theirs: Mapping[int, float], paired_fr
     degrees = len(seeds) - 2
     if abs(r) >= 1 or r <= 0:
         return r > 0
-    return r * math.sqrt(degrees / (1 - r * r)) > quantile(paired_from, degrees)
+    return r * math.sqrt(degrees / (1 - r * r)) > student_quantile(paired_from, degrees)
 
 
 def _welch(mine: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
@@ -265,7 +260,7 @@ def crossing(positions: Sequence[float], values: Sequence[float], target: float,
 
 def _between(points: Sequence[tuple[float, float]], target: float) -> float:
     """The place at `target`, which lies within the values of the points; these fall, and their places rise."""
-    from scipy.interpolate import PchipInterpolator  # type: ignore[import-untyped]  # ships no types
+    from scipy.interpolate import PchipInterpolator
 
     logs = all(place > 0 for _, place in points)
     x, y = [-value for value, _ in points], [math.log(place) if logs else place for _, place in points]

@@ -168,7 +168,7 @@ def _state(alpha: float, growths: Growths) -> tuple[float, Array, Array]:
 
 def _level(nodes: Array, masses: Array, growth: float, goal: float) -> float:
     """The two-sided level at which a look is wrong with the chance `goal`, and no earlier one was."""
-    from scipy.special import ndtr  # type: ignore[import-untyped]  # ships no types
+    from scipy.special import ndtr
 
     past, noise = nodes / np.sqrt(growth), np.sqrt(1 - 1 / growth)
     low, high = 0.0, 40.0

@@ -225,6 +225,6 @@ def _table(share: float) -> tuple[Array, Array]:
 
 
 def _quantile(share: float, degrees: Any) -> Any:
-    from scipy.special import stdtrit  # type: ignore[import-untyped]  # ships no types
+    from scipy.special import stdtrit
 
     return stdtrit(degrees, share)

@@ -19,7 +19,7 @@ from typing import Any, Final
 import scalebook
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import yaml
-from scalebook.training.base.modules import source_files
+from scalebook.training.base.user_modules import source_files
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import Description
 from scalebook.training.notebook.cells import Notebook

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from scalebook.training.base.code_changes import changed_words
 from scalebook.training.base.durations import duration
-from scalebook.training.base.estimate import Estimate
-from scalebook.training.base.own_modules import changed_words
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.identity import config_hash
@@ -30,6 +29,7 @@ from scalebook.training.notebook.results import SeedResult, results
 from scalebook.training.tracking import names
 from scalebook.training.tracking.curves import mean_curve
 from scalebook.training.tracking.drawing import DrawnCurve, as_svg, curve_figure
+from scalebook.training.tracking.estimate import Estimate
 from scalebook.training.tracking.own_metrics import SIGN, WORDS, is_own, sign
 from scalebook.training.tracking.run_reader import MetricCurve, RunReader, RunRecord
 

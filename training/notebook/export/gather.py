@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from scalebook.training.base.durations import duration
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.estimate import Estimate
 from scalebook.training.base.files.yaml_flow import flow
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import Description
@@ -62,6 +61,7 @@ from scalebook.training.search.study.trials import STATES, TrialRecord, at_rest,
 from scalebook.training.tracking import names
 from scalebook.training.tracking.curves import mean_curve
 from scalebook.training.tracking.drawing import DrawnCurve, as_svg, curve_figure
+from scalebook.training.tracking.estimate import Estimate
 from scalebook.training.tracking.own_metrics import SIGN, WORDS
 from scalebook.training.tracking.run_reader import RunReader, RunRecord
 

@@ -13,10 +13,10 @@ from typing_extensions import override
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import records
 from scalebook.training.base.memory_limit import MB, data_bytes, free_bytes
-from scalebook.training.lightning.callbacks.batches import batch_size
-from scalebook.training.lightning.callbacks.divergence import DivergenceGuard
-from scalebook.training.lightning.callbacks.job_files import Pictures
-from scalebook.training.lightning.callbacks.noise_scale import training_samples
+from scalebook.training.callbacks.batches import batch_size
+from scalebook.training.callbacks.divergence import DivergenceGuard
+from scalebook.training.callbacks.job_files import Pictures
+from scalebook.training.callbacks.noise_scale import training_samples
 from scalebook.training.lightning.run_figures import figures_of
 from scalebook.training.tracking import names
 from scalebook.training.tracking.logger import upload

@@ -11,11 +11,11 @@ from typing_extensions import override
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import records
+from scalebook.training.callbacks.batches import loss_of
+from scalebook.training.callbacks.divergence import DivergenceGuard
+from scalebook.training.callbacks.job_files import Pictures
+from scalebook.training.callbacks.rate_scaling import ScaledRates, refuse_without_rate
 from scalebook.training.lightning.async_ps.applied_step import CountsUpdates, ScaledRate
-from scalebook.training.lightning.callbacks.batches import loss_of
-from scalebook.training.lightning.callbacks.divergence import DivergenceGuard
-from scalebook.training.lightning.callbacks.job_files import Pictures
-from scalebook.training.lightning.callbacks.rate_scaling import ScaledRates, refuse_without_rate
 from scalebook.training.lightning.run_figures import figures_of
 from scalebook.training.planner.tuning.rate_curve import RateCurve
 from scalebook.training.tracking import drawing, names

@@ -137,7 +137,7 @@ class CurveTail:
 
 @dataclass(frozen=True)
 class _Point:
-    """A line of `curve.jsonl` (scalebook.training.lightning.callbacks.job_files)."""
+    """A line of `curve.jsonl` (scalebook.training.callbacks.job_files)."""
 
     updates: int
     samples: int

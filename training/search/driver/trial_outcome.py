@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from scalebook.training.base.estimate import estimate
 from scalebook.training.base.failures import FailureClass
 from scalebook.training.experiments.search.definition import Objective, SearchSpec
 from scalebook.training.jobs.job_folder import UNWATCHED, JobFolder
 from scalebook.training.search.driver.trial_jobs import CurveTail, Trial
 from scalebook.training.search.study.own_values import quality
 from scalebook.training.tracking import names
+from scalebook.training.tracking.estimate import estimate
 
 PRUNED: Final = "pruned"
 """Beginning of the cause of a run that was ended because others are better."""

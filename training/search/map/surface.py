@@ -40,8 +40,8 @@ def field(positions: Array, shade: Array, infeasible: Array, cells: int = CELLS)
     trials are noisy. Left out: all beyond the hull (nothing is extrapolated), cells far from every trial, and cells
     whose nearest trials are infeasible. None where the trials span no area.
     """
-    from scipy.interpolate import LinearNDInterpolator  # type: ignore[import-untyped]  # ships no types
-    from scipy.spatial import Delaunay, QhullError, cKDTree  # type: ignore[import-untyped]  # ships no types
+    from scipy.interpolate import LinearNDInterpolator
+    from scipy.spatial import Delaunay, QhullError, cKDTree
 
     places, mean = _merged(positions, shade)
     if len(places) < 3:

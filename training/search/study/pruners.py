@@ -119,7 +119,7 @@ def wilcoxon(own: Mapping[int, float], best: Mapping[int, float], lower: bool) -
     means = [math.fsum(values.values()) / len(values) for values in (own, best)]
     if (means[0] <= means[1]) if lower else (means[0] >= means[1]):
         return False
-    from scipy.stats import wilcoxon as signed_rank  # type: ignore[import-untyped]  # has no types of its own
+    from scipy.stats import wilcoxon as signed_rank
 
     differences = [own[seed] - best[seed] for seed in both]
     test = signed_rank(differences, alternative="greater" if lower else "less", zero_method="zsplit")

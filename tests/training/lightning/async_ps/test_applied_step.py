@@ -17,6 +17,7 @@ from torch.nn import Parameter
 from torch.optim import SGD, Adam, Optimizer
 from torch.optim.lr_scheduler import StepLR
 
+from scalebook.training.callbacks.rate_scaling import ScaledRates
 from scalebook.training.engine.rules.damping import Damping, DropAbove, Inverse, NoDamping
 from scalebook.training.engine.rules.local_steps import Downpour, Local, NoLocalSteps
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, Softsync, Sync
@@ -24,10 +25,9 @@ from scalebook.training.engine.trace import read_head, read_hyper, read_updates
 from scalebook.training.experiments.lr_scaling import RateScaling
 from scalebook.training.lightning import DDP, AsyncPS
 from scalebook.training.lightning.async_ps.applied_step import AppliedStep
-from scalebook.training.lightning.callbacks.rate_scaling import ScaledRates
 from scalebook.training.zoo.optimizers import LARS
+from tests.training.callbacks.rates import Falling
 from tests.training.lightning.async_ps.small import Diary, diaries, loader, trainer
-from tests.training.lightning.callbacks.rates import Falling
 
 Make = Callable[[list[Parameter]], Optimizer]
 OPTIMIZERS: dict[str, Make] = {

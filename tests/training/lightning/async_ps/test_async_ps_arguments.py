@@ -10,6 +10,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch.optim.lr_scheduler import LambdaLR
 
+from scalebook.training.callbacks.heartbeat import fraction
 from scalebook.training.engine.rules.bounds import bounds
 from scalebook.training.engine.rules.damping import DelayCompensation, DropAbove, Inverse
 from scalebook.training.engine.rules.local_steps import Downpour
@@ -18,7 +19,6 @@ from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.rules.update_rules import Bounded, Sync
 from scalebook.training.lightning import AsyncPS
 from scalebook.training.lightning.arguments import AsyncArguments
-from scalebook.training.lightning.callbacks.heartbeat import fraction
 from tests.training.lightning.async_ps.contract.models import Plain
 from tests.training.lightning.async_ps.small import SAMPLES, Diary, diaries, fit, make_sgd, trainer, weights
 

@@ -11,8 +11,8 @@ from torch.optim import SGD
 from scalebook.training.engine.rules.local_steps import Downpour, Local
 from scalebook.training.engine.rules.run_limits import Limits
 from scalebook.training.lightning import AsyncPS
+from tests.training.callbacks.rates import Falling
 from tests.training.lightning.async_ps.small import SAMPLES, Diary, diaries, loader, trainer
-from tests.training.lightning.callbacks.rates import Falling
 
 BATCHES = 2 * SAMPLES // 8  # in two epochs
 

@@ -10,13 +10,14 @@ from torch import Tensor
 from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import StepLR
 
+from scalebook.training.callbacks.rate_scaling import ScaledRates
 from scalebook.training.engine.rules.clock_settings import ClockSettings
 from scalebook.training.engine.rules.local_steps import DiLoCo, Elastic, Local, LocalSGD, Significance
 from scalebook.training.engine.rules.run_limits import Limits
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, Sync
 from scalebook.training.experiments.lr_scaling import RateScaling
 from scalebook.training.lightning import AsyncPS
-from scalebook.training.lightning.callbacks.rate_scaling import ScaledRates
+from tests.training.callbacks.rates import Falling
 from tests.training.lightning.async_ps.contract.models import Plain
 from tests.training.lightning.async_ps.contract.test_schedules import RATE, by_step
 from tests.training.lightning.async_ps.small import (
@@ -32,7 +33,6 @@ from tests.training.lightning.async_ps.small import (
     weights,
 )
 from tests.training.lightning.async_ps.test_async_ps_deaths import Once, run
-from tests.training.lightning.callbacks.rates import Falling
 
 BATCHES = 24  # in two epochs, each of which takes a rate off the weights
 

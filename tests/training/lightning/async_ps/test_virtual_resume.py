@@ -18,13 +18,13 @@ from torch.optim import Adam
 from torch.optim.lr_scheduler import LambdaLR
 
 from scalebook.training.base.failures import ProcessLost
+from scalebook.training.callbacks.job_files import LastCheckpoint
 from scalebook.training.engine.rules.clock_settings import ClockSettings, Death, Distribution, Link
 from scalebook.training.engine.rules.codecs import Int8, TopK
 from scalebook.training.engine.rules.damping import DelayCompensation
 from scalebook.training.engine.rules.local_steps import DiLoCo, Downpour, Elastic, LocalSGD
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Softsync, Sync
 from scalebook.training.lightning import AsyncPS
-from scalebook.training.lightning.callbacks.job_files import LastCheckpoint
 from tests.training.lightning.async_ps.small import SAMPLES, Batch, Diary, Small, diaries, fit, trainer
 
 pytestmark = pytest.mark.long

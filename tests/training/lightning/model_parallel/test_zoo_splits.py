@@ -9,8 +9,8 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
+from scalebook.training.callbacks.job_files import Pictures
 from scalebook.training.lightning import ModelParallel
-from scalebook.training.lightning.callbacks.job_files import Pictures
 from scalebook.training.tracking import names
 from scalebook.training.zoo.data.module import ImageSpec
 from scalebook.training.zoo.data.subwords import learned

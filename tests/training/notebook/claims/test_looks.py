@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 from mlflow.exceptions import MlflowException
-from scipy.special import ndtri  # type: ignore[import-untyped]  # ships no types
+from scipy.special import ndtri
 
 from benchmarks.coverage import Adding, add_seeds, skewed
 from scalebook.training.experiments.identity import config_hash

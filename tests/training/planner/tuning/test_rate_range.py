@@ -13,13 +13,13 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from scalebook.training.base.errors import ConfigError
+from scalebook.training.callbacks.divergence import DivergenceGuard
+from scalebook.training.callbacks.measure import Measure
+from scalebook.training.callbacks.rate_scaling import ScaledRates
+from scalebook.training.callbacks.step_clocks import DataClock
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Sync
 from scalebook.training.experiments.lr_scaling import RateScaling
 from scalebook.training.lightning import AsyncPS
-from scalebook.training.lightning.callbacks.divergence import DivergenceGuard
-from scalebook.training.lightning.callbacks.measure import Measure
-from scalebook.training.lightning.callbacks.rate_scaling import ScaledRates
-from scalebook.training.lightning.callbacks.step_clocks import DataClock
 from scalebook.training.lightning.ddp.ddp import DDP
 from scalebook.training.planner.tuning.rate_range import RateRange
 from scalebook.training.tracking import names

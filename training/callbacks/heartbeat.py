@@ -10,9 +10,9 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import Timer
 from typing_extensions import override
 
+from scalebook.training.callbacks.measure import Measure
 from scalebook.training.jobs.job_folder import JobFolder, Progress
 from scalebook.training.jobs.usage import SystemMetrics, UsageMeter
-from scalebook.training.lightning.callbacks.measure import Measure
 from scalebook.training.lightning.run_figures import figures_of
 from scalebook.training.tracking import names
 from scalebook.training.tracking.logger import RunLogger

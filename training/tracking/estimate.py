@@ -59,3 +59,10 @@ def t_975(degrees: int) -> float:
     second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
     third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
     return z + first / degrees + second / degrees**2 + third / degrees**3
+
+
+def student_quantile(share: float, degrees: float) -> float:
+    """A quantile of Student's t, also for degrees of freedom that are not a whole number."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(degrees, share))

@@ -1,10 +1,10 @@
 import torch
 from torchmetrics import MeanMetric
 
-from scalebook.training.lightning.callbacks.measure import Measure
-from scalebook.training.lightning.callbacks.step_clocks import DataClock
+from scalebook.training.callbacks.measure import Measure
+from scalebook.training.callbacks.step_clocks import DataClock
 from scalebook.training.tracking import names
-from tests.training.lightning.callbacks.small import Kept, OneWeight, loader, trainer
+from tests.training.callbacks.small import Kept, OneWeight, loader, trainer
 
 
 class Gains(MeanMetric):

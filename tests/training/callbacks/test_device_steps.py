@@ -10,15 +10,15 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from scalebook.training.callbacks import measure as measure_module
+from scalebook.training.callbacks.measure import Measure
+from scalebook.training.callbacks.step_clocks import DataClock, DeviceSteps
 from scalebook.training.engine.memory.device import Cuda
 from scalebook.training.lightning import DDP
-from scalebook.training.lightning.callbacks import measure as measure_module
-from scalebook.training.lightning.callbacks.measure import Measure
-from scalebook.training.lightning.callbacks.step_clocks import DataClock, DeviceSteps
 from scalebook.training.tracking import names
+from tests.training.callbacks.small import Kept, OneWeight, loader, trainer
 from tests.training.engine.emulated_gpu import Gpus
 from tests.training.engine.emulated_gpu import gpus as gpus
-from tests.training.lightning.callbacks.small import Kept, OneWeight, loader, trainer
 
 STEP_S = 0.05
 FETCH_S = 0.02

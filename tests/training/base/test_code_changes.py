@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from scalebook.training.base import own_modules
-from scalebook.training.base.own_modules import CodeNow, file_list, recorded_files, used
+from scalebook.training.base import code_changes
+from scalebook.training.base.code_changes import CodeNow, file_list, recorded_files, used
 from scalebook.training.base.workspace import Workspace
 
 BOMB = "raise SystemExit('imported')\n"
@@ -104,15 +104,15 @@ def test_links_out_of_the_folder_and_what_is_no_file_are_not_followed(tmp_path: 
 
 
 def test_it_ends_whatever_lies_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_modules, "MOST_FILES", 3)
+    monkeypatch.setattr(code_changes, "MOST_FILES", 3)
     workspace = lab(
         tmp_path, models="import a, b, c, models\nimport huge, broken", a="import models", b="", c="", huge="",
         broken="def (:\n",
     )  # fmt: skip
-    (tmp_path / "huge.py").write_bytes(b"#" * (own_modules.LARGEST + 1))
+    (tmp_path / "huge.py").write_bytes(b"#" * (code_changes.LARGEST + 1))
     found = used(workspace, {"model": "models.Net"})
     assert ([file.name for file in found.files], found.left_out) == (["models.py", "a.py", "b.py"], 3)
-    monkeypatch.setattr(own_modules, "LONGEST_RECORD", 60)
+    monkeypatch.setattr(code_changes, "LONGEST_RECORD", 60)
     assert '"...": "4"' in found.record()
     assert list(recorded_files(found.record())) == ["models.py", "a.py"]
 

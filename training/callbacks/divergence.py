@@ -10,8 +10,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from scalebook.training.base.failures import Diverged
-from scalebook.training.lightning.callbacks.batches import loss_of
-from scalebook.training.lightning.callbacks.measure import Measure
+from scalebook.training.callbacks.batches import loss_of
+from scalebook.training.callbacks.measure import Measure
 
 LOOK_S: Final = 0.5
 """Interval between reads of the flag on a GPU, s; a read waits for the GPU."""

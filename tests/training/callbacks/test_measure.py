@@ -4,14 +4,14 @@ from lightning.pytorch.profilers import SimpleProfiler
 from torch import Tensor
 
 from scalebook.training.base.workspace import Workspace
+from scalebook.training.callbacks import measure as measure_module
+from scalebook.training.callbacks import step_clocks as clock_module
+from scalebook.training.callbacks.measure import Measure
+from scalebook.training.callbacks.step_clocks import DataClock
 from scalebook.training.lightning import run_figures as figures_module
-from scalebook.training.lightning.callbacks import measure as measure_module
-from scalebook.training.lightning.callbacks import step_clocks as clock_module
-from scalebook.training.lightning.callbacks.measure import Measure
-from scalebook.training.lightning.callbacks.step_clocks import DataClock
 from scalebook.training.tracking import names
 from scalebook.training.zoo.models.classifiers import Classifier
-from tests.training.lightning.callbacks.small import Kept, OneWeight, loader, trainer
+from tests.training.callbacks.small import Kept, OneWeight, loader, trainer
 from tests.training.runs import config, run
 
 

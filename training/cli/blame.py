@@ -11,18 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import scalebook
+from scalebook.training.base.code_changes import INSTALLED
 from scalebook.training.base.failures import ADVICE, Failure, FailureClass
-from scalebook.training.base.modules import source_files
+from scalebook.training.base.user_modules import source_files
 from scalebook.training.base.workspace import Workspace
 
 FRAME: Final = re.compile(
     r'^ *File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]+)\n(?P<code> {4,}[^\n]*)?', re.M
 )
 ERROR: Final = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(?:: (?P<words>[^\n]*))?$", re.M)
-OURS: Final = (Path(scalebook.__file__).parent, *scalebook.SUBPACKAGES)
-INSTALLED: Final = tuple(folder.resolve() for folder in (Path(sys.prefix), Path(sys.base_prefix), *OURS))
-"""Folders that hold no code of the user's own."""
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from scalebook.training.base.own_code import own_error, own_files
 from scalebook.training.base.trust import trust
 from scalebook.training.base.workspace import Workspace
+from scalebook.training.cli.blame import own_error, own_files
 from scalebook.training.cli.runner import run_job
 from tests.training.runs import ASYNC, config, submitted
 

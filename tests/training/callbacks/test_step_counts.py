@@ -7,9 +7,9 @@ from unittest.mock import MagicMock
 import pytest
 from torch.nn.parallel import DistributedDataParallel
 
+from scalebook.training.callbacks.computed_figures import shares
+from scalebook.training.callbacks.step_counts import LocalFigures
 from scalebook.training.lightning import ModelParallel
-from scalebook.training.lightning.callbacks.computed_figures import shares
-from scalebook.training.lightning.callbacks.step_counts import LocalFigures
 from scalebook.training.pricing.part_record import PartRecord, WorkerPart
 from scalebook.training.tracking import names
 

@@ -16,9 +16,9 @@ from torch import Tensor
 from typing_extensions import override
 
 from scalebook.training.base.errors import ConfigError
+from scalebook.training.callbacks.batches import batch_size, loss_of
+from scalebook.training.callbacks.measure import Measure
 from scalebook.training.lightning import ModelParallel
-from scalebook.training.lightning.callbacks.batches import batch_size, loss_of
-from scalebook.training.lightning.callbacks.measure import Measure
 from scalebook.training.lightning.run_figures import figures_of
 from scalebook.training.tracking import names
 from scalebook.training.tracking.logger import RunLogger

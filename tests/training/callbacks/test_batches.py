@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 import torch
 
-from scalebook.training.lightning.callbacks.batches import batch_size, loss_of
+from scalebook.training.callbacks.batches import batch_size, loss_of
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from lightning.pytorch import Callback, Trainer
 
+from scalebook.training.callbacks import heartbeat
+from scalebook.training.callbacks.heartbeat import Heartbeat, fraction, line, made_again
+from scalebook.training.callbacks.measure import Measure
+from scalebook.training.callbacks.step_clocks import DataClock
 from scalebook.training.jobs.job_folder import JobFolder, Progress
-from scalebook.training.lightning.callbacks import heartbeat
-from scalebook.training.lightning.callbacks.heartbeat import Heartbeat, fraction, line, made_again
-from scalebook.training.lightning.callbacks.measure import Measure
-from scalebook.training.lightning.callbacks.step_clocks import DataClock
-from tests.training.lightning.callbacks.small import OneWeight, loader, trainer
+from tests.training.callbacks.small import OneWeight, loader, trainer
 
 
 class Fractions(Callback):

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from scalebook.training.base.estimate import Estimate, Reached, estimate, reached, t_975
+from scalebook.training.tracking.estimate import Estimate, Reached, estimate, reached, t_975
 
 
 @pytest.mark.parametrize(

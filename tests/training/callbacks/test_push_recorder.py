@@ -10,6 +10,10 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from PIL import Image
 
 from scalebook.training.base.files import records
+from scalebook.training.callbacks import push_recorder
+from scalebook.training.callbacks.measure import Measure
+from scalebook.training.callbacks.push_recorder import PushRecorder, draw_staleness
+from scalebook.training.callbacks.step_clocks import DataClock
 from scalebook.training.engine.coordination.measures import (
     Counts,
     MovedBytes,
@@ -19,14 +23,10 @@ from scalebook.training.engine.coordination.measures import (
     WorkerTimes,
 )
 from scalebook.training.engine.rules.duration_summary import took
-from scalebook.training.lightning.callbacks import push_recorder
-from scalebook.training.lightning.callbacks.measure import Measure
-from scalebook.training.lightning.callbacks.push_recorder import PushRecorder, draw_staleness
-from scalebook.training.lightning.callbacks.step_clocks import DataClock
 from scalebook.training.lightning.run_figures import RunFigures
 from scalebook.training.tracking import names
 from scalebook.training.tracking.worker_figures import WorkerFile, parsed
-from tests.training.lightning.callbacks.small import Kept, OneWeight, loader, trainer
+from tests.training.callbacks.small import Kept, OneWeight, loader, trainer
 
 
 class Told(SingleDeviceStrategy):

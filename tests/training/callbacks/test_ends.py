@@ -10,14 +10,14 @@ import torch
 from lightning.pytorch import Callback, Trainer
 
 from scalebook.training.base.failures import Diverged
+from scalebook.training.callbacks.divergence import DivergenceGuard
+from scalebook.training.callbacks.job_files import AgreedDecision, LastCheckpoint, StopFile
+from scalebook.training.callbacks.measure import Measure
+from scalebook.training.callbacks.resource_limits import Threads
+from scalebook.training.callbacks.step_clocks import DataClock
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.lightning import DDP, AsyncPS
-from scalebook.training.lightning.callbacks.divergence import DivergenceGuard
-from scalebook.training.lightning.callbacks.job_files import AgreedDecision, LastCheckpoint, StopFile
-from scalebook.training.lightning.callbacks.measure import Measure
-from scalebook.training.lightning.callbacks.resource_limits import Threads
-from scalebook.training.lightning.callbacks.step_clocks import DataClock
-from tests.training.lightning.callbacks.small import OneWeight, loader, trainer
+from tests.training.callbacks.small import OneWeight, loader, trainer
 
 
 @pytest.mark.parametrize(("value", "said"), [(math.nan, "NaN"), (math.inf, "infinite")])
@@ -108,7 +108,7 @@ def test_a_stop_at_the_last_sample_cuts_nothing(tmp_path: Path, epochs: int, cut
 
 def test_the_question_is_asked_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("scalebook.training.lightning.callbacks.job_files.time.monotonic", lambda: now)
+    monkeypatch.setattr("scalebook.training.callbacks.job_files.time.monotonic", lambda: now)
     asked: list[float] = []
 
     def decide() -> bool:
@@ -124,7 +124,7 @@ def test_the_question_is_asked_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_pace_of_workers_in_step_follows_their_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("scalebook.training.lightning.callbacks.job_files.time.monotonic", lambda: now)
+    monkeypatch.setattr("scalebook.training.callbacks.job_files.time.monotonic", lambda: now)
     agreed = AgreedDecision(lambda: False, 0.5)
     now = 0.02  # two steps of 10 ms
     assert agreed._pace() == 50

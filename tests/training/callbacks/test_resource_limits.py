@@ -5,8 +5,8 @@ import pytest
 import torch
 from lightning.pytorch import Trainer
 
+from scalebook.training.callbacks.resource_limits import GpuShare
 from scalebook.training.lightning import AsyncPS
-from scalebook.training.lightning.callbacks.resource_limits import GpuShare
 
 CUDA = torch.device("cuda", 0)
 

@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from scalebook.training.lightning.callbacks.job_files import grid
+from scalebook.training.callbacks.job_files import grid
 
 
 def test_a_grid_shows_each_image_in_its_place() -> None:

@@ -11,10 +11,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from typing_extensions import override
 
-from scalebook.training.engine.coordination.measures import Counts
-from scalebook.training.engine.memory.device import device_of
-from scalebook.training.lightning.callbacks.batches import batch_size, loss_of
-from scalebook.training.lightning.callbacks.computed_figures import (
+from scalebook.training.callbacks.batches import batch_size, loss_of
+from scalebook.training.callbacks.computed_figures import (
     MB,
     STEPS,
     PeakMemory,
@@ -27,9 +25,11 @@ from scalebook.training.lightning.callbacks.computed_figures import (
     shares,
     staleness,
 )
-from scalebook.training.lightning.callbacks.metric_summary import MetricSummary, logged
-from scalebook.training.lightning.callbacks.step_clocks import DataClock, DeviceSteps, StepSeconds
-from scalebook.training.lightning.callbacks.step_counts import LocalFigures
+from scalebook.training.callbacks.metric_summary import MetricSummary, logged
+from scalebook.training.callbacks.step_clocks import DataClock, DeviceSteps, StepSeconds
+from scalebook.training.callbacks.step_counts import LocalFigures
+from scalebook.training.engine.coordination.measures import Counts
+from scalebook.training.engine.memory.device import device_of
 from scalebook.training.lightning.process_group.forked_group import batches_at_once
 from scalebook.training.lightning.run_figures import RunFigures, figures_of
 from scalebook.training.tracking import names

@@ -18,10 +18,13 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
+import scalebook
 from scalebook.training.base.files.safe_reading import leads_out, whole
-from scalebook.training.base.own_code import INSTALLED
 from scalebook.training.base.workspace import Workspace
 
+OURS: Final = (Path(scalebook.__file__).parent, *scalebook.SUBPACKAGES)
+INSTALLED: Final = tuple(folder.resolve() for folder in (Path(sys.prefix), Path(sys.base_prefix), *OURS))
+"""Folders that hold no code of the user's own."""
 MOST_FILES: Final = 100
 LARGEST: Final = 500_000
 """The largest file, bytes."""

@@ -5,8 +5,7 @@ import psutil
 import pytest
 import torch
 
-from scalebook.training.engine.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
-from scalebook.training.lightning.callbacks.computed_figures import (
+from scalebook.training.callbacks.computed_figures import (
     PeakMemory,
     Window,
     by_worker,
@@ -16,7 +15,8 @@ from scalebook.training.lightning.callbacks.computed_figures import (
     shares,
     staleness,
 )
-from scalebook.training.lightning.callbacks.metric_summary import MetricSummary
+from scalebook.training.callbacks.metric_summary import MetricSummary
+from scalebook.training.engine.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
 from scalebook.training.tracking import names
 
 

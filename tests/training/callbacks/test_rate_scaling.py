@@ -13,14 +13,14 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR, SequentialLR
 from torch.utils.data import DataLoader, IterableDataset
 
 from scalebook.training.base.errors import ConfigError
+from scalebook.training.callbacks.job_files import LastCheckpoint
+from scalebook.training.callbacks.rate_scaling import ScaledRates
 from scalebook.training.engine.rules.update_rules import Async, Softsync, Sync
 from scalebook.training.experiments.lr_scaling import RateScaling
 from scalebook.training.lightning import DDP, AsyncPS
-from scalebook.training.lightning.callbacks.job_files import LastCheckpoint
-from scalebook.training.lightning.callbacks.rate_scaling import ScaledRates
+from tests.training.callbacks.rates import Falling, TwoByHand, plain
 from tests.training.lightning.async_ps.contract.test_checkpoints import path_of
 from tests.training.lightning.async_ps.small import Diary, diaries, loader, trainer
-from tests.training.lightning.callbacks.rates import Falling, TwoByHand, plain
 
 BATCH, BATCHES = 8, 12  # of small.loader
 RISING = RateScaling("linear", per=4, warmup_epochs=1.5)

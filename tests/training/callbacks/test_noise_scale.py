@@ -11,15 +11,15 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from scalebook.training.base.errors import ConfigError
+from scalebook.training.callbacks.measure import Measure
+from scalebook.training.callbacks.noise_scale import NoiseScale, Probe, estimate, explained, suggested
+from scalebook.training.callbacks.step_clocks import DataClock
 from scalebook.training.lightning import AsyncPS
-from scalebook.training.lightning.callbacks.measure import Measure
-from scalebook.training.lightning.callbacks.noise_scale import NoiseScale, Probe, estimate, explained, suggested
-from scalebook.training.lightning.callbacks.step_clocks import DataClock
 from scalebook.training.lightning.ddp.ddp import DDP
 from scalebook.training.tracking import names
+from tests.training.callbacks.small import Kept, OneWeight
+from tests.training.callbacks.small import trainer as plain_trainer
 from tests.training.lightning.async_ps.small import fit, trainer
-from tests.training.lightning.callbacks.small import Kept, OneWeight
-from tests.training.lightning.callbacks.small import trainer as plain_trainer
 
 WIDTH = 40
 
@@ -173,7 +173,7 @@ def test_the_cost_stays_within_its_share(monkeypatch: pytest.MonkeyPatch) -> Non
             now += 0.005 if "log" in vars(self) else 0.004  # the copy of a probe has a `log` of its own
             return super().training_step(batch, batch_idx)
 
-    monkeypatch.setattr("scalebook.training.lightning.callbacks.noise_scale.perf_counter", lambda: now)
+    monkeypatch.setattr("scalebook.training.callbacks.noise_scale.perf_counter", lambda: now)
     measure = Measure(DataClock())
     noise = NoiseScale(measure)
     data: Any = samples(4 * 260, 0.2)

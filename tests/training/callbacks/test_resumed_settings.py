@@ -14,9 +14,9 @@ from lightning.pytorch.callbacks import EarlyStopping
 from torch.utils.data import DataLoader, TensorDataset
 
 from scalebook.training.base.errors import ConfigError
+from scalebook.training.callbacks.resumed_settings import ResumedSettings
 from scalebook.training.engine.rules.clock_settings import ClockSettings
 from scalebook.training.lightning import DDP, AsyncPS, ModelParallel, Peers
-from scalebook.training.lightning.callbacks.resumed_settings import ResumedSettings
 
 STRATEGIES: dict[str, Callable[[], Any]] = {
     "one": lambda: "auto",

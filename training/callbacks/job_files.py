@@ -21,11 +21,11 @@ from torch import Tensor
 from typing_extensions import override
 
 from scalebook.training.base.files import records
+from scalebook.training.callbacks.computed_figures import MB
+from scalebook.training.callbacks.heartbeat import fraction
+from scalebook.training.callbacks.measure import Measure
 from scalebook.training.jobs.job_folder import STOPPED, JobFolder, LostWorker
 from scalebook.training.lightning import ModelParallel
-from scalebook.training.lightning.callbacks.computed_figures import MB
-from scalebook.training.lightning.callbacks.heartbeat import fraction
-from scalebook.training.lightning.callbacks.measure import Measure
 from scalebook.training.lightning.processes.deaths import HearsOfDeaths
 from scalebook.training.lightning.processes.forked import Terminated, why_terminated
 from scalebook.training.lightning.processes.process_watch import LostProcess

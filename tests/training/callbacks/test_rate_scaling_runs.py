@@ -73,7 +73,7 @@ def test_the_noise_scale_is_measured_where_the_config_says_so(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here at every step, so that few are enough."""
-    monkeypatch.setattr("scalebook.training.lightning.callbacks.noise_scale.COST", 1e9)
+    monkeypatch.setattr("scalebook.training.callbacks.noise_scale.COST", 1e9)
     given = {**config(max_epochs=2), "noise_scale": True, "lr_scaling": {"rule": "sqrt"}}
     _, code, record = run(workspace, given)
     assert code == 0
