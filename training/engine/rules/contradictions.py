@@ -115,13 +115,13 @@ TABLE: Final = (
 
 def contradictions(settings: CheckedSettings) -> list[ArgumentError]:
     """All that `settings` contradict each other in, at most one for each argument."""
-    found: dict[str, ArgumentError] = {}
+    by_argument: dict[str, ArgumentError] = {}
     values = settings._asdict()
     for row in TABLE:
-        if row.argument not in found and row.holds(settings):
+        if row.argument not in by_argument and row.holds(settings):
             words = (row.message.format(**values), row.fix.format(**values))
-            found[row.argument] = ArgumentError("contradiction", row.argument, *words)
-    return list(found.values())
+            by_argument[row.argument] = ArgumentError("contradiction", row.argument, *words)
+    return list(by_argument.values())
 
 
 def nobody_left(rule: RuleFacts, settings: Mapping[str, Any], workers: int) -> ArgumentError | None:
