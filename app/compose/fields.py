@@ -14,7 +14,7 @@ from scalebook.app.shared.words import plain, scaled_words
 from scalebook.training.base.errors import ConfigError, one_line
 from scalebook.training.base.files import yaml
 from scalebook.training.engine.rules.codecs import Codec, in_halves, numel
-from scalebook.training.experiments import sparse_tables
+from scalebook.training.experiments import model_conflicts
 from scalebook.training.experiments.classes import (
     ChosenClass,
     choose_class,
@@ -325,7 +325,7 @@ def codec_bytes(draft: form.ConfigDraft, description: Description, drawn: Collec
     codecs, model = experiment.strategy.codecs, cached_parameters(experiment)
     offered = any(path.rpartition(".")[2] in DIRECTIONS for path in drawn)
     wanted = offered or any(codec.codes for codec in codecs.values())
-    if model is None and (wanted or sparse_tables.asks(experiment)):
+    if model is None and (wanted or model_conflicts.asks(experiment)):
         _wait(experiment, look, PENDING if wanted else LOOKING)
     elif model is not None and model.problem and wanted:
         st.caption(f"Bytes are unknown before the run: {model.problem}")

@@ -22,7 +22,7 @@ from scalebook.training.base.trust import HELP as TRUST
 from scalebook.training.base.trust import OPTION, resolve_trust
 from scalebook.training.base.user_modules import import_modules
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.experiments import catalogue, sparse_tables
+from scalebook.training.experiments import catalogue, model_conflicts
 from scalebook.training.experiments.command_line import CONFIG_OPTIONS, merge, parse, read
 from scalebook.training.experiments.description import GROUPS, Description
 from scalebook.training.experiments.experiment import Experiment
@@ -89,7 +89,7 @@ def main(argv: Sequence[str]) -> int:
     experiment = line.experiment(description)
     problems = validate(experiment, typed=True)
     is_right = all(problem.severity != "error" for problem in problems)
-    if command == "fit" and is_right and sparse_tables.inspect_model(experiment):
+    if command == "fit" and is_right and model_conflicts.inspect_model(experiment):
         problems = validate(experiment, typed=True)
     for problem in problems:
         if problem.severity == "error":

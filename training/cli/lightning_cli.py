@@ -54,7 +54,7 @@ from scalebook.training.experiments.former_arguments import NOW
 from scalebook.training.experiments.identity import alike_digests
 from scalebook.training.experiments.known_classes import paths_today
 from scalebook.training.experiments.lr_scaling import KEY, RateScaling
-from scalebook.training.experiments.sparse_tables import TORCHS, unfit
+from scalebook.training.experiments.model_conflicts import unfit
 from scalebook.training.experiments.validate import GPU_SHARE, MATMUL, NOISE_SCALE, THREADS
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.lightning.async_ps.engine_strategy import EngineStrategy
@@ -317,7 +317,7 @@ class TrainingCLI(LightningCLI):
             return
 
         def configure_optimizers(module: LightningModule) -> Any:
-            name = optimizer_init["class_path"].removeprefix(TORCHS)
+            name = optimizer_init["class_path"]
             if why := unfit(parameters_of(module), name, optimizer_init.get("init_args", {}), is_server=False):
                 raise ConfigError.of(problem_of(why))
             optimizer = instantiate_class((module.parameters(),), optimizer_init)

@@ -7,11 +7,13 @@ from typing import Any, Final
 
 from scalebook.training.base.errors import ConfigError, Problem
 from scalebook.training.base.files.yaml import TOP_KEYS
-from scalebook.training.experiments import codec_problems, logged_metrics, sparse_tables, validations
+from scalebook.training.base.node_rank import NODES
+from scalebook.training.experiments import logged_metrics, model_conflicts, validations
 from scalebook.training.experiments.classes import (
     GROUP_OF_KEY,
     few_strangers,
     mapping,
+    positive,
     read_class,
     suggestion,
     within,
@@ -22,7 +24,6 @@ from scalebook.training.experiments.description import ClassInfo, Description, F
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.fields import check_args, check_value, quoted_value
 from scalebook.training.experiments.lr_scaling import FIELDS, KEY, NO_BATCH
-from scalebook.training.experiments.num_nodes import queue_problems
 from scalebook.training.experiments.strategies import ModelParallelSettings
 
 WORDS: Final = {"model": "model", "data": "data set", "optimizer": "optimizer", "lr_scheduler": "scheduler"}
@@ -81,14 +82,13 @@ def validate(
     problems += Confinement(experiment.written).checkpoint_problems()
     problems += experiment.strategy.problems()
     problems += _noise_problems(experiment)
-    problems += codec_problems.problems(experiment)
-    problems += sparse_tables.problems(experiment)
+    problems += model_conflicts.problems(experiment)
     problems += rate_problems(experiment)
     problems += validations.problems(experiment)
     problems += logged_metrics.monitor_problems(experiment)
     problems += _without_effect(experiment) + _shared(experiment)
     if queued and not typed:
-        problems += queue_problems(experiment) + data_path_problems(experiment)
+        problems += _queue_problems(experiment) + data_path_problems(experiment)
     if not description.trusted:
         problems += _confined(experiment, problems, typed)
     return problems + (_crowded(experiment, cores) if cores else [])
@@ -288,6 +288,19 @@ def _noise_problems(experiment: Experiment) -> list[Problem]:
     return [
         Problem("contradiction", NOISE_SCALE.name, "needs a whole copy of the model, and it is split", "Write false.")
     ]
+
+
+def _queue_problems(experiment: Experiment) -> list[Problem]:
+    """Problems of an experiment on several nodes that is to be a job of a queue with one node."""
+    nodes = positive(experiment.trainer.get("num_nodes")) or 1
+    if nodes == 1 or experiment.description.clustered:
+        return []
+    why = f"is {nodes}, but jobs of this folder run on one machine"
+    remedy = (
+        "Write [cluster] in scalebook.toml, as docs/how-to/cluster.md says, or start it on each node with torchrun "
+        "or srun and `scalebook fit -c FILE`."
+    )
+    return [Problem("no-cluster", NODES, why, remedy)]
 
 
 def _crowded(experiment: Experiment, cores: int) -> list[Problem]:

@@ -6,9 +6,9 @@ import pytest
 
 from scalebook.training.base.files.records import save
 from scalebook.training.experiments import model_parameters
-from scalebook.training.experiments.codec_problems import problems
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
+from scalebook.training.experiments.model_conflicts import problems
 from scalebook.training.experiments.model_parameters import ModelParameter, ModelParameters, cached_parameters, find_out
 
 CONFIG: dict[str, Any] = {"model": "MLPClassifier", "data": "Digits"}

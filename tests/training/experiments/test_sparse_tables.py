@@ -10,8 +10,8 @@ from scalebook.training.base.files.records import save
 from scalebook.training.experiments import model_parameters
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
+from scalebook.training.experiments.model_conflicts import asks
 from scalebook.training.experiments.model_parameters import ModelParameter, ModelParameters
-from scalebook.training.experiments.sparse_tables import asks
 from scalebook.training.experiments.validate import validate
 
 TABLE = ModelParameter("table.weight", [50, 4], "float32", sparse=True)
