@@ -40,14 +40,16 @@ def place(path: str, experiment: Experiment) -> PathTarget:
             return PathTarget(parts, None, group)
         info, args = _class_at(key, experiment)
         if info is None:
-            raise ConfigError(path, f"is below {key}, which names an unknown class", f"Name a class at {key}.")
+            raise ConfigError(
+                path, f"is below {key}, which names an unknown class", f"Name a class at {key}.", "unknown-class"
+            )
         return PathTarget(parts, _below(path, key, info, args, parts[len(head) :]))
     if parts == ("threads",):
         return PathTarget(parts, THREADS)
     candidates = {"trainer": experiment.description.trainer, LR_SCALING: RATE_FIELDS}.get(parts[0], ())
     if len(parts) == 2 and (field := next((candidate for candidate in candidates if candidate.name == parts[1]), None)):
         return PathTarget(parts, field)
-    raise ConfigError(path, "is not a field of this config", suggestion(path, dict(fields(experiment))))
+    raise ConfigError(path, "is not a field of this config", suggestion(path, dict(fields(experiment))), "unknown-key")
 
 
 def fields(experiment: Experiment) -> Iterator[tuple[str, Field]]:
@@ -85,18 +87,22 @@ def _below(path: str, key: str, info: ClassInfo, args: Mapping[str, Any], parts:
     if field is None:
         paths = [f"{key}.{field.name}" for field in info.fields]
         remedy = suggestion(f"{key}.{parts[0]}", paths) if paths else f"{info.name} has no fields."
-        raise ConfigError(path, f"names {parts[0]}, which is not a field of {info.name}", remedy)
+        raise ConfigError(path, f"names {parts[0]}, which is not a field of {info.name}", remedy, "unknown-key")
     if len(parts) == 1:
         return field
     if field.type == "json":
         numbers = dict(_numbers(f"{key}.{parts[0]}", args.get(field.name)))
         if (name := ".".join((key, *parts))) not in numbers:
             remedy = suggestion(name, numbers) if numbers else f"Write {key}.{parts[0]}."
-            raise ConfigError(path, f"names a number of {parts[0]} that the config does not have", remedy)
+            raise ConfigError(
+                path, f"names a number of {parts[0]} that the config does not have", remedy, "unknown-key"
+            )
         return numbers[name]
     choice = choose_class(args.get(field.name, field.default), field) if field.type == "class" else None
     if choice is None:
-        raise ConfigError(path, f"names a field below {parts[0]}, which has none", f"Write {key}.{parts[0]}.")
+        raise ConfigError(
+            path, f"names a field below {parts[0]}, which has none", f"Write {key}.{parts[0]}.", "unknown-key"
+        )
     return _below(path, f"{key}.{parts[0]}", choice.info, choice.args, parts[1:])
 
 

@@ -47,7 +47,7 @@ def test_what_would_be_something_else_stays_and_is_an_error(
 ) -> None:
     config = without_written_out(strategy(**arguments))
     assert config == strategy(**arguments)
-    assert any(problem.message == "is not an argument" for problem in validate(Experiment.read(config, description)))
+    assert any(problem.code == "unknown-argument" for problem in validate(Experiment.read(config, description)))
 
 
 @pytest.mark.parametrize(
