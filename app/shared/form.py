@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
-from scalebook.training.experiments.classes import ALIASES, mapping, positive, read_class
+from scalebook.training.experiments.classes import ALIASES, NamedClass, mapping, positive, read_class
 from scalebook.training.experiments.description import ClassInfo, Description, Field, Group
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.strategies import VIRTUAL
@@ -79,14 +79,17 @@ class ConfigDraft:
 
     def chosen_class(self, key: str, group: Group, description: Description) -> ClassInfo | None:
         """The class that the config names at `key`; None if it names none, or an unknown one."""
-        return read_class(self.get(key)).info(group, description)
+        return self._named(key).info(group, description)
+
+    def _named(self, key: str) -> NamedClass:
+        return read_class(self.get(key))
 
     def choose(self, key: str, info: ClassInfo, group: Group, description: Description) -> None:
         """Name the class `info` at `key`. Its arguments stay if the class does not change, and are removed
         otherwise."""
-        value, path, args = self.get(key), info.class_path, dict[str, Any]()
+        path, args = info.class_path, dict[str, Any]()
         if self.chosen_class(key, group, description) == info:  # results hang on the name that it is written with
-            path = read_class(value).name or info.class_path
+            path = self._named(key).name or info.class_path
             args = copy.deepcopy(dict(mapping(self.get(f"{key}.init_args"))))
         if info.config_value is not None and not args:
             self.put(key, info.config_value)
@@ -170,7 +173,7 @@ class ConfigDraft:
 
     def _strategy_of(self) -> str:
         """The bare name of the strategy's class."""
-        name = read_class(self.get("trainer.strategy")).name or ""
+        name = self._named("trainer.strategy").name or ""
         return ALIASES.get(name, name).rpartition(".")[2]
 
     def recorded_run(self) -> str:

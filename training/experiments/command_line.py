@@ -120,9 +120,10 @@ def merge(old: Mapping[str, Any], new: Mapping[str, Any], description: Descripti
 
 def _merge_class(path: str, before: Any, value: Any, description: Description) -> Any:
     group = GROUP_OF_KEY.get(path, "strategies")
+    old = read_class(before)
     if isinstance(value, Mapping) and "class_path" not in value:
-        value = {"class_path": read_class(before).name, **value}
-    old, new = read_class(before), read_class(value)
+        value = {"class_path": old.name, **value}
+    new = read_class(value)
     if old.name is None or new.name is None or old.args is None or new.args is None:
         return _over(None, value)
     info = new.info(group, description)
