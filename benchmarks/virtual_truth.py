@@ -132,7 +132,7 @@ def virtual(rule: Rule, workers: int, host: HostName, cost: Cost, seconds: float
         number += 1
         one.hand_over(worker)
         players.push()
-    seen = _seen(run, players.sections[0].shards[0].version / clock.now())
+    seen = _seen(run, players.partitions[0].shards[0].version / clock.now())
     players.end_all()
     players.detach()
     run.close()

@@ -199,7 +199,7 @@ MUTANTS = (
         "a job that was stopped before its start waits for ever", (f"{JOBS}/test_job_folder.py",),
     ),
     Mutant(
-        "notebook", "training/experiments/completion.py",
+        "notebook", "training/experiments/experiment.py",
         "return [first + offset for offset", "return [1 + offset for offset",
         "the seeds ignore the config's own", (f"{NOTEBOOK}/test_parse.py", f"{NOTEBOOK}/test_comparison.py"),
     ),
@@ -240,7 +240,7 @@ MUTANTS = (
     ),
     Mutant(
         "forms", "app/shared/form.py",
-        "        drop(config, f\"trainer.{key}\")", "        get(config, f\"trainer.{key}\")",
+        "        self.drop(f\"trainer.{key}\")", "        get(config, f\"trainer.{key}\")",
         "the budget before stays and ends the run first", ("tests/app/shared/test_form.py",),
     ),
     Mutant(

@@ -10,6 +10,7 @@ from scalebook.app.shared import drafts, notebooks
 from scalebook.app.shared.drafts import Draft
 from scalebook.training.base import ConfigError, Problem, Workspace
 from scalebook.training.base.files import yaml, yaml_flow
+from scalebook.training.experiments.classes import mapping
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.notebook import (
@@ -34,18 +35,19 @@ def better(stored: Stored, tags: Tags, sides: Sequence[str], metric: str) -> Dir
     """Whether lower or higher values of a metric are better, from the runs and configs of these experiments and
     searches. A search also takes in the runs and the config of its experiment."""
     nb = stored.notebook
-    configs: list[Mapping[str, object]] = []
+    trainers: list[object] = []
     runs: list[Mapping[str, str]] = []
     for name in sides:
         experiment, search = nb.experiment(name), nb.search(name)
         runs += tags.get(name, ())
         if search is not None:
             own = search.body.get("config")
-            configs += [own] if isinstance(own, Mapping) else []
+            trainers.append(mapping(own).get("trainer"))
             experiment = nb.experiment(search.experiment or "")
             runs += tags.get(search.experiment or "", ())
-        configs += [experiment.config] if experiment is not None else []
-    return directions.of_runs(metric, None, runs, configs)
+        if experiment is not None:
+            trainers.append(experiment.config.get("trainer"))
+    return directions.of_runs(metric, None, runs, [mapping(trainer).get("callbacks") for trainer in trainers])
 
 
 def tags_of(runs: Sequence[RunRecord]) -> dict[str, list[Mapping[str, str]]]:
@@ -90,11 +92,11 @@ class ComparisonPlan:
         """The problems that keep `now` from being saved."""
         problems = notebooks.name_problems(self.stored.notebook, now.name, self.editing)
         if not now.runs:
-            problems.append(Problem("Experiments", "is empty", "Choose at least one."))
+            problems.append(Problem("missing", "Experiments", "is empty", "Choose at least one."))
         if not now.metric and not self.editing:
-            problems.append(Problem("Metric", "is empty", "Choose one."))
+            problems.append(Problem("missing", "Metric", "is empty", "Choose one."))
         if not now.x:
-            problems.append(Problem("X axis", "is empty", "Choose at least one."))
+            problems.append(Problem("missing", "X axis", "is empty", "Choose at least one."))
         return problems
 
     def put(self, notebook: Notebook, now: ComparisonCell) -> Notebook:
@@ -384,26 +386,30 @@ def _missing(form_values: Mapping[str, Any]) -> list[Problem]:
     wanted = {f"{key}.{word}": side.get(word) for key, side in ratios.items() for word in (claim_body.OF, "against")}
     boxes = {**form_values, **{f"{key}.target": side.get("target") for key, side in ratios.items()}}
     problems = [
-        Problem(key, f"{boxes[key]!r} is not a number", "Write one, such as 0.95.")
+        Problem("wrong-type", key, f"{boxes[key]!r} is not a number", "Write one, such as 0.95.")
         for key in ("target", "runs.target", "against.target", "at_least", "at_most")
         if isinstance(boxes.get(key), str)
     ]
     if problems:
         return problems
-    problems = [Problem(key, "is empty", "Choose one.") for key, side in wanted.items() if not side]
+    problems = [Problem("missing", key, "is empty", "Choose one.") for key, side in wanted.items() if not side]
     if not form_values.get("runs"):
-        problems.append(Problem("runs", "is empty", "Choose at least one experiment."))
+        problems.append(Problem("missing", "runs", "is empty", "Choose at least one experiment."))
     for prefix, side in [(f"{key}.", side) for key, side in ratios.items()] or [("", form_values)]:
         metric = metric_of(side) or metric_of(form_values)
         if not metric:
-            problems.append(Problem(f"{prefix}metric", "is empty", "Choose one, or type its name."))
+            problems.append(Problem("missing", f"{prefix}metric", "is empty", "Choose one, or type its name."))
         if form_values.get("figure") in names.AXES and side.get("target") is None and form_values.get("target") is None:
-            problems.append(Problem(f"{prefix}target", "is missing", f"Write the value of {metric} to reach."))
+            problems.append(
+                Problem("missing", f"{prefix}target", "is missing", f"Write the value of {metric} to reach.")
+            )
     least, most = form_values.get("at_least"), form_values.get("at_most")
     if least is None and most is None:
-        problems.append(Problem("at_most", "is empty, and so is At least", "Fill in at least one of them."))
+        problems.append(Problem("missing", "at_most", "is empty, and so is At least", "Fill in at least one of them."))
     elif least is not None and most is not None and least >= most:
-        problems.append(Problem("at_least", f"is {least:g}, not below At most", "Write a smaller number."))
+        problems.append(
+            Problem("out-of-bounds", "at_least", f"is {least:g}, not below At most", "Write a smaller number.")
+        )
     return problems
 
 

@@ -215,7 +215,7 @@ def differences(differing: Sequence[tuple[str, Mapping[str, object]]], names: Se
 
 
 SAVE = "comparison-save"
-NOT_A_NUMBER = Problem("Target", "is not a number", "Write one, such as 0.95, or leave it empty.")
+NOT_A_NUMBER = Problem("wrong-type", "Target", "is not a number", "Write one, such as 0.95, or leave it empty.")
 
 
 def comparison_form(plan: ComparisonPlan) -> tuple[ComparisonCell, list[Problem]]:
@@ -374,7 +374,7 @@ def _read(text: str, key: str, wrong: list[Problem]) -> Any:
     try:
         return data.side(text)
     except ConfigError as error:
-        wrong.append(Problem(key, error.problem.message, "Write a part of a search as workers: 4."))
+        wrong.append(Problem("unknown-value", key, error.problem.message, "Write a part of a search as workers: 4."))
         return None
 
 
@@ -445,7 +445,7 @@ def _tell(problems: Sequence[Problem], slots: Mapping[str, DeltaGenerator]) -> N
     for problem in sorted(problems, key=lambda problem: problem.severity):  # errors first
         field = next((key for key in _above(problem.key) if key in slots), "name")
         label = ({**FIELDS, **SIDE_WORDS} if "." in field else FIELDS)[field.rpartition(".")[2]]
-        words = f"{label}: {problem.message.rstrip('.')}. {problem.remedy}"
+        words = f"{label}: {problem.message.rstrip('.')}. {problem.fix}"
         lines.setdefault(field, []).append(f":red[{words}]" if problem.severity == "error" else words)
     for field, words_ in lines.items():
         slots[field].caption("  \n".join(words_))

@@ -38,13 +38,13 @@ class ClockSource:
 
 
 def clock_sources(
-    workspace: Workspace, notebook: Notebook, config: Mapping[str, Any], runs: Sequence[RunRecord],
+    workspace: Workspace, notebook: Notebook, draft: form.ConfigDraft, runs: Sequence[RunRecord],
     description: Description,
 ) -> list[ClockSource]:  # fmt: skip
     """Measurements by Plan, then the newest runs that have timed their real workers."""
     sources = []
     for cell in notebook.experiments():
-        if all(cell.config.get(key) == config.get(key) for key in ALIKE):
+        if all(cell.config.get(key) == draft.get(key) for key in ALIKE):
             profile = measured(workspace, config_hash(cell.experiment(description)))
             if profile is not None:
                 sources.append(ClockSource(f"As Plan measured {cell.name}", _of_profile(profile), is_measured=True))
@@ -71,9 +71,9 @@ def _has_timings(workspace: Workspace, run: RunRecord) -> bool:
     return (job.path / names.TIMINGS_JSON).is_file() and job.state() in ENDED
 
 
-def chosen_source(config: Mapping[str, Any], sources: Sequence[ClockSource]) -> ClockSource | None:
+def chosen_source(draft: form.ConfigDraft, sources: Sequence[ClockSource]) -> ClockSource | None:
     """The source of the config's clock, also a run that is not among `sources`; None for a clock written by hand."""
-    clock = form.get(config, form.CLOCK)
+    clock = draft.get(form.CLOCK)
     match = next((source for source in sources if source.is_of(clock)), None)
-    run = form.recorded_run(config)
+    run = draft.recorded_run()
     return match or (clock_of_run(run) if run and clock_of_run(run).is_of(clock) else None)

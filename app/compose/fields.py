@@ -14,7 +14,7 @@ from scalebook.app.shared.words import plain, scaled_words
 from scalebook.training.base import ConfigError, one_line
 from scalebook.training.base.files import yaml
 from scalebook.training.engine.rules.codecs import Codec, numel
-from scalebook.training.experiments import sparse_tables
+from scalebook.training.experiments import model_conflicts
 from scalebook.training.experiments.classes import (
     ChosenClass,
     choose_class,
@@ -35,10 +35,10 @@ from scalebook.training.pricing import format_quantity
 UNITS = {"s": "s", "ms": "ms", "mb": "MB", "gb": "GB"}
 
 
-def draw_field(config: form.Config, path: str, field: Field, key: str, label: str | None = None) -> Any:
+def draw_field(draft: form.ConfigDraft, path: str, field: Field, key: str, label: str | None = None) -> Any:
     """Draw the widget of `field` with the config's value at `path`; write its value into the config, and return it."""
-    value = value_box(field, form.value_of(config, path, field), key, label)
-    form.assign(config, path, field, value)
+    value = value_box(field, draft.value(path, field), key, label)
+    draft.assign(path, field, value)
     return value
 
 
@@ -131,7 +131,7 @@ DrawField = Callable[[str, Field], Any]
 
 
 def class_field(
-    config: form.Config,
+    draft: form.ConfigDraft,
     path: str,
     field: Field,
     key: str,
@@ -146,24 +146,24 @@ def class_field(
 
     A value that names none of the classes is shown as text, to be mended.
     """
-    value = form.value_of(config, path, field)
+    value = draft.value(path, field)
     if value is not None and choose_class(value, field) is None:
         shortened = free_text(label or field_words(field.name), value, key, help_of(field))
-        form.assign(config, path, field, shortened)
+        draft.assign(path, field, shortened)
         return shortened
     info = _class_choice(field, value, key, label, labels)
     if info is None:
-        form.assign(config, path, field, None)
+        draft.assign(path, field, None)
         return None
     before = choose_class(value, field)
     args = copy.deepcopy(dict(before.args)) if before is not None and before.info == info else {}
-    form.put(config, path, {"class_path": info.class_path, "init_args": args})
+    draft.put(path, {"class_path": info.class_path, "init_args": args})
     if info.summary:
         st.caption(info.summary)
     for argument in info.fields:
         inner(f"{path}.init_args.{argument.name}", argument)
-    shortened = shortest_form(form.get(config, path), field)
-    form.assign(config, path, field, shortened)
+    shortened = shortest_form(draft.get(path), field)
+    draft.assign(path, field, shortened)
     return shortened
 
 
@@ -218,38 +218,38 @@ RULE, PER, WARMUP = (replace(FIELDS[0], default="none"), *FIELDS[1:])
 AS_TEXT: Final = Field(KEY, "json", "A mapping with rule, per and warmup_epochs.", nullable=True)
 
 
-def rate_fields(config: form.Config, description: Description, field: DrawLabelled) -> None:
+def rate_fields(draft: form.ConfigDraft, description: Description, field: DrawLabelled) -> None:
     """Draw the section on learning rate and batch: how the rate scales with the batch, and whether to measure the noise
     scale. Without scaling the config gets no `lr_scaling` key."""
     left, middle, right = st.columns([2, 1, 1])
     with left:
-        scales = _rate_rule(config, field)
+        scales = _rate_rule(draft, field)
     if scales:
         with middle:
             field(f"{KEY}.per", PER, "Reference batch, samples")
         with right:
             field(f"{KEY}.warmup_epochs", WARMUP, "Warm-up, epochs")
-        if words := scaled_words(Experiment(config, description)):
+        if words := scaled_words(Experiment(draft.config, description)):
             st.caption(words)
     field("noise_scale", NOISE_SCALE, "Measure the gradient noise scale")
 
 
-def _rate_rule(config: form.Config, field: DrawLabelled) -> bool:
+def _rate_rule(draft: form.ConfigDraft, field: DrawLabelled) -> bool:
     """Draw the choice of the rule; returns whether the rule has more fields. A value that is not a mapping is shown as
     text."""
-    written = config.get(KEY)
+    written = draft.get(KEY)
     if written is not None and not isinstance(written, dict):
         field(KEY, AS_TEXT, "Scaling with batch size")
         return False
     rule = mapping(written).get("rule")
     if written is not None and rule is None:
-        form.put(config, f"{KEY}.rule", FIELDS[0].default)
+        draft.put(f"{KEY}.rule", FIELDS[0].default)
     if field(f"{KEY}.rule", RULE, "Scaling with batch size") != "none":
         return True
     if rule == "none":
-        form.put(config, f"{KEY}.rule", rule)  # as it is written
+        draft.put(f"{KEY}.rule", rule)  # as it is written
     else:
-        form.drop(config, KEY)
+        draft.drop(KEY)
     return False
 
 
@@ -257,7 +257,7 @@ FIXED: Final = "fixed number"
 
 
 def machine_fields(
-    config: form.Config,
+    draft: form.ConfigDraft,
     description: Description,
     strategy: ClassInfo | None,
     key: Callable[[str], str],
@@ -271,21 +271,21 @@ def machine_fields(
     problems of a dotted path.
     """
     is_on_one = strategy is not None and (strategy.config_value == "auto" or strategy.name == "Peers")
-    if is_on_one and form.get(config, "trainer.num_nodes", 1) == 1:
+    if is_on_one and draft.get("trainer.num_nodes", 1) == 1:
         return
     left, right = st.columns(2)
     nodes = next((argument for argument in description.trainer if argument.name == "num_nodes"), None)
     with left:
         if nodes is not None:
             field(f"trainer.{nodes.name}", nodes, "Nodes")
-    if strategy is None or not form.may_range(config, strategy):
+    if strategy is None or not draft.may_range(strategy):
         return
     with right:
-        before = form.get(config, f"{form.WORKERS}.min")
+        before = draft.get(f"{form.WORKERS}.min")
         hint = next(argument.help for argument in strategy.fields if argument.name == "workers")
         fewest = number_box("Fewest workers", before, key("fewest"), whole=True, hint=hint, empty=FIXED)
         slot(form.WORKERS)
-    form.assign_fewest(config, fewest, description)
+    draft.assign_fewest(fewest, description)
 
 
 LookAtModel = Callable[[Experiment], object]
@@ -295,10 +295,10 @@ PENDING = "Bytes of each codec: reading the model, a few seconds."
 LOOKING = "Checking this against the model, a few seconds."
 
 
-def codec_labels(config: form.Config, description: Description, field: Field) -> dict[str, str]:
+def codec_labels(draft: form.ConfigDraft, description: Description, field: Field) -> dict[str, str]:
     """The label of each codec with default settings, by class path: `topk 0.01 · 27 kB, 1/100`. Empty for another
     field, and while the model is not known."""
-    model = cached_parameters(Experiment(config, description)) if field.name in DIRECTIONS else None
+    model = cached_parameters(Experiment(draft.config, description)) if field.name in DIRECTIONS else None
     if model is None or not model.parameters:
         return {}
     labels, plain = {}, model.width * numel(model.shapes)
@@ -315,17 +315,17 @@ def codec_labels(config: form.Config, description: Description, field: Field) ->
     return labels
 
 
-def codec_bytes(config: form.Config, description: Description, drawn: Collection[str], look: LookAtModel) -> None:
+def codec_bytes(draft: form.ConfigDraft, description: Description, drawn: Collection[str], look: LookAtModel) -> None:
     """Draw a line below the strategy's fields: how many bytes the codecs send for the form's model.
 
     `look` reads the model in the background once a list of codecs is among the fields `drawn`, or a choice does not
     fit every model.
     """
-    experiment = Experiment(config, description)
+    experiment = Experiment(draft.config, description)
     codecs, model = experiment.strategy.codecs, cached_parameters(experiment)
     offered = any(path.rpartition(".")[2] in DIRECTIONS for path in drawn)
     wanted = offered or any(codec.codes for codec in codecs.values())
-    if model is None and (wanted or sparse_tables.asks(experiment)):
+    if model is None and (wanted or model_conflicts.asks(experiment)):
         _wait(experiment, look, PENDING if wanted else LOOKING)
     elif model is not None and model.problem and wanted:
         st.caption(f"Bytes are unknown before the run: {model.problem}")

@@ -17,6 +17,7 @@ from scalebook.app.navigation import NOTEBOOK, RUNS
 from scalebook.app.shared import dialogs, drafts, form, html, notebooks
 from scalebook.app.shared.dialogs import write
 from scalebook.app.shared.drafts import SavedDraft
+from scalebook.app.shared.form import ConfigDraft
 from scalebook.app.shared.frame import last_notebook, preload_charts
 from scalebook.app.shared.notebooks import NotebookChoice
 from scalebook.app.shared.widgets import draft_line, page_title, show_problems
@@ -24,7 +25,6 @@ from scalebook.app.state import ComposeDraft
 from scalebook.training.base import ConfigError, Problem
 from scalebook.training.base.files import yaml
 from scalebook.training.experiments import validations
-from scalebook.training.experiments.completion import seeds_from
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
@@ -139,14 +139,15 @@ def show_missing(choice: NotebookChoice, cell_name: str) -> None:
 
 def edit_as_form(draft: ComposeDraft, description: Description) -> EditedConfig:
     """Draw the form, with each problem at its field."""
-    drawn = ConfigForm(description, copy.deepcopy(draft.base), draft.config, draft.version, _gpus(),
+    drawn = ConfigForm(description, ConfigDraft(copy.deepcopy(draft.base)), ConfigDraft(draft.config), draft.version,
+                       _gpus(),
                        partial(_clocks, draft, description), look=resources.look_at_model)  # fmt: skip
-    typed, repeats = drawn.draw(draft.name, draft.repeats, lambda config: _suggested(config, description))
-    name = typed or _suggested(drawn.config, description)
+    typed, repeats = drawn.draw(draft.name, draft.repeats, lambda edited: _suggested(edited, description))
+    name = typed or _suggested(drawn.draft, description)
     own = {problem.key for problem in drawn.refused}
-    problems = [problem for problem in _problems(Experiment(drawn.config, description)) if problem.key not in own]
+    problems = [problem for problem in _problems(Experiment(drawn.draft.config, description)) if problem.key not in own]
     homeless = drawn.show_problems([*name_problems(draft, name), *problems, *drawn.refused])
-    return EditedConfig(drawn.config, name, repeats, drawn.refused, homeless)
+    return EditedConfig(drawn.draft.config, name, repeats, drawn.refused, homeless)
 
 
 def _clocks(draft: ComposeDraft, description: Description) -> list[ClockSource]:
@@ -155,7 +156,9 @@ def _clocks(draft: ComposeDraft, description: Description) -> list[ClockSource]:
     stored = notebooks.load(choice)[0] if choice else None
     if stored is None:
         return []
-    return data.clock_sources(resources.workspace(), stored.notebook, draft.config, resources.all_runs(), description)
+    return data.clock_sources(
+        resources.workspace(), stored.notebook, ConfigDraft(draft.config), resources.all_runs(), description
+    )
 
 
 def edit_as_yaml(draft: ComposeDraft, description: Description) -> EditedConfig:
@@ -164,7 +167,7 @@ def edit_as_yaml(draft: ComposeDraft, description: Description) -> EditedConfig:
     try:
         config = yaml.load(text)
     except ConfigError as error:
-        wrong = Problem(yaml.place_of(error), error.problem.message, error.problem.remedy)
+        wrong = error.problem.moved_to(yaml.place_of(error))
     else:
         problems = _problems(Experiment.read(config, description))
         if isinstance(config, dict):
@@ -201,20 +204,20 @@ def _opened() -> Stored | None:
     return state.recall("composing", None)
 
 
-def _suggested(config: dict[str, Any], description: Description) -> str:
+def _suggested(draft: ConfigDraft, description: Description) -> str:
     """A name made from the choices, which no cell of the notebook has."""
-    name, opened = form.suggested_name(config, description), _opened()
+    name, opened = draft.suggested_name(description), _opened()
     return edit.unique_name(opened.notebook, name) if opened else name
 
 
 def _name(draft: ComposeDraft, description: Description) -> str:
-    return draft.name or _suggested(draft.config, description)
+    return draft.name or _suggested(ConfigDraft(draft.config), description)
 
 
 def keep_draft(draft: ComposeDraft, edited: EditedConfig, description: Description) -> None:
     """Store the current values in the session and on disk. A suggested name stays empty, so that it follows the
     choices."""
-    suggested = not draft.source[1] and edited.name == _suggested(edited.config, description)
+    suggested = not draft.source[1] and edited.name == _suggested(ConfigDraft(edited.config), description)
     now = (edited.config, edited.repeats, "" if suggested else edited.name, edited.text)
     if now == (draft.config, draft.repeats, draft.name, draft.text):
         return
@@ -311,11 +314,11 @@ def finish(
         return
     jobs = []
     if intent == "run":
-        seeds = seeds_from(config, max(1, repeats))
+        experiment = Experiment(config, description)
         jobs = job_requests.submit(
             workspace,
-            Experiment(config, description),
-            seeds=seeds,
+            experiment,
+            seeds=experiment.seeds(max(1, repeats)),
             notebook=choice.path.name,
             cell=name,
             recorded=claim_locks.tags(stored.notebook, name, description),

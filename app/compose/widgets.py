@@ -48,8 +48,8 @@ WRITTEN: Final = ClockSource("From the clock", {})
 
 
 def simulated_workers(
-    config: form.Config,
-    last: form.Config,
+    draft: form.ConfigDraft,
+    last: form.ConfigDraft,
     description: Description,
     key: Callable[[str], str],
     slot: Callable[[str], None],
@@ -58,25 +58,25 @@ def simulated_workers(
     """Draw the switch for simulated workers and their time per gradient, and write both into the config; returns the
     strategy's arguments that the form does not show as fields of their own.
 
-    `last`: the config of the page's previous run. `key` makes a widget's key from a name; `slot` leaves a place for the
+    `last`: the draft of the page's previous run. `key` makes a widget's key from a name; `slot` leaves a place for the
     problems of a dotted path. `clock_sources` returns the sources of times.
     """
     left, right = st.columns([2, 1], vertical_alignment="bottom")
-    workers, before, clock = form.workers_of(config, description), form.is_simulated(config), form.CLOCK
+    workers, before, clock = draft.workers(description), draft.is_simulated(), form.CLOCK
     with left:
         simulated = st.toggle("Virtual workers", before, key=key("virtual"), help=SWITCH_HELP)
         st.caption(MEANING if simulated else OFFER)
     if simulated != before:
-        (form.make_simulated if simulated else form.make_real)(config, workers)
+        (draft.make_simulated if simulated else draft.make_real)(workers)
     if not simulated:
-        return ["clock", "host"] if form.is_simulated(last) else ["clock"]  # a fold carries over what was there
+        return ["clock", "host"] if last.is_simulated() else ["clock"]  # a fold carries over what was there
     with left:
-        source = _clock_source(config, key("clock_source"), clock_sources(), is_new=not before)
+        source = _clock_source(draft, key("clock_source"), clock_sources(), is_new=not before)
     with right:
         if source is NUMBER:
-            seconds: Any = form.get(config, f"{clock}.gradient_s")
+            seconds: Any = draft.get(f"{clock}.gradient_s")
             gradient_s = number_box("Seconds per gradient", seconds, key("gradient_s"), hint=SECONDS)
-            form.put(config, f"{clock}.gradient_s", gradient_s)
+            draft.put(f"{clock}.gradient_s", gradient_s)
             if gradient_s == form.USUAL_GRADIENT_S:
                 st.caption(EXAMPLE)
         else:
@@ -86,17 +86,17 @@ def simulated_workers(
     return ["clock", "host"]
 
 
-def _clock_source(config: form.Config, key: str, sources: Sequence[ClockSource], *, is_new: bool) -> ClockSource:
+def _clock_source(draft: form.ConfigDraft, key: str, sources: Sequence[ClockSource], *, is_new: bool) -> ClockSource:
     """Draw the choice of a source of times, and write it into the config. A new clock starts with a measurement by
     Plan, if there is one."""
-    is_number = not isinstance(form.get(config, f"{form.CLOCK}.gradient_s"), dict)
-    before = data.chosen_source(config, sources) or (NUMBER if is_number else WRITTEN)
+    is_number = not isinstance(draft.get(f"{form.CLOCK}.gradient_s"), dict)
+    before = data.chosen_source(draft, sources) or (NUMBER if is_number else WRITTEN)
     options = list(dict.fromkeys([NUMBER.label, before.label, *(source.label for source in sources)]))
     by_label = {source.label: source for source in (*sources, before, NUMBER)}
     first = sources[0] if is_new and sources and sources[0].is_measured else before
     picked = by_label[st.selectbox("Times", options, options.index(first.label), key=key, help=TIMES)]
     if picked is not before:
-        form.take_clock(config, picked.clock)
+        draft.take_clock(picked.clock)
     return picked
 
 
@@ -115,13 +115,13 @@ NO_SCHEDULE = "constant"
 class ConfigForm:
     """The form of an experiment in one run of the page.
 
-    `config` is changed field by field. Problems are shown beside their field, but known only after all fields are read:
+    `draft` is changed field by field. Problems are shown beside their field, but known only after all fields are read:
     so each field leaves a slot, by dotted path, and `show_problems` fills it.
     """
 
     description: Description
-    config: form.Config
-    last: form.Config
+    draft: form.ConfigDraft
+    last: form.ConfigDraft
     """The config of the page's previous run."""
     version: int
     gpus: str = ""
@@ -136,7 +136,7 @@ class ConfigForm:
     def key(self, path: str) -> str:
         return f"compose.{self.version}.{path}"
 
-    def draw(self, name: str, repeats: int, suggest: Callable[[form.Config], str]) -> tuple[str, int]:
+    def draw(self, name: str, repeats: int, suggest: Callable[[form.ConfigDraft], str]) -> tuple[str, int]:
         """Draw all sections; returns the cell's name ("": take that of `suggest`) and its number of seeds.
 
         The name is drawn last, in a container on top, because its suggestion depends on all choices below.
@@ -159,12 +159,12 @@ class ConfigForm:
             self._optimizer()
         st.header("Learning rate and batch")
         with st.container():
-            fields.rate_fields(self.config, self.description, self._field)
+            fields.rate_fields(self.draft, self.description, self._field)
         st.header("Budget and seeds")
         repeats = self._budget(repeats)
         self._advanced()
         with above:
-            name = self._name(name, suggest(self.config))
+            name = self._name(name, suggest(self.draft))
         return name, repeats
 
     def _slot(self, path: str) -> None:
@@ -191,7 +191,7 @@ class ConfigForm:
 
     def _choice(self, path: str, group: Group, label: str, entries: Sequence[ClassInfo]) -> ClassInfo | None:
         entries = fields.own_first(entries)
-        before = form.chosen_class(self.config, path, group, self.description)
+        before = self.draft.chosen_class(path, group, self.description)
         index = next((i for i, entry in enumerate(entries) if entry == before), None)
         info = st.selectbox(
             label,
@@ -201,12 +201,12 @@ class ConfigForm:
             # another box once a class becomes known, as its folder is trusted: this one goes on holding none
             key=self.key(path if before else f"{path}.unknown"),
             help="\n\n".join(f"**{entry.name}**: {entry.summary}" for entry in entries if entry.summary) or None,
-            placeholder=fields.written_label(form.get(self.config, path)),
+            placeholder=fields.written_label(self.draft.get(path)),
         )
         self._slot(path)
         if info is None:
             return None  # an unknown class stays as it is written, and the validation names it
-        form.choose(self.config, path, info, group, self.description)
+        self.draft.choose(path, info, group, self.description)
         if info.summary:
             st.caption(info.summary)
         return info
@@ -234,24 +234,24 @@ class ConfigForm:
     def _carry(self, path: str, field: Field) -> None:
         """Copy the last value of a hidden field, unless it belongs to another class."""
         owner = path.rsplit(".init_args", 1)[0]
-        if owner == path or form.get(self.last, f"{owner}.class_path") == form.get(self.config, f"{owner}.class_path"):
-            form.assign(self.config, path, field, form.value_of(self.last, path, field))
+        if owner == path or self.last.get(f"{owner}.class_path") == self.draft.get(f"{owner}.class_path"):
+            self.draft.assign(path, field, self.last.value(path, field))
 
     def _field(self, path: str, field: Field, label: str | None = None) -> Any:
         # The class is part of the key: two classes may have a field of the same name and another default.
-        owner = form.get(self.config, f"{path.rsplit('.init_args', 1)[0]}.class_path", "")
+        owner = self.draft.get(f"{path.rsplit('.init_args', 1)[0]}.class_path", "")
         key = self.key(f"{owner}:{path}")
         if field.type == "class":
-            labels = fields.codec_labels(self.config, self.description, field)
-            value = fields.class_field(self.config, path, field, key, label, self._field, labels)
+            labels = fields.codec_labels(self.draft, self.description, field)
+            value = fields.class_field(self.draft, path, field, key, label, self._field, labels)
         else:
-            value = fields.draw_field(self.config, path, field, key, label)
+            value = fields.draw_field(self.draft, path, field, key, label)
         self._slot(path)
         return value
 
     def _strategy(self) -> None:
-        was_single = form.get(self.config, "trainer.strategy", "auto") == "auto"
-        workers = 2 if was_single else form.workers_of(self.config, self.description)
+        was_single = self.draft.get("trainer.strategy", "auto") == "auto"
+        workers = 2 if was_single else self.draft.workers(self.description)
         left, middle, right = st.columns([2, 1, 1])
         with left:
             info = self._choice("trainer.strategy", "strategies", "Strategy", self.description.strategies)
@@ -259,49 +259,49 @@ class ConfigForm:
         with middle:
             key = self.key(f"workers.{'single' if single else 'several'}")
             typed = number_box("Workers", 1 if single else workers, key, whole=True, disabled=single, hint=WORKERS)
-            form.assign_workers(self.config, self._read(WORKERS_KEY, typed, MOST_WORKERS))
+            self.draft.assign_workers(self._read(WORKERS_KEY, typed, MOST_WORKERS))
         with right:
-            data = form.chosen_class(self.config, "data", "data", self.description)
+            data = self.draft.chosen_class("data", "data", self.description)
             batch = next((field for field in data.fields if field.name == "batch_size"), None) if data else None
             if batch is not None:
                 self._field("data.init_args.batch_size", batch, "Batch size per worker")
         self._slot(WORKERS_KEY)  # what is said of them is long, and their column narrow
         if self.gpus:
             st.caption(self.gpus)
-        fields.machine_fields(self.config, self.description, info, self.key, self._field, self._slot)
+        fields.machine_fields(self.draft, self.description, info, self.key, self._field, self._slot)
         if info is not None and info.fields:
             self._strategy_args(info)
-            fields.codec_bytes(self.config, self.description, drawn=self.slots, look=self.look)
+            fields.codec_bytes(self.draft, self.description, drawn=self.slots, look=self.look)
 
     def _strategy_args(self, info: ClassInfo) -> None:
         """Draw the strategy's arguments: the main ones side by side, the others behind a title."""
         above = "trainer.strategy.init_args"
-        form.open_arguments(self.config, "trainer.strategy", info)
+        self.draft.open_arguments("trainer.strategy", info)
         visible = [field for field in info.fields if field.name in form.SHOWN_STRATEGY_ARGS]
         for place, argument in zip(st.columns(max(1, len(visible))), visible, strict=False):
             with place:
                 self._field(f"{above}.{argument.name}", argument)
         hidden = [*form.HANDLED_STRATEGY_ARGS, *form.SHOWN_STRATEGY_ARGS]
         if any(f"{above}.{argument.name}" == form.CLOCK for argument in info.fields):
-            hidden += simulated_workers(self.config, self.last, self.description, self.key, self._slot, self.clocks)
+            hidden += simulated_workers(self.draft, self.last, self.description, self.key, self._slot, self.clocks)
         rest = [without_switch(field) for field in info.fields if field.name not in hidden]
         folded = [(f"{above}.{field.name}", field) for field in rest]
         if folded:
             self._fold(f"More of {info.name}", above, folded, 2)
-        form.close_arguments(self.config, "trainer.strategy", info)
+        self.draft.close_arguments("trainer.strategy", info)
 
     def _optimizer(self) -> None:
-        model = form.chosen_class(self.config, "model", "models", self.description)
+        model = self.draft.chosen_class("model", "models", self.description)
         if model is not None and model.own_optimizer:
             st.info(f"{model.name} sets optimizer, learning rate and schedule in its own `configure_optimizers`.")
-            form.drop(self.config, "optimizer")
-            form.drop(self.config, "lr_scheduler")
+            self.draft.drop("optimizer")
+            self.draft.drop("lr_scheduler")
             return
-        if form.get(self.config, "optimizer") is None:
-            if model is None and form.get(self.config, "model") is not None:
+        if self.draft.get("optimizer") is None:
+            if model is None and self.draft.get("model") is not None:
                 st.info("This model is unknown; it may set its own optimizer, learning rate and schedule.")
                 return
-            self.config["optimizer"] = copy.deepcopy(self.description.default_optimizer)
+            self.draft.config["optimizer"] = copy.deepcopy(self.description.default_optimizer)
         left, middle, right = st.columns([2, 1, 1])
         with left:
             info = self._choice("optimizer", "optimizers", "Optimizer", self.description.optimizers)
@@ -322,7 +322,7 @@ class ConfigForm:
 
     def _schedule(self) -> ClassInfo | None:
         entries = self.description.lr_schedulers
-        before = form.chosen_class(self.config, "lr_scheduler", "lr_schedulers", self.description)
+        before = self.draft.chosen_class("lr_scheduler", "lr_schedulers", self.description)
         info = st.selectbox(
             "Schedule",
             [None, *entries],
@@ -334,13 +334,13 @@ class ConfigForm:
         )
         self._slot("lr_scheduler")
         if info is None:
-            form.drop(self.config, "lr_scheduler")
+            self.draft.drop("lr_scheduler")
         else:
-            form.choose(self.config, "lr_scheduler", info, "lr_schedulers", self.description)
+            self.draft.choose("lr_scheduler", info, "lr_schedulers", self.description)
         return info
 
     def _budget(self, repeats: int) -> int:
-        before = form.budget_of(self.config)
+        before = self.draft.budget()
         kind_column, amount_column, seeds_column, seed_column = st.columns([2, 1, 1, 1], vertical_alignment="top")
         with kind_column:
             kind = st.segmented_control(
@@ -356,14 +356,14 @@ class ConfigForm:
             read = (
                 self._read(path, typed, None, kind="float", minimum=0.1) if kind == "time" else self._read(path, typed)
             )
-            form.assign_budget(self.config, form.Budget(kind, read))
+            self.draft.assign_budget(form.Budget(kind, read))
         with seeds_column:
             typed = number_box("Seeds", repeats, self.key("repeats"), whole=True, hint=HELP["experiment"]["repeats"])
             wanted = self._read("repeats", typed, MOST_REPEATS)
             repeats = wanted if isinstance(wanted, int) and not self._is_refused("repeats") else repeats
         with seed_column:
-            seed = form.value_of(self.config, SEED.name, SEED)
-            form.put(self.config, SEED.name, fields.value_box(SEED, seed, self.key(SEED.name)))
+            seed = self.draft.value(SEED.name, SEED)
+            self.draft.put(SEED.name, fields.value_box(SEED, seed, self.key(SEED.name)))
             self._slot(SEED.name)
         return repeats
 
@@ -381,7 +381,7 @@ class ConfigForm:
 
     def _advanced(self) -> None:
         wanted = [field for field in self.description.trainer if field.name not in form.HANDLED_TRAINER_KEYS]
-        share = [(GPU_SHARE.name, GPU_SHARE)] if self.gpus or form.get(self.config, GPU_SHARE.name) is not None else []
+        share = [(GPU_SHARE.name, GPU_SHARE)] if self.gpus or self.draft.get(GPU_SHARE.name) is not None else []
         of_run = [(THREADS.name, THREADS), (MATMUL.name, MATMUL), *share]
         paths = [*of_run, *((f"trainer.{field.name}", field) for field in wanted)]
         self._fold("Advanced: threads and trainer", "trainer", paths, 3)
@@ -396,7 +396,7 @@ class ConfigForm:
             else:
                 show = slot.error if problem.severity == "error" else slot.warning
                 label = "Workers: " if slot is self.slots.get(WORKERS_KEY) else ""
-                show(f"{sentence(label + problem.message)} {problem.remedy}")
+                show(f"{sentence(label + problem.message)} {problem.fix}")
         return homeless
 
     def _home(self, path: str) -> DeltaGenerator | None:

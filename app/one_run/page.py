@@ -190,7 +190,8 @@ def _workers(run_id: str) -> None:
         if (placed := resources.parts(view)) is not None:
             workers.parts(placed)
         if pushes is not None:
-            graph = workers.peer_graph(config_of(view) or {}, view.workers, pushes.there)
+            ran = Experiment(config_of(view) or {}, resources.description())
+            graph = workers.peer_graph(ran.strategy, view.workers, pushes.there)
             if graph is not None and pushes.workers:
                 workers.peers(graph, pushes)
             workers.staleness(pushes)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Final
+from typing import Final
 
 import streamlit as st
 
@@ -12,7 +12,7 @@ from scalebook.app.shared.charts import PALETTE, Series
 from scalebook.app.shared.words import ago, figure
 from scalebook.training.engine.coordination.measures import Pushes, PushRecord
 from scalebook.training.engine.rules.topologies import TOPOLOGIES, graph_of, second_eigenvalue
-from scalebook.training.experiments.classes import mapping, read_class
+from scalebook.training.experiments.strategies import PeersSettings, Strategy
 from scalebook.training.jobs import Usage
 from scalebook.training.notebook import Axis
 from scalebook.training.pricing import PartRecord, PlacedLayer, WorkerPart, format_quantity, part_record
@@ -138,17 +138,13 @@ class PeerGraph:
     eigenvalue: float
 
 
-def peer_graph(config: Mapping[str, Any], workers: int, there: Collection[int]) -> PeerGraph | None:
-    """The graph of a config that is complete; None for another strategy, and for a topology of a person's own. `there`:
-    the workers that take part; empty: all."""
-    strategy = read_class(mapping(config.get("trainer")).get("strategy"))
-    if strategy.name not in PEERS:
+def peer_graph(strategy: Strategy, workers: int, there: Collection[int]) -> PeerGraph | None:
+    """The graph of peers; None for another strategy, and for a topology of a person's own. `there`: the workers that
+    take part; empty: all."""
+    chosen = strategy.topology if isinstance(strategy, PeersSettings) else None
+    if chosen is None or chosen.word not in TOPOLOGIES:
         return None
-    name = read_class(mapping(strategy.args).get("topology", "ring")).name
-    paths = {f"{kind.__module__}.{kind.__name__}": kind for kind in TOPOLOGIES.values()}
-    topology = next((kind() for word, kind in [*TOPOLOGIES.items(), *paths.items()] if name == word), None)
-    if topology is None:
-        return None
+    topology = TOPOLOGIES[chosen.word]()
     members = sorted(there) or [*range(workers)]
     sends: dict[int, list[int]] = {member: [] for member in members}
     for round_ in range(topology.period(len(members))):

@@ -73,7 +73,7 @@ def from_text(text: str) -> Profile:
     try:
         raw = yaml.load(text)
     except ConfigError as error:
-        raise ConfigError(yaml.place_of(error), error.problem.message, error.problem.remedy) from None
+        raise ConfigError(yaml.place_of(error), error.problem.message, error.problem.fix) from None
     if not isinstance(raw, dict):
         raise ConfigError("profile", "is not a mapping", "Write one key per line, as gradient: 180 ms.")
     return read_profile({str(key): value for key, value in raw.items()})

@@ -1,8 +1,6 @@
 """The Plan page, for an experiment or a system described by hand: the question and its answer."""
 
-from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
 
 import streamlit as st
 
@@ -67,8 +65,8 @@ def show(notebook: str, name: str) -> None:
         st.error(str(error), icon=":material/error:")
         return
     working = folder.running() is not None
-    config = cell.config if cell is not None else None
-    st.fragment(_standing, run_every=EVERY_S if working else None)(folder, config, name or "plan", working)
+    experiment = cell.experiment(resources.description()) if cell is not None else None
+    st.fragment(_standing, run_every=EVERY_S if working else None)(folder, experiment, name or "plan", working)
 
 
 def _metrics(notebook: str, cell: ExperimentCell | None) -> list[str]:
@@ -110,7 +108,7 @@ def _system(cell: ExperimentCell | None) -> Profile | None:
     return None
 
 
-def _standing(folder: QuestionFolder, config: Mapping[str, Any] | None, name: str, was_working: bool) -> None:
+def _standing(folder: QuestionFolder, experiment: Experiment | None, name: str, was_working: bool) -> None:
     """Draw the buttons, then the progress or the answer."""
     progress = folder.running()
     if was_working and progress is None:
@@ -122,10 +120,10 @@ def _standing(folder: QuestionFolder, config: Mapping[str, Any] | None, name: st
     with st.container(horizontal=True):
         idle = progress is None
         if idle and missing and press_button(label, PLAY, type="primary", icon=":material/timeline:"):
-            _start(folder, config, anew=False)
+            _start(folder, experiment, anew=False)
         can_remeasure = measures and folder.profile() is not None
         if idle and can_remeasure and press_button("Measure again", ANEW, type="tertiary", icon=":material/refresh:"):
-            _start(folder, config, anew=True)
+            _start(folder, experiment, anew=True)
         if not idle and press_button("Stop", STOP, icon=":material/stop:"):
             folder.stop()
             state.clicks().mark_handled(STOP)
@@ -142,13 +140,13 @@ def _standing(folder: QuestionFolder, config: Mapping[str, Any] | None, name: st
         html.empty("No plan yet", "Press Plan for the answer in words, charts and a table.")
 
 
-def _start(folder: QuestionFolder, config: Mapping[str, Any] | None, *, anew: bool) -> None:
+def _start(folder: QuestionFolder, experiment: Experiment | None, *, anew: bool) -> None:
     key = ANEW if anew else PLAY
     try:
         if folder.request.profile is None:
-            assert config is not None, "it is a cell's"
-            require(Experiment(config, resources.description()), queued=False)
-            folder.start(config, anew=anew)
+            assert experiment is not None, "it is a cell's"
+            require(experiment, queued=False)
+            folder.start(experiment, anew=anew)
         else:
             folder.start()
     except ConfigError as error:

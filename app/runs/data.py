@@ -355,12 +355,12 @@ def plain_copy(notebook: str, cell: ExperimentCell) -> SavedDraft:
 
 def simulated_copy(notebook: str, cell: ExperimentCell, workers: int) -> SavedDraft:
     """A draft of a new experiment with the config of `cell` and more, simulated workers than its `workers`."""
-    config = copy.deepcopy(cell.config)
-    strategy = form.get(config, "trainer.strategy")
+    draft = form.ConfigDraft(copy.deepcopy(cell.config))
+    strategy = draft.get("trainer.strategy")
     if not isinstance(strategy, dict):  # written as its bare name
-        form.put(config, "trainer.strategy", {"class_path": strategy})
-    form.make_simulated(config, max(SIMULATED_WORKERS, 4 * workers))
-    return SavedDraft(notebook, "", "", cell.repeats, config)
+        draft.put("trainer.strategy", {"class_path": strategy})
+    draft.make_simulated(max(SIMULATED_WORKERS, 4 * workers))
+    return SavedDraft(notebook, "", "", cell.repeats, draft.config)
 
 
 MOST_TRIALS = 50_000

@@ -34,7 +34,7 @@ Body = dict[str, Any]
 
 def better(name: str, experiment: Experiment, runs: Sequence[RunRecord]) -> Direction:
     """The direction of an objective for which the cell names none."""
-    return directions.of_runs(name, None, [run.tags for run in runs], [experiment.written])
+    return directions.of_runs(name, None, [run.tags for run in runs], [experiment.callbacks])
 
 
 def objectives(body: Mapping[str, Any]) -> list[str]:

@@ -217,7 +217,12 @@ def _point(spec: SearchSpec, start: Mapping[str, Any], key: str) -> tuple[dict[s
     }
     wrong = [dimension for dimension in spec.space if not dimension.contains(point[dimension.name])]
     return point, [
-        Problem(dimension.name, f"is {quoted_value(point[dimension.name])}", f"Allowed: {dimension.words()}.")
+        Problem(
+            "unknown-value",
+            dimension.name,
+            f"is {quoted_value(point[dimension.name])}",
+            f"Allowed: {dimension.words()}.",
+        )
         for dimension in wrong
     ]
 

@@ -225,7 +225,7 @@ def with_objectives(names: Sequence[str], better: Mapping[str, Direction], exper
     items = []
     for name in names:
         direction = better.get(name)
-        alone = directions.of_runs(name, None, (), [experiment.written])
+        alone = directions.of_runs(name, None, (), [experiment.callbacks])
         plain = direction is None or (direction.source != "said" and direction.lower == alone.lower)
         goal: Goal | None = None if plain or direction is None else "min" if direction.lower else "max"
         items.append(directions.metric_text(name, goal))

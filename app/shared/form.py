@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
-from scalebook.training.experiments.classes import ALIASES, mapping, positive, read_class
+from scalebook.training.experiments.classes import ALIASES, NamedClass, mapping, positive, read_class
 from scalebook.training.experiments.description import ClassInfo, Description, Field, Group
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.strategies import VIRTUAL
@@ -43,186 +43,185 @@ class Budget:
     """A number; or another value, if the config has no number there."""
 
 
-def get(config: Mapping[str, Any], path: str, default: Any = None) -> Any:
-    """The value at a dotted path."""
-    value: Any = config
-    for key in path.split("."):
-        if not isinstance(value, Mapping) or key not in value:
-            return default
-        value = value[key]
-    return value
+class ConfigDraft:
+    """A config that a form edits in place."""
 
+    def __init__(self, config: Config) -> None:
+        self.config = config
 
-def put(config: Config, path: str, value: Any) -> None:
-    """Set the value at a dotted path; creates the mappings on the way, also in place of other values."""
-    *parents, last = path.split(".")
-    for key in parents:
-        if not isinstance(config.get(key), dict):
-            config[key] = {}
-        config = config[key]
-    config[last] = value
+    def get(self, path: str, default: Any = None) -> Any:
+        """The value at a dotted path."""
+        value: Any = self.config
+        for key in path.split("."):
+            if not isinstance(value, Mapping) or key not in value:
+                return default
+            value = value[key]
+        return value
 
+    def put(self, path: str, value: Any) -> None:
+        """Set the value at a dotted path; creates the mappings on the way, also in place of other values."""
+        holder = self.config
+        *parents, last = path.split(".")
+        for key in parents:
+            if not isinstance(holder.get(key), dict):
+                holder[key] = {}
+            holder = holder[key]
+        holder[last] = value
 
-def drop(config: Config, path: str) -> None:
-    """Remove the value at a dotted path, and `init_args` that become empty."""
-    *parents, last = path.split(".")
-    holder = get(config, ".".join(parents)) if parents else config
-    if isinstance(holder, dict):
-        holder.pop(last, None)
-        if not holder and parents and parents[-1] == "init_args":
-            drop(config, ".".join(parents))
+    def drop(self, path: str) -> None:
+        """Remove the value at a dotted path, and `init_args` that become empty."""
+        *parents, last = path.split(".")
+        holder = self.get(".".join(parents)) if parents else self.config
+        if isinstance(holder, dict):
+            holder.pop(last, None)
+            if not holder and parents and parents[-1] == "init_args":
+                self.drop(".".join(parents))
 
+    def chosen_class(self, key: str, group: Group, description: Description) -> ClassInfo | None:
+        """The class that the config names at `key`; None if it names none, or an unknown one."""
+        return self._named(key).info(group, description)
 
-def chosen_class(config: Mapping[str, Any], key: str, group: Group, description: Description) -> ClassInfo | None:
-    """The class that the config names at `key`; None if it names none, or an unknown one."""
-    return read_class(get(config, key)).info(group, description)
+    def _named(self, key: str) -> NamedClass:
+        return read_class(self.get(key))
 
+    def choose(self, key: str, info: ClassInfo, group: Group, description: Description) -> None:
+        """Name the class `info` at `key`. Its arguments stay if the class does not change, and are removed
+        otherwise."""
+        path, args = info.class_path, dict[str, Any]()
+        if self.chosen_class(key, group, description) == info:  # results hang on the name that it is written with
+            path = self._named(key).name or info.class_path
+            args = copy.deepcopy(dict(mapping(self.get(f"{key}.init_args"))))
+        if info.config_value is not None and not args:
+            self.put(key, info.config_value)
+            return
+        self.put(key, {"class_path": path, **({"init_args": args} if args else {})})
 
-def choose(config: Config, key: str, info: ClassInfo, group: Group, description: Description) -> None:
-    """Name the class `info` at `key`. Its arguments stay if the class does not change, and are removed otherwise."""
-    value, path, args = get(config, key), info.class_path, dict[str, Any]()
-    if (
-        chosen_class(config, key, group, description) == info
-    ):  # with the name that it is written with: results hang on it
-        path = read_class(value).name or info.class_path
-        args = copy.deepcopy(dict(mapping(get(config, f"{key}.init_args"))))
-    if info.config_value is not None and not args:
-        put(config, key, info.config_value)
-        return
-    put(config, key, {"class_path": path, **({"init_args": args} if args else {})})
+    def open_arguments(self, key: str, info: ClassInfo) -> None:
+        """Replace a one-word class at `key`, such as `ddp`, by its path, so that it can have arguments."""
+        if self.get(key) == info.config_value:
+            self.put(key, {"class_path": info.class_path})
 
+    def close_arguments(self, key: str, info: ClassInfo) -> None:
+        """Undo `open_arguments` if the class has no arguments."""
+        if info.config_value is not None and not self.get(f"{key}.init_args"):
+            self.put(key, info.config_value)
 
-def open_arguments(config: Config, key: str, info: ClassInfo) -> None:
-    """Replace a one-word class at `key`, such as `ddp`, by its path, so that it can have arguments."""
-    if get(config, key) == info.config_value:
-        put(config, key, {"class_path": info.class_path})
+    def value(self, path: str, field: Field) -> Any:
+        """The config's value at `path`, or the field's default."""
+        return self.get(path, field.default)
 
+    def assign(self, path: str, field: Field, value: Any) -> None:
+        """Write `value` at `path`, or remove the key if the value only repeats the default."""
+        # 0 and 0.0 are one number; True and 1 are not one value
+        repeats_default = value == field.default and isinstance(value, bool) == isinstance(field.default, bool)
+        if (repeats_default and path not in SHOWN_THOUGH_DEFAULT) or (value is None and not field.nullable):
+            self.drop(path)
+        else:
+            self.put(path, value)
 
-def close_arguments(config: Config, key: str, info: ClassInfo) -> None:
-    """Undo `open_arguments` if the class has no arguments."""
-    if info.config_value is not None and not get(config, f"{key}.init_args"):
-        put(config, key, info.config_value)
+    def workers(self, description: Description) -> Any:
+        """The number of workers on each node; the written value if it is not a valid number."""
+        own = self.get("trainer.strategy.init_args.workers")
+        written = self.get("trainer.devices") if own is None or isinstance(own, Mapping) else own
+        misread = (isinstance(written, str) and written != "auto") or (
+            isinstance(written, int | float) and written < 1 and written != -1
+        )
+        strategy = Experiment(self.config, description).strategy
+        return written if misread else max(1, strategy.workers // strategy.nodes)
 
+    def assign_workers(self, workers: Any) -> None:
+        """Write the number of workers: as the strategy's `workers` if the config has it, else as `trainer.devices`."""
+        if not isinstance(self.get("trainer.strategy.init_args.workers"), Mapping | None):
+            self.put("trainer.strategy.init_args.workers", workers)
+        else:
+            self.put("trainer.devices", workers)
 
-def value_of(config: Mapping[str, Any], path: str, field: Field) -> Any:
-    """The config's value at `path`, or the field's default."""
-    return get(config, path, field.default)
+    def may_range(self, info: ClassInfo) -> bool:
+        """Whether nodes may join and leave: with a parameter server on several nodes, or if the config says so."""
+        takes = any(field.name == "workers" for field in info.fields)
+        return takes and not self.is_simulated() and (self._nodes() > 1 or self.is_range())
 
+    def _nodes(self) -> int:
+        return positive(self.get("trainer.num_nodes")) or 1
 
-def assign(config: Config, path: str, field: Field, value: Any) -> None:
-    """Write `value` at `path`, or remove the key if the value only repeats the default."""
-    # 0 and 0.0 are one number; True and 1 are not one value
-    repeats_default = value == field.default and isinstance(value, bool) == isinstance(field.default, bool)
-    if (repeats_default and path not in SHOWN_THOUGH_DEFAULT) or (value is None and not field.nullable):
-        drop(config, path)
-    else:
-        put(config, path, value)
+    def is_range(self) -> bool:
+        """Whether the number of workers is `{min, max}`."""
+        return isinstance(self.get(WORKERS), Mapping)
 
+    def assign_fewest(self, fewest: Any, description: Description) -> None:
+        """Write `{min, max}`, where `max` is the workers of all nodes; with `fewest` None, the fixed number again."""
+        on_each = self.workers(description)
+        if fewest is None:
+            if self.is_range():
+                self.drop(WORKERS)
+            return
+        self.put("trainer.devices", on_each)
+        most = on_each * self._nodes() if isinstance(on_each, int) else on_each
+        self.put(WORKERS, {"min": fewest, "max": most})
 
-def workers_of(config: Mapping[str, Any], description: Description) -> Any:
-    """The number of workers on each node; the written value if it is not a valid number."""
-    own = get(config, "trainer.strategy.init_args.workers")
-    written = get(config, "trainer.devices") if own is None or isinstance(own, Mapping) else own
-    misread = (isinstance(written, str) and written != "auto") or (
-        isinstance(written, int | float) and written < 1 and written != -1
-    )
-    strategy = Experiment(config, description).strategy
-    return written if misread else max(1, strategy.workers // strategy.nodes)
+    def is_simulated(self) -> bool:
+        """Whether one process simulates all workers."""
+        return bool(self.get(f"{_STRATEGY}.host") == VIRTUAL)
 
+    def make_simulated(self, workers: Any) -> None:
+        """Let one process simulate `workers` workers, with the config's clock, or with 0.1 s per gradient."""
+        self.put(f"{_STRATEGY}.host", VIRTUAL)
+        self.put(f"{_STRATEGY}.workers", workers)
+        self.put("trainer.devices", 1)
+        if self.get(CLOCK) is None:
+            self.put(CLOCK, {"gradient_s": USUAL_GRADIENT_S})
 
-def assign_workers(config: Config, workers: Any) -> None:
-    """Write the number of workers: as the strategy's `workers` if the config has it, else as `trainer.devices`."""
-    if not isinstance(get(config, "trainer.strategy.init_args.workers"), Mapping | None):
-        put(config, "trainer.strategy.init_args.workers", workers)
-    else:
-        put(config, "trainer.devices", workers)
+    def _strategy_of(self) -> str:
+        """The bare name of the strategy's class."""
+        name = self._named("trainer.strategy").name or ""
+        return ALIASES.get(name, name).rpartition(".")[2]
 
+    def recorded_run(self) -> str:
+        """The id of the run whose recorded times the clock uses; "" if it uses none."""
+        return str(self.get(f"{CLOCK}.gradient_s.run") or "")
 
-def may_range(config: Mapping[str, Any], info: ClassInfo) -> bool:
-    """Whether nodes may join and leave: with a parameter server on several nodes, or if the config says so."""
-    takes = any(field.name == "workers" for field in info.fields)
-    return takes and not is_simulated(config) and (_nodes(config) > 1 or is_range(config))
+    def take_clock(self, times: Mapping[str, Any]) -> None:
+        """Write `gradient_s` of `times` into the clock, and `server_s` where there is a server; without them the usual
+        number and no server time."""
+        self.put(f"{CLOCK}.gradient_s", times.get("gradient_s", USUAL_GRADIENT_S))
+        self.drop(f"{CLOCK}.server_s")
+        if "server_s" in times and self._strategy_of() == "AsyncPS":
+            self.put(f"{CLOCK}.server_s", times["server_s"])
 
+    def make_real(self, workers: Any) -> None:
+        """Make workers processes again, each on its own device."""
+        for name in ("host", "clock", "workers"):
+            self.drop(f"{_STRATEGY}.{name}")
+        self.put("trainer.devices", workers)
 
-def _nodes(config: Mapping[str, Any]) -> int:
-    return positive(get(config, "trainer.num_nodes")) or 1
+    def budget(self) -> Budget:
+        """The first budget that the config sets of time, updates, epochs; DEFAULT_EPOCHS if it sets none."""
+        if (time := self.get("trainer.max_time")) is not None:
+            minutes = _minutes(time)
+            return Budget("time", time if minutes is None else minutes)
+        if (steps := self.get("trainer.max_steps")) not in (None, -1):
+            return Budget("updates", steps)
+        epochs = self.get("trainer.max_epochs")
+        return Budget("epochs", DEFAULT_EPOCHS if epochs is None else epochs)
 
+    def assign_budget(self, budget: Budget) -> None:
+        """Exactly one budget: the others are removed, because the first one reached would end the run."""
+        for key in BUDGET_KEYS.values():
+            self.drop(f"trainer.{key}")
+        timed = budget.kind == "time" and isinstance(budget.value, int | float) and budget.value > 0
+        self.put(f"trainer.{BUDGET_KEYS[budget.kind]}", _clock(budget.value) if timed else budget.value)
 
-def is_range(config: Mapping[str, Any]) -> bool:
-    """Whether the number of workers is `{min, max}`."""
-    return isinstance(get(config, WORKERS), Mapping)
-
-
-def assign_fewest(config: Config, fewest: Any, description: Description) -> None:
-    """Write `{min, max}`, where `max` is the workers of all nodes; with `fewest` None, the fixed number again."""
-    on_each = workers_of(config, description)
-    if fewest is None:
-        if is_range(config):
-            drop(config, WORKERS)
-        return
-    put(config, "trainer.devices", on_each)
-    most = on_each * _nodes(config) if isinstance(on_each, int) else on_each
-    put(config, WORKERS, {"min": fewest, "max": most})
-
-
-def is_simulated(config: Mapping[str, Any]) -> bool:
-    """Whether one process simulates all workers."""
-    return bool(get(config, f"{_STRATEGY}.host") == VIRTUAL)
-
-
-def make_simulated(config: Config, workers: Any) -> None:
-    """Let one process simulate `workers` workers, with the config's clock, or with 0.1 s per gradient."""
-    put(config, f"{_STRATEGY}.host", VIRTUAL)
-    put(config, f"{_STRATEGY}.workers", workers)
-    put(config, "trainer.devices", 1)
-    if get(config, CLOCK) is None:
-        put(config, CLOCK, {"gradient_s": USUAL_GRADIENT_S})
-
-
-def _strategy_of(config: Mapping[str, Any]) -> str:
-    """The bare name of the strategy's class."""
-    name = read_class(get(config, "trainer.strategy")).name or ""
-    return ALIASES.get(name, name).rpartition(".")[2]
-
-
-def recorded_run(config: Mapping[str, Any]) -> str:
-    """The id of the run whose recorded times the clock uses; "" if it uses none."""
-    return str(get(config, f"{CLOCK}.gradient_s.run") or "")
-
-
-def take_clock(config: Config, times: Mapping[str, Any]) -> None:
-    """Write `gradient_s` of `times` into the clock, and `server_s` where there is a server; without them the usual
-    number and no server time."""
-    put(config, f"{CLOCK}.gradient_s", times.get("gradient_s", USUAL_GRADIENT_S))
-    drop(config, f"{CLOCK}.server_s")
-    if "server_s" in times and _strategy_of(config) == "AsyncPS":
-        put(config, f"{CLOCK}.server_s", times["server_s"])
-
-
-def make_real(config: Config, workers: Any) -> None:
-    """Make workers processes again, each on its own device."""
-    for name in ("host", "clock", "workers"):
-        drop(config, f"{_STRATEGY}.{name}")
-    put(config, "trainer.devices", workers)
-
-
-def budget_of(config: Mapping[str, Any]) -> Budget:
-    """The first budget that the config sets of time, updates, epochs; DEFAULT_EPOCHS if it sets none."""
-    if (time := get(config, "trainer.max_time")) is not None:
-        minutes = _minutes(time)
-        return Budget("time", time if minutes is None else minutes)
-    if (steps := get(config, "trainer.max_steps")) not in (None, -1):
-        return Budget("updates", steps)
-    epochs = get(config, "trainer.max_epochs")
-    return Budget("epochs", DEFAULT_EPOCHS if epochs is None else epochs)
-
-
-def assign_budget(config: Config, budget: Budget) -> None:
-    """Exactly one budget: the others are removed, because the first one reached would end the run."""
-    for key in BUDGET_KEYS.values():
-        drop(config, f"trainer.{key}")
-    timed = budget.kind == "time" and isinstance(budget.value, int | float) and budget.value > 0
-    put(config, f"trainer.{BUDGET_KEYS[budget.kind]}", _clock(budget.value) if timed else budget.value)
+    def suggested_name(self, description: Description) -> str:
+        """A name made of model, rule or strategy, and workers: `pixelcnn-bounded-x2`. It has only characters that a
+        cell's name may have."""
+        strategy = Experiment(self.config, description).strategy
+        model = self.chosen_class("model", "models", description)
+        rule = (strategy.words or "").partition(",")[0]
+        named_by_rule = strategy.name == "AsyncPS" and rule not in ("", "async")
+        words = [model.name if model else "experiment", rule if named_by_rule else strategy.name]
+        if strategy.workers > 1:
+            words.append(f"x{strategy.workers}")
+        return "-".join(re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") for word in words)
 
 
 def _minutes(value: Any) -> float | None:
@@ -247,26 +246,13 @@ def blank(description: Description) -> Config:
     """What a new experiment starts from: a small generative model on data that ships, one process, five epochs."""
     model = description.find("models", "PixelCNN") or description.models[0]
     data = description.find("data", "Digits") or description.data[0]
-    config: Config = {"seed_everything": 1, "trainer": {"strategy": "auto", "devices": 1, "max_epochs": 5}}
-    choose(config, "model", model, "models", description)
-    choose(config, "data", data, "data", description)
+    draft = ConfigDraft({"seed_everything": 1, "trainer": {"strategy": "auto", "devices": 1, "max_epochs": 5}})
+    draft.choose("model", model, "models", description)
+    draft.choose("data", data, "data", description)
     for name, key in (("batch_size", "data.init_args.batch_size"),):
         field = next((field for field in data.fields if field.name == name), None)
         if field is not None and field.default is not None:
-            put(config, key, field.default)
+            draft.put(key, field.default)
     if not model.own_optimizer:
-        config["optimizer"] = copy.deepcopy(description.default_optimizer)
-    return config
-
-
-def suggested_name(config: Mapping[str, Any], description: Description) -> str:
-    """A name made of model, rule or strategy, and workers: `pixelcnn-bounded-x2`. It has only characters that a cell's
-    name may have."""
-    strategy = Experiment(config, description).strategy
-    model = chosen_class(config, "model", "models", description)
-    rule = (strategy.words or "").partition(",")[0]
-    named_by_rule = strategy.name == "AsyncPS" and rule not in ("", "async")
-    words = [model.name if model else "experiment", rule if named_by_rule else strategy.name]
-    if strategy.workers > 1:
-        words.append(f"x{strategy.workers}")
-    return "-".join(re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") for word in words)
+        draft.put("optimizer", copy.deepcopy(description.default_optimizer))
+    return draft.config

@@ -130,12 +130,19 @@ def name_problems(notebook: Notebook | None, name: str, editing: str) -> list[Pr
     `editing` is the cell's present name, "" for a new cell.
     """
     if len(name) > LONGEST_NAME and name != editing:
-        return [Problem("name", f"has {len(name)} characters, more than {LONGEST_NAME}", "Choose a shorter one.")]
+        return [
+            Problem(
+                "out-of-bounds",
+                "name",
+                f"has {len(name)} characters, more than {LONGEST_NAME}",
+                "Choose a shorter one.",
+            )
+        ]
     if not NAME.fullmatch(name):
-        return [Problem("name", f"cannot be {name!r}", NAME_REMEDY)]
+        return [Problem("wrong-name", "name", f"cannot be {name!r}", NAME_REMEDY)]
     taken = {cell.name for cell in notebook.cells if not isinstance(cell, Note)} if notebook else set()
     if name != editing and name in taken:
-        return [Problem("name", f"{name} is taken in this notebook", "Choose another one.")]
+        return [Problem("repeated", "name", f"{name} is taken in this notebook", "Choose another one.")]
     return []
 
 

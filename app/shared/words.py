@@ -155,10 +155,9 @@ def _optimizer_words(experiment: Experiment) -> str:
 
 
 def _budget_words(experiment: Experiment) -> str:
-    config = experiment.written
-    if not any(key in mapping(config.get("trainer")) for key in form.BUDGET_KEYS.values()):
+    if not any(key in mapping(experiment.written.get("trainer")) for key in form.BUDGET_KEYS.values()):
         return ""
-    budget = form.budget_of(config)
+    budget = form.ConfigDraft(dict(experiment.written)).budget()
     if not isinstance(budget.value, int | float):
         return ""
     if budget.kind == "time":

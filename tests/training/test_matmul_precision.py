@@ -10,7 +10,6 @@ from torch import Tensor
 
 from scalebook.training.base.files import yaml
 from scalebook.training.cli.lightning_cli import TrainingCLI
-from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
@@ -51,7 +50,7 @@ def _as_before() -> Iterator[None]:
 @pytest.mark.alike
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_worker_computes_with_it(strategy: str, description: Description, tmp_path: Path) -> None:
-    given = complete(config(STRATEGIES[strategy], max_steps=4, default_root_dir=str(tmp_path)), description)
+    given = Experiment(config(STRATEGIES[strategy], max_steps=4, default_root_dir=str(tmp_path)), description).to_run()
     given["model"] = {"class_path": f"{__name__}.Tells", "init_args": {"hidden": 4}}
     if strategy in ("async", "virtual"):
         given["trainer"].pop("devices")
@@ -63,7 +62,7 @@ def test_every_worker_computes_with_it(strategy: str, description: Description, 
 
 def test_without_it_what_a_module_of_ones_own_has_set_stays(description: Description) -> None:
     torch.set_float32_matmul_precision("medium")
-    TrainingCLI("fit", complete(config(max_steps=1), description), None)
+    TrainingCLI("fit", Experiment(config(max_steps=1), description).to_run(), None)
     assert torch.get_float32_matmul_precision() == "medium"
 
 
@@ -74,9 +73,9 @@ def test_a_mistake_is_found_before_anything_starts(description: Description) -> 
 
 
 def test_it_belongs_to_what_a_run_is(description: Description) -> None:
-    without, done = config(), complete({**config(), KEY: "high"}, description)
+    without, done = config(), Experiment({**config(), KEY: "high"}, description).to_run()
     assert done[KEY] == "high"
-    assert KEY not in complete({**without, KEY: None}, description)
+    assert KEY not in Experiment({**without, KEY: None}, description).to_run()
     assert config_hash(Experiment.read(done, description)) != config_hash(Experiment.read(without, description))
     assert config_hash(Experiment.read({**without, KEY: None}, description)) == config_hash(
         Experiment.read(without, description)

@@ -15,7 +15,6 @@ from scalebook.training.engine.rules.facts import DampingFacts, RuleFacts
 from scalebook.training.engine.trace import read_head
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.classes import shortest_form
-from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.description import ClassInfo, Description, Field
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.validate import validate
@@ -133,7 +132,7 @@ def test_validation_words_and_sizes_know_them(told: tuple[Workspace, Description
         Experiment.read(quorum, description).strategy.gradients,
         Experiment.read(quorum, description).batch.effective,
     ) == (3, 24)
-    args = complete(mine, description)["trainer"]["strategy"]["init_args"]
+    args = Experiment(mine, description).to_run()["trainer"]["strategy"]["init_args"]
     assert args["rule"] == {"class_path": "own_policy.Picky", "init_args": {"tolerance": 3}}
     info = description.find("strategies", "AsyncPS")
     assert info is not None

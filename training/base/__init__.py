@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         trust,
         validation_interval,
     )
-    from scalebook.training.base.code_changes import CodeNow
+    from scalebook.training.base.code_changes import CodeNow, OwnModules
     from scalebook.training.base.durations import duration, roughly
     from scalebook.training.base.errors import LONGEST_KEY, ConfigError, Problem, one_line
     from scalebook.training.base.failures import (
@@ -66,6 +66,7 @@ __all__ = [
     "NodeLost",
     "NodeRank",
     "NotifySettings",
+    "OwnModules",
     "Problem",
     "ProcessId",
     "ProcessLost",

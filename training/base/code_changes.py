@@ -71,11 +71,11 @@ class OwnModules:
         return json.dumps(digests) if digests else ""
 
 
-def used(workspace: Workspace, config: Mapping[str, Any]) -> OwnModules:
-    """The user's own modules that a config uses; its classes must have full names. Reads MOST_FILES and MOST_BYTES at
-    most."""
+def used(workspace: Workspace, content: Mapping[str, Any]) -> OwnModules:
+    """The user's own modules that a config or a search uses; its classes must have full names. Reads MOST_FILES and
+    MOST_BYTES at most."""
     search = _Search(workspace)
-    for name in _names(config):
+    for name in _names(content):
         search.add(name)
     return search.files()
 

@@ -1,6 +1,6 @@
-"""A user's mistake, reported with its key and a remedy."""
+"""A user's mistake, reported with its key and a fix."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 LONGEST: Final = 1000
@@ -25,40 +25,37 @@ def one_line(text: str, most: int = LONGEST) -> str:
 class Problem:
     """One mistake in a config or a notebook.
 
-    `key` is the dotted path of the wrong value (`trainer.devices`), `remedy` a full sentence that says what to write.
-    A warning is a setting without effect: the config can run.
+    `code` is the kind of mistake, short and stable (`unknown-class`), `key` the dotted path of the wrong value
+    (`trainer.devices`), `fix` a full sentence that says what to write. A warning is a setting without effect: the
+    config can run.
     """
 
+    code: str
     key: str
     message: str
-    remedy: str
+    fix: str
     severity: Literal["error", "warning"] = "error"
 
-    @classmethod
-    def said_by(cls, error: ValueError) -> "Problem":
-        """A Problem from a ValueError of the engine, which knows no configs, with a text of the form `key: message.
-        Remedy.`"""
-        key, _, rest = str(error).partition(": ")
-        message, _, remedy = rest.rpartition(". ")
-        return cls(key, message, remedy)
+    def moved_to(self, key: str, before: str = "") -> "Problem":
+        """The same mistake at another key, with words before its message."""
+        return replace(self, key=key, message=before + self.message)
 
     def __str__(self) -> str:
         key = one_line(self.key, LONGEST_KEY)
-        return f"{key}: {one_line(self.message.rstrip('.'))}. {one_line(self.remedy)}".rstrip()
+        return f"{key}: {one_line(self.message.rstrip('.'))}. {one_line(self.fix)}".rstrip()
 
 
 class ConfigError(ValueError):
     """Raised before anything starts; the command line prints it as one line and exits with code 2."""
 
-    def __init__(self, key: str, message: str, remedy: str) -> None:
-        self.problem = Problem(key, message, remedy)
+    def __init__(self, key: str, message: str, fix: str, code: str = "invalid") -> None:
+        self.problem = Problem(code, key, message, fix)
         super().__init__(str(self.problem))
 
     @classmethod
-    def said_by(cls, error: ValueError) -> "ConfigError":
-        """Like `Problem.said_by`."""
-        problem = Problem.said_by(error)
-        return cls(problem.key, problem.message, problem.remedy)
+    def of(cls, problem: Problem) -> "ConfigError":
+        """The error that says this."""
+        return cls(problem.key, problem.message, problem.fix, problem.code)
 
-    def __reduce__(self) -> tuple[type["ConfigError"], tuple[str, str, str]]:
-        return type(self), (self.problem.key, self.problem.message, self.problem.remedy)
+    def __reduce__(self) -> tuple[type["ConfigError"], tuple[str, str, str, str]]:
+        return type(self), (self.problem.key, self.problem.message, self.problem.fix, self.problem.code)

@@ -69,15 +69,15 @@ def own_files(workspace: Workspace) -> Callable[[Path], bool]:
     return own
 
 
-def blamed(failure: Failure, error: BaseException, workspace: Workspace, config: Mapping[str, Any]) -> Failure:
+def blamed(failure: Failure, error: BaseException, workspace: Workspace, model: object, data: object) -> Failure:
     """The failure with its place in the user's own code, if the exception came from there and its class says nothing
-    more specific."""
+    more specific. `model`, `data`: as a config names their classes."""
     if failure.failure_class not in (FailureClass.UNKNOWN, FailureClass.DATA):
         return failure
     error_ = own_error("".join(traceback.format_exception(error)), own_files(workspace))
     if error_ is None:
         return failure
-    of_data = _source(config.get("data")) == error_.file != _source(config.get("model"))
+    of_data = _source(data) == error_.file != _source(model)
     failure_class = FailureClass.DATA_CODE if of_data else FailureClass.MODEL_CODE
     return Failure(failure_class, error_.cause, failures.ADVICE[failure_class], failure.worker, error_.frame)
 

@@ -23,7 +23,7 @@ from scalebook.training.base import SETTINGS, UNTRUSTED, ConfigError, Workspace,
 from scalebook.training.cli.model_making import parameters
 from scalebook.training.experiments.catalogue import content_hash
 from scalebook.training.experiments.classes import suggestion, within
-from scalebook.training.experiments.confinement import confine
+from scalebook.training.experiments.confinement import Confinement
 from scalebook.training.experiments.description import GROUPS, ClassInfo, Description, Field, NotOffered
 from scalebook.training.experiments.introspect import Source, describe_class, fields_of
 from scalebook.training.experiments.known_classes import offered
@@ -335,10 +335,10 @@ def main(args: argparse.Namespace) -> int:
     workspace = Workspace(args.workspace.resolve()) if args.workspace else Workspace.find()
     trust.resolve_trust(workspace, args.trust)
     if args.parameters:
-        print(json.dumps(asdict(_parameters(workspace, json.loads(args.parameters)))))
+        print(json.dumps(asdict(_parameters(workspace, args.parameters))))
         return 0
     if args.logged:
-        print(json.dumps(asdict(_logged(workspace, json.loads(args.logged)))))
+        print(json.dumps(asdict(_logged(workspace, args.logged))))
         return 0
     description = describe(workspace)
     if args.class_path is None:
@@ -366,25 +366,30 @@ def _unknown(name: str, description: Description) -> ConfigError:
     return ConfigError(name, "is not a known class", remedy)
 
 
-def _parameters(workspace: Workspace, config: dict[str, Any]) -> ModelParameters:
-    """The parameters of the config's model; the folder's own models only if the folder is trusted."""
+def _admitted(workspace: Workspace, text: str) -> dict[str, Any]:
+    """A config in JSON, with the folder's own modules imported. ConfigError for what a folder that is not trusted may
+    not name."""
+    config = json.loads(text)
     if not trust.trusted(workspace):
-        confine(config, workspace.root)
+        Confinement(config).confine(workspace.root)
     import_modules(workspace)
+    return dict(config)
+
+
+def _parameters(workspace: Workspace, text: str) -> ModelParameters:
+    """The parameters of the model of a config in JSON; the folder's own models only if the folder is trusted."""
+    config = _admitted(workspace, text)
     with contextlib.redirect_stdout(sys.stderr):  # Lightning's hints are none of the answer
         return parameters(config)
 
 
-def _logged(workspace: Workspace, config: dict[str, Any]) -> LoggedMetrics:
-    """The metrics of two batches of a config; in a folder that is not trusted only if it has no modules of its own."""
+def _logged(workspace: Workspace, text: str) -> LoggedMetrics:
+    """The metrics of two batches of a config in JSON; in a folder that is not trusted only if it has no modules of its
+    own."""
     from scalebook.training.cli.dry_run import logged_metrics
 
-    if not trust.trusted(workspace):
-        if waiting := trust.importable(workspace):
-            return LoggedMetrics(
-                problem=f"this folder is not trusted, and has modules of its own: {', '.join(waiting)}"
-            )
-        confine(config, workspace.root)
-    import_modules(workspace)
+    if not trust.trusted(workspace) and (waiting := trust.importable(workspace)):
+        return LoggedMetrics(problem=f"this folder is not trusted, and has modules of its own: {', '.join(waiting)}")
+    config = _admitted(workspace, text)
     with contextlib.redirect_stdout(sys.stderr):
         return logged_metrics(config)

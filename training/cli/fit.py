@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from scalebook.training.base import ConfigError, NodeRank, Workspace, import_modules, safe_path, trust
 from scalebook.training.base.files import HELP, CommandParser, terminal, yaml
-from scalebook.training.experiments import catalogue, sparse_tables
+from scalebook.training.experiments import catalogue, model_conflicts
 from scalebook.training.experiments.command_line import CONFIG_OPTIONS, merge, parse, read
 from scalebook.training.experiments.description import GROUPS, Description
 from scalebook.training.experiments.experiment import Experiment
@@ -78,11 +78,11 @@ def main(argv: Sequence[str]) -> int:
     experiment = line.experiment(description)
     problems = validate(experiment, typed=True)
     is_right = all(problem.severity != "error" for problem in problems)
-    if command == "fit" and is_right and sparse_tables.inspect_model(experiment):
+    if command == "fit" and is_right and model_conflicts.inspect_model(experiment):
         problems = validate(experiment, typed=True)
     for problem in problems:
         if problem.severity == "error":
-            raise ConfigError(problem.key, problem.message, problem.remedy)
+            raise ConfigError.of(problem)
         print(f"scalebook: warning: {problem}", file=sys.stderr)
     if "--print_config" in line.options:
         terminal.give(yaml.dump(experiment.to_run()))

@@ -50,12 +50,13 @@ from scalebook.training.callbacks import (
 )
 from scalebook.training.cli.model_making import parameters_of
 from scalebook.training.cli.tee import TALKERS
+from scalebook.training.experiments.argument_keys import as_config_errors, problem_of
 from scalebook.training.experiments.command_line import read
 from scalebook.training.experiments.former_arguments import NOW
 from scalebook.training.experiments.identity import alike_digests
 from scalebook.training.experiments.known_classes import paths_today
 from scalebook.training.experiments.lr_scaling import KEY, RateScaling
-from scalebook.training.experiments.sparse_tables import TORCHS, unfit
+from scalebook.training.experiments.model_conflicts import unfit
 from scalebook.training.experiments.validate import GPU_SHARE, MATMUL, NOISE_SCALE, THREADS
 from scalebook.training.jobs import JobFolder
 from scalebook.training.lightning.async_ps.engine_strategy import EngineStrategy
@@ -191,7 +192,10 @@ def default_callbacks(
 ) -> list[Callback]:
     """The callbacks in the order in which they act: measure first, so that the others' time does not count as the
     step's."""
-    measure = Measure(clock, directions.modes(read(job.config)) if job.config.exists() else None, WorkerFile(job.path))
+    trainer = read(job.config).get("trainer") or {} if job.config.exists() else None
+    measure = Measure(
+        clock, None if trainer is None else directions.modes(trainer.get("callbacks")), WorkerFile(job.path)
+    )
     callbacks: list[Callback] = [
         Threads(threads),
         measure,
@@ -231,17 +235,18 @@ class TrainingCLI(LightningCLI):
         if run:
             torch.set_num_threads(1)  # until the workers are forked; then Threads
         scalebook.training.lightning.register()
-        super().__init__(
-            LightningModule,
-            LightningDataModule,
-            save_config_callback=None,
-            seed_everything_default=1,
-            parser_kwargs={"exit_on_error": False},
-            subclass_mode_model=True,
-            subclass_mode_data=True,
-            args={"subcommand": command, command: paths_today(config)},
-            load_from_checkpoint_support=False,
-        )
+        with as_config_errors():
+            super().__init__(
+                LightningModule,
+                LightningDataModule,
+                save_config_callback=None,
+                seed_everything_default=1,
+                parser_kwargs={"exit_on_error": False},
+                subclass_mode_model=True,
+                subclass_mode_data=True,
+                args={"subcommand": command, command: paths_today(config)},
+                load_from_checkpoint_support=False,
+            )
 
     @classmethod
     def prepare(cls) -> None:
@@ -313,9 +318,9 @@ class TrainingCLI(LightningCLI):
             return
 
         def configure_optimizers(module: LightningModule) -> Any:
-            name = optimizer_init["class_path"].removeprefix(TORCHS)
+            name = optimizer_init["class_path"]
             if why := unfit(parameters_of(module), name, optimizer_init.get("init_args", {}), is_server=False):
-                raise ConfigError("optimizer", *why)
+                raise ConfigError.of(problem_of(why))
             optimizer = instantiate_class((module.parameters(),), optimizer_init)
             scheduler = instantiate_class(optimizer, scheduler_init) if scheduler_init else None
             return self.configure_optimizers(module, optimizer, scheduler)
@@ -375,10 +380,10 @@ class TrainingCLI(LightningCLI):
         return [arguments.as_dict() if arguments else {} for arguments in said]
 
     def _recorded(
-        self, job: JobFolder, trainer_config: Mapping[str, Any], threads: int
+        self, job: JobFolder, settings: Mapping[str, Any], threads: int
     ) -> tuple[dict[str, Any], list[Callback]]:
         """Arguments for the Trainer of a recorded run, and its callbacks."""
-        clock = DataClock(_profiler(trainer_config["profiler"], job))
+        clock = DataClock(_profiler(settings["profiler"], job))
         files = [job.config, *sorted(path for path in (job.path / names.MODULES).rglob("*.py"))]
         tags = {names.TAG_MODULES: self.modules} if self.modules else {}
         tags[names.TAG_RANDOM_MADE] = random_state()
@@ -392,7 +397,7 @@ class TrainingCLI(LightningCLI):
             )
         ours = RunLogger(job.tracking_uri(), job.id, job.path, files, tags, self._arguments())
         more: dict[str, Any] = {
-            "logger": [*_loggers(trainer_config["logger"]), ours],
+            "logger": [*_loggers(settings["logger"]), ours],
             "default_root_dir": str(job.path),
             "profiler": clock,
         }
@@ -400,8 +405,8 @@ class TrainingCLI(LightningCLI):
             job,
             clock,
             threads=threads,
-            lines=not (trainer_config["enable_progress_bar"] or sys.stdout.isatty()),
-            checkpoints=trainer_config["enable_checkpointing"] is not False,
+            lines=not (settings["enable_progress_bar"] or sys.stdout.isatty()),
+            checkpoints=settings["enable_checkpointing"] is not False,
             noise=self._get(self.config_init, "noise_scale", default=False),
         )
         return more, callbacks

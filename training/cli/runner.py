@@ -21,6 +21,7 @@ from scalebook.training.base import (
     ConfigError,
     Diverged,
     FailureClass,
+    OwnModules,
     Workspace,
     active_run,
     code_changes,
@@ -35,7 +36,7 @@ from scalebook.training.cli.blame import blamed
 from scalebook.training.cli.lightning_cli import TrainingCLI, quieten
 from scalebook.training.cli.tee import copied_to
 from scalebook.training.experiments.classes import ENGINE_STRATEGIES
-from scalebook.training.experiments.confinement import confine
+from scalebook.training.experiments.confinement import Confinement
 from scalebook.training.experiments.num_nodes import on_gpus, over_nodes
 from scalebook.training.jobs import (
     MLFLOW_STATUS,
@@ -152,7 +153,8 @@ def _explained(job: JobFolder, error: BaseException) -> tuple[Result, int]:
         return _stopped(job, request, "by Ctrl+C" if by_key else "by SIGTERM to the run")
     if not _says_all(error):
         traceback.print_exception(error)
-    failure = blamed(failure, error, Workspace(job.path.parent.parent.parent), _readable(job))
+    config = _readable(job)
+    failure = blamed(failure, error, Workspace(job.path.parent.parent.parent), config.get("model"), config.get("data"))
     code = EXIT_CONFIGURATION if failure.failure_class is FailureClass.CONFIGURATION else EXIT_FAILED
     cause, worker, frame = failure.cause, failure.worker, failure.frame
     diverged = next((link for link in failures.chain(error) if isinstance(link, Diverged)), None)
@@ -193,11 +195,13 @@ def _train(job: JobFolder) -> Trainer:
     _, problems = import_modules(workspace)
     for problem in problems:
         print(f"scalebook: warning: {problem}", file=sys.stderr)
-    config = _on_lent(job, over_nodes(job.content(), _machines(job)))
+    config = over_nodes(job.content(), _machines(job))
+    if gpus := _fewer_gpus(job, config.get("trainer", {}).get("devices", 1)):
+        config = on_gpus(config, gpus)
     if not trust.trusted(workspace):
-        confine(config, workspace.root, typed=_inline(job))
+        Confinement(config).confine(workspace.root, typed=_inline(job))
     _set_threads(config.get("threads", 1))
-    modules = _kept_modules(job, workspace, config)
+    modules = _kept_modules(job, code_changes.used(workspace, config))
     request = job.request()
     recorded_here = bool(request.tracking_uri) and not request.part and SPOOL not in os.environ
     with memory_limit(_memory_mb(job)), active_run.logging_to(job.tracking_uri(), job.id, here=recorded_here):
@@ -213,9 +217,8 @@ def _set_threads(threads: int) -> None:
     os.environ["OMP_NUM_THREADS"] = str(threads)
 
 
-def _kept_modules(job: JobFolder, workspace: Workspace, config: Mapping[str, Any]) -> str:
+def _kept_modules(job: JobFolder, modules: OwnModules) -> str:
     """Copy the user's own modules, as imported now, into the job's folder; returns the record of them."""
-    modules = code_changes.used(workspace, config)
     for file in modules.files:
         copy = job.path / names.MODULES / file.name
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -234,13 +237,12 @@ def _machines(job: JobFolder) -> int:
     return 1 + others if others else 0
 
 
-def _on_lent(job: JobFolder, config: dict[str, Any]) -> dict[str, Any]:
-    """The config with as many devices as GPUs were assigned, if workers share them; else unchanged, because all nodes
-    must have the same config."""
+def _fewer_gpus(job: JobFolder, devices: Any) -> int:
+    """How many GPUs were assigned, if they are not as many as `devices`, the config's, and workers share them; else 0,
+    because all nodes must have the same config."""
     request, started = job.request(), job.started()
     gpus = min(request.gpus, len(started.gpus)) if started is not None else 0
-    fewer = gpus not in (0, config.get("trainer", {}).get("devices", 1))
-    return on_gpus(config, gpus) if fewer and request.strategy in ENGINE_STRATEGIES else config
+    return gpus if gpus != devices and request.strategy in ENGINE_STRATEGIES else 0
 
 
 def _inline(job: JobFolder) -> bool:

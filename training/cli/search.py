@@ -120,7 +120,7 @@ def _check(options: Any) -> int:
     spec = read_search(body, base, description)
     machine = this_machine()
     for problem in search_requests.lacking_gpus(spec, [machine]):
-        raise ConfigError(problem.key, problem.message, problem.remedy)
+        raise ConfigError.of(problem)
     expected = cost(spec, len(machine.cores), None, len(machine.gpus))
     print(f"{name}: nothing wrong; starts {expected.runs} runs, {expected.side_by_side} side by side")
     return 0
@@ -152,7 +152,7 @@ def _wanted(options: Any) -> tuple[Workspace, str, dict[str, Any], Experiment | 
     for problem in wrong[1:]:
         print(f"scalebook: error: {problem}", file=sys.stderr)
     if wrong:
-        raise ConfigError(wrong[0].key, wrong[0].message, wrong[0].remedy)
+        raise ConfigError.of(wrong[0])
     return workspace, name, body, base, description
 
 

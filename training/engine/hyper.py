@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from scalebook.training.engine.rules.argument_error import ArgumentError
+
 Groups = Sequence[Mapping[str, Any]]
 
 
@@ -45,7 +47,7 @@ def decode(text: bytes) -> list[dict[str, Any]]:
 
 
 def plain(key: str, value: object) -> object:
-    """A value as JSON. ValueError, naming the key, for what JSON cannot hold."""
+    """A value as JSON. ArgumentError for what JSON cannot hold."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Tensor) and value.numel() == 1:
@@ -56,9 +58,11 @@ def plain(key: str, value: object) -> object:
         return {"tuple" if isinstance(value, tuple) else "list": [plain(key, item) for item in value]}
     if type(value) is dict:
         return {"dict": [[plain(key, name), plain(key, item)] for name, item in value.items()]}
-    raise ValueError(
-        f"optimizer: its setting {key!r} is a {type(value).__name__}, which cannot travel to a server process. "
-        "Write host: inline and a rule that applies on arrival, or use another optimizer."
+    raise ArgumentError(
+        "optimizer-not-supported",
+        "optimizer",
+        f"its setting {key!r} is a {type(value).__name__}, which cannot travel to a server process",
+        "Write host: inline and a rule that applies on arrival, or use another optimizer.",
     )
 
 

@@ -27,7 +27,7 @@ __all__ = ["Launch", "ServerEnd", "anonymous_file"]
 
 
 class Launch:
-    """Anonymous memory that vanishes with the last process that holds it. ValueError, naming key and remedy, for
+    """Anonymous memory that vanishes with the last process that holds it. ArgumentError for
     settings that contradict each other. `seed`: of a virtual run's clock."""
 
     def __init__(self, workers: int, settings: Settings, seed: int = 0) -> None:

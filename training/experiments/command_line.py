@@ -68,18 +68,20 @@ def parse(argv: Sequence[str], description: Description, options: Mapping[str, b
     while words:
         option, equals, value = words.pop(0).partition("=")
         if not option.startswith("-"):
-            raise ConfigError(option, "is not an option", f"Write -c {option} for a config, or --key value.")
+            raise ConfigError(
+                option, "is not an option", f"Write -c {option} for a config, or --key value.", "unknown-key"
+            )
         takes_value = options.get(option, True)
         if takes_value and not equals:
             if not words or (words[0].startswith("--") and option not in CONFIG_OPTIONS):
-                raise ConfigError(option, "has no value", f"Write {option} VALUE.")
+                raise ConfigError(option, "has no value", f"Write {option} VALUE.", "missing")
             value = words.pop(0)
         if option in CONFIG_OPTIONS:
             line.config = merge(line.config, read(Path(value)), description)
         elif option in options:
             line.options[option] = value if takes_value else None
         elif not option.startswith("--"):
-            raise ConfigError(option, "is not an option", "Write -c FILE for a config, or --key value.")
+            raise ConfigError(option, "is not an option", "Write -c FILE for a config, or --key value.", "unknown-key")
         else:
             _set(line, option[2:], value, description)
     return line
@@ -92,11 +94,11 @@ def read(path: Path) -> dict[str, Any]:
         content = yaml.load(text)
     except ConfigError as error:
         problem = error.problem
-        raise ConfigError(f"{path}, {problem.key}", problem.message, problem.remedy) from error
+        raise ConfigError(f"{path}, {problem.key}", problem.message, problem.fix, problem.code) from error
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise ConfigError(str(path), "is not a mapping", "Write keys such as `model:` and `data:`.")
+        raise ConfigError(str(path), "is not a mapping", "Write keys such as `model:` and `data:`.", "wrong-type")
     return content
 
 
@@ -117,9 +119,10 @@ def merge(old: Mapping[str, Any], new: Mapping[str, Any], description: Descripti
 
 def _merge_class(path: str, before: Any, value: Any, description: Description) -> Any:
     group = GROUP_OF_KEY.get(path, "strategies")
+    old = read_class(before)
     if isinstance(value, Mapping) and "class_path" not in value:
-        value = {"class_path": read_class(before).name, **value}
-    old, new = read_class(before), read_class(value)
+        value = {"class_path": old.name, **value}
+    new = read_class(value)
     if old.name is None or new.name is None or old.args is None or new.args is None:
         return _over(None, value)
     info = new.info(group, description)
@@ -160,7 +163,9 @@ def _set(line: CommandLine, key: str, text: str, description: Description) -> No
     try:
         value = yaml.load(text)
     except ConfigError as error:
-        raise ConfigError(f"--{key}", f"is {text!r}, which is not YAML", "Quote it for the shell.") from error
+        raise ConfigError(
+            f"--{key}", f"is {text!r}, which is not YAML", "Quote it for the shell.", "wrong-type"
+        ) from error
     append = key.endswith("+")
     parts = key.removesuffix("+").split(".")
     for class_key in CLASS_KEYS:

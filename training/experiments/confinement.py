@@ -4,6 +4,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,24 +29,6 @@ def is_address(value: str) -> bool:
     return SCHEME.match(text) is not None or text.lower().startswith(FETCHED)
 
 
-def checkpoint_problems(config: Mapping[str, Any]) -> list[Problem]:
-    """Checkpoints, at any depth of `config`, that are no files of this machine."""
-    problems = [
-        Problem(
-            key,
-            f"is the address {value!r}, but checkpoints must be local files",
-            "Download it from a source you trust, and write its path (with ./ before a name that looks like an "
-            "address).",
-        )
-        for key, value in _checkpoints(config)
-        if isinstance(value, str) and is_address(value)
-    ]
-    checkpoint = config.get("ckpt_path")
-    if checkpoint is not None and not isinstance(checkpoint, str):
-        problems.append(Problem("ckpt_path", f"is {checkpoint!r}, not a path", "Write the path of a .ckpt file."))
-    return problems
-
-
 def _checkpoints(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         for name, below in value.items():
@@ -68,61 +51,6 @@ NAMES: Final = ("filename", "name", "version", "sub_dir", "prefix", "filename_su
 """Keys, below `trainer`, of folders that runs write into, and of what is put behind those."""
 IMPORTING: Final = ("trainer", "optimizer", "lr_scheduler", "model")
 """Keys of a config below which the parser imports what a text names, if the argument is a function or a class."""
-
-
-def confine(config: Mapping[str, Any], folder: Path, *, typed: bool = False) -> None:
-    """ConfigError, when a job begins, for what its folder, which is not trusted, may not ask for.
-
-    `typed`: a person has named the config on the command line, and with it its classes; paths are those of their shell.
-    """
-    outside = path_problems(config, folder, Path.cwd() if typed else None)
-    for problem in outside if typed else [*class_problems(config), *outside]:
-        raise ConfigError(problem.key, problem.message, problem.remedy)
-
-
-def class_problems(config: Mapping[str, Any]) -> list[Problem]:
-    """Problems of classes that run, or may run, other code than Scalebook's; and of data that would be downloaded."""
-    fetched = [
-        Problem(
-            key,
-            f"is {value!r}, and Scalebook downloads from the Hub only in a folder that you trust",
-            "Check the name, then trust the folder: --trust, or the button on the pages.",
-        )
-        for key, name, value in _texts(config, "")
-        if key.startswith("data.") and name == "hub"
-    ]
-    return fetched + [
-        Problem(
-            key,
-            f"names {name}, which needs a folder that you trust",
-            "Read what it does, then trust the folder: --trust, or the button on the pages.",
-        )
-        for key, name in _classes(paths_today(config))
-        if not _harmless(name)
-    ]
-
-
-def path_problems(config: Mapping[str, Any], folder: Path, start: Path | None = None) -> list[Problem]:
-    """Problems of paths outside of `folder` where the trainer's parts would write; they begin in `start`, else
-    `folder`."""
-    root = folder.resolve()
-    problems = []
-    for key, name, value in _texts(config, ""):
-        if not key.startswith("trainer."):
-            continue
-        if name in PATHS:
-            outside = is_address(value) or not _within(value, root, start or root)
-        else:
-            outside = name in NAMES and (Path(value).is_absolute() or ".." in Path(value).parts or is_address(value))
-        if outside:
-            problems.append(
-                Problem(
-                    key,
-                    f"is {value!r}, outside the workspace {root}",
-                    "Write a path within it, or trust the folder: --trust, or the button on the pages.",
-                )
-            )
-    return problems
 
 
 def _within(value: str, root: Path, start: Path) -> bool:
@@ -169,10 +97,10 @@ def _statements(path: Path) -> list[ast.stmt]:
     return ast.parse(path.read_bytes()).body
 
 
-def _classes(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _classes(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Every class or function that the parser would look up by a text of the config, with its key; of a model or a data
     set those by full path."""
-    for key, name, value in _texts(config, ""):
+    for key, name, value in _texts(content, ""):
         parts = key.split(".")
         named_in = parts[0] == "trainer" and parts[1:2] and parts[1] in NAMED_IN
         listed = named_in and all(part.isdigit() for part in parts[2:])
@@ -217,3 +145,88 @@ def _yaml(text: str) -> Any:
         return yaml.load(text)
     except ConfigError:
         return text
+
+
+@dataclass(frozen=True)
+class Confinement:
+    """Looks in a config, or in what LightningCLI is given, for what is refused."""
+
+    config: Mapping[str, Any]
+
+    def checkpoint_problems(self) -> list[Problem]:
+        """Checkpoints, at any depth, that are no files of this machine."""
+        problems = [
+            Problem(
+                "not-local",
+                key,
+                f"is the address {value!r}, but checkpoints must be local files",
+                "Download it from a source you trust, and write its path (with ./ before a name that looks like an "
+                "address).",
+            )
+            for key, value in _checkpoints(self.config)
+            if isinstance(value, str) and is_address(value)
+        ]
+        checkpoint = self.config.get("ckpt_path")
+        if checkpoint is not None and not isinstance(checkpoint, str):
+            why = f"is {checkpoint!r}, not a path"
+            problems.append(Problem("wrong-type", "ckpt_path", why, "Write the path of a .ckpt file."))
+        return problems
+
+    def confine(self, folder: Path, *, typed: bool = False) -> None:
+        """ConfigError, when a job begins, for what its folder, which is not trusted, may not ask for.
+
+        `typed`: a person has named the config on the command line, and with it its classes; paths are those of their
+        shell.
+        """
+        outside = self.path_problems(folder, Path.cwd() if typed else None)
+        for problem in outside if typed else [*self.class_problems(), *outside]:
+            raise ConfigError.of(problem)
+
+    def class_problems(self) -> list[Problem]:
+        """Problems of classes that run, or may run, other code than Scalebook's, and of data that would be
+        downloaded."""
+        fetched = [
+            Problem(
+                "not-trusted",
+                key,
+                f"is {value!r}, and Scalebook downloads from the Hub only in a folder that you trust",
+                "Check the name, then trust the folder: --trust, or the button on the pages.",
+            )
+            for key, name, value in _texts(self.config, "")
+            if key.startswith("data.") and name == "hub"
+        ]
+        return fetched + [
+            Problem(
+                "not-trusted",
+                key,
+                f"names {name}, which needs a folder that you trust",
+                "Read what it does, then trust the folder: --trust, or the button on the pages.",
+            )
+            for key, name in _classes(paths_today(self.config))
+            if not _harmless(name)
+        ]
+
+    def path_problems(self, folder: Path, start: Path | None = None) -> list[Problem]:
+        """Problems of paths outside of `folder` where the trainer's parts would write; they begin in `start`, else
+        `folder`."""
+        root = folder.resolve()
+        problems = []
+        for key, name, value in _texts(self.config, ""):
+            if not key.startswith("trainer."):
+                continue
+            if name in PATHS:
+                outside = is_address(value) or not _within(value, root, start or root)
+            else:
+                outside = name in NAMES and (
+                    Path(value).is_absolute() or ".." in Path(value).parts or is_address(value)
+                )
+            if outside:
+                problems.append(
+                    Problem(
+                        "outside-workspace",
+                        key,
+                        f"is {value!r}, outside the workspace {root}",
+                        "Write a path within it, or trust the folder: --trust, or the button on the pages.",
+                    )
+                )
+        return problems

@@ -54,7 +54,7 @@ def data_path_problems(experiment: Experiment) -> list[Problem]:
     if not (description.clustered and description.folder):
         return []
     stays = staying(Path(description.folder), experiment.completed)
-    return [Problem(stay.key, *_words(stay), "warning") for stay in stays]
+    return [Problem("not-copied", stay.key, *_words(stay), "warning") for stay in stays]
 
 
 def _words(stay: StayingPath) -> tuple[str, str]:

@@ -7,14 +7,36 @@ from functools import cached_property
 from typing import Any, Final, Self
 
 from scalebook.training.base import Problem
-from scalebook.training.experiments.classes import NamedClass, mapping, positive, read_class
-from scalebook.training.experiments.completion import seeds_from, to_read
-from scalebook.training.experiments.description import ClassInfo, Description, Group
+from scalebook.training.experiments.classes import (
+    GROUP_OF_KEY,
+    NamedClass,
+    choose_class,
+    mapping,
+    positive,
+    read_class,
+    shortest_form,
+)
+from scalebook.training.experiments.description import ClassInfo, Description, Field, Group
 from scalebook.training.experiments.fields import quoted_value
 from scalebook.training.experiments.lr_scaling import KEY, RateScaling, read_scaling
 from scalebook.training.experiments.strategies import Strategy, read_strategy
 from scalebook.training.tracking import names
 
+DEFAULT_SEED: Final = 1
+DEFAULT_THREADS: Final = 1
+"""CPU threads of each worker: a worker is one core, whatever the strategy, so that strategies compare."""
+DEFAULT_EPOCHS: Final = 10
+"""Budget where the config names none; Lightning's own would be 1000 epochs."""
+TRAINER_DEFAULTS: Final[dict[str, Any]] = {
+    "accelerator": "auto",
+    "devices": 1,
+    "log_every_n_steps": 50,
+    "num_sanity_val_steps": 0,
+}
+BUDGETS: Final = ("max_epochs", "max_steps", "max_time")
+NULL_IS_SAID: Final = ("check_val_every_n_epoch",)
+"""Keys of the trainer that mean something else when they are null than when they are left out."""
+STRATEGY: Final = "trainer.strategy"
 MOST_A_CORE: Final = 8
 """Threads that share a core before that is taken for a slip: some experiments crowd a machine on purpose."""
 
@@ -104,24 +126,89 @@ class Experiment:
         if isinstance(config, Mapping):
             return cls(config, description)
         remedy = "Write keys such as `model:` and `data:`."
-        return cls({}, description, Problem("config", f"is {quoted_value(config)}, not a mapping", remedy))
+        return cls(
+            {}, description, Problem("wrong-type", "config", f"is {quoted_value(config)}, not a mapping", remedy)
+        )
+
+    @cached_property
+    def named(self) -> Mapping[str, NamedClass]:
+        """The classes as the config names them, with the optimizer that is used by default; by key, of which the last
+        is `trainer.strategy`."""
+        strategy = mapping(self.written.get("trainer")).get("strategy")
+        values = {key: self.filled.get(key) for key in GROUP_OF_KEY}
+        return {key: read_class(value) for key, value in {**values, STRATEGY: strategy or "auto"}.items()}
+
+    def info(self, key: str) -> ClassInfo | None:
+        """The class that the config names at one of the keys of `named`; None where it is unknown."""
+        return self.named[key].info(GROUP_OF_KEY.get(key, "strategies"), self.description)
+
+    @cached_property
+    def filled(self) -> Mapping[str, Any]:
+        """`written` with the default optimizer, if it names none and the model has none of its own, with shared
+        values."""
+        if self.written.get("optimizer") is not None or self._makes_optimizers():
+            return self.written
+        return {**self.written, "optimizer": copy.deepcopy(self.description.default_optimizer)}
+
+    def _makes_optimizers(self) -> bool:
+        model = read_class(self.written.get("model")).info("models", self.description)
+        return model is not None and model.own_optimizer
 
     @cached_property
     def completed(self) -> Mapping[str, Any]:
-        """With all defaults, as it runs. It shares its values with `written`."""
-        return to_read(self.written, self.description)
+        """With classes by full path, their defaults, an optimizer, a seed, threads and a budget, as it runs.
+
+        It says what the run will use, so that a later change of a default does not change what a record means. Parts
+        with mistakes, and what it does not know, it leaves as they stand. It shares its values with `written`.
+        """
+        done = dict(self.filled)
+        done["seed_everything"] = self._seed
+        if done.get("threads") is None:
+            done["threads"] = DEFAULT_THREADS
+        done["trainer"] = self._completed_trainer()
+        if self._makes_optimizers():
+            done.pop("optimizer", None)
+            done.pop("lr_scheduler", None)
+        for key in GROUP_OF_KEY:
+            if done.get(key) is not None:
+                done[key] = _spelled_out(done[key], self.info(key), self.named[key].args)
+            else:
+                done.pop(key, None)
+        return with_extras(done)
+
+    @property
+    def _seed(self) -> Any:
+        seed = self.written.get("seed_everything")
+        return DEFAULT_SEED if seed is None or isinstance(seed, bool) else seed
+
+    def _completed_trainer(self) -> dict[str, Any]:
+        written = mapping(self.written.get("trainer"))
+        given = {key: value for key, value in written.items() if value is not None or key in NULL_IS_SAID}
+        done = {**TRAINER_DEFAULTS, **given}
+        if all(done.get(key) in (None, -1) for key in BUDGETS) and "max_epochs" not in done:
+            done["max_epochs"] = DEFAULT_EPOCHS
+        strategy = done.pop("strategy", "auto")
+        info, args = self.info(STRATEGY), self.named[STRATEGY].args
+        devices, nodes = done["devices"], positive(done.get("num_nodes")) or 1
+        several = (isinstance(devices, int) and devices > 1) or nodes > 1
+        if info is not None and info.config_value == "auto" and several:
+            strategy = "ddp"  # what Lightning's `auto` chooses for several devices, said aloud
+        elif info is not None:
+            plain = info.config_value if not _own_args(args, info) else None
+            strategy = plain or _spelled_out(strategy, info, args)
+        return {"strategy": strategy, **done}
 
     def seeds(self, count: int) -> list[int]:
         """The config's `seed_everything` (1 where it names none) and the numbers after it, one for each run."""
-        return seeds_from(self.written, count)
+        return seeds_from(self.written.get("seed_everything"), count)
 
     def to_run(self) -> dict[str, Any]:
         """A copy of `completed`, for LightningCLI."""
         return copy.deepcopy(dict(self.completed))
 
-    def with_config(self, config: Mapping[str, Any]) -> "Experiment":
+    def with_config(self, written: Mapping[str, Any]) -> "Experiment":
         """Another config with the same classes to choose from."""
-        return Experiment(config, self.description)
+        return Experiment(written, self.description)
 
     @cached_property
     def model(self) -> ConfiguredClass:
@@ -156,8 +243,12 @@ class Experiment:
 
     @cached_property
     def strategy(self) -> Strategy:
-        written = mapping(self.written.get("trainer")).get("strategy")
-        return read_strategy(self.trainer, self.description, written)
+        return read_strategy(self.trainer, self.description, mapping(self.named[STRATEGY].args))
+
+    @property
+    def callbacks(self) -> list[Any]:
+        """The Trainer's callbacks, as the config names them."""
+        return listed(self.trainer.get("callbacks"))
 
     @property
     def accelerator(self) -> str:
@@ -241,3 +332,66 @@ class Experiment:
             f"{self.strategy.workers:,} workers{each} on {cores} {'core' if cores == 1 else 'cores'}: about "
             f"{threads // cores:,} would take turns on each, and every worker takes memory of its own."
         )
+
+
+def listed(callbacks: Any) -> list[Any]:
+    """What a config writes as the Trainer's callbacks, which may be one, as a list."""
+    return callbacks if isinstance(callbacks, list) else [] if callbacks is None else [callbacks]
+
+
+def saves_checkpoints(callback: Any) -> bool:
+    """Whether a callback that a config names saves checkpoints."""
+    return (read_class(callback).name or "").endswith("Checkpoint")
+
+
+def seeds_from(seed: object, count: int) -> list[int]:
+    """The seeds of so many runs of a config with this `seed_everything`."""
+    first = seed if isinstance(seed, int) and not isinstance(seed, bool) else DEFAULT_SEED
+    return [first + offset for offset in range(count)]
+
+
+def with_extras(content: dict[str, Any]) -> dict[str, Any]:
+    """A config with the defaults of `lr_scaling` written out, and without extra keys that are at their default."""
+    scaling = read_scaling(content.get(KEY))
+    if scaling is not None:
+        content[KEY] = scaling.written()
+    nothing = {KEY: None, "noise_scale": False, "float32_matmul_precision": None, "gpu_share": 1}
+    for key in nothing:
+        if content.get(key) in (None, nothing[key]):
+            content.pop(key, None)
+    return content
+
+
+def _own_args(args: Mapping[str, Any] | None, info: ClassInfo) -> bool:
+    """Whether the config gives the class any argument that is not what it takes by itself."""
+    fields = {one.name: one for one in info.fields}
+    return args is None or any(
+        name not in fields or shortest_form(value, fields[name]) != fields[name].default for name, value in args.items()
+    )
+
+
+def _spelled_out(value: Any, info: ClassInfo | None, given: Mapping[str, Any] | None) -> Any:
+    """`{class_path, init_args}` with the full path and every default that is not None, for a class that the config
+    writes as `value`, with the arguments `given`.
+
+    Of a library's class only those a form shows at once: its switches for speed say nothing about an experiment.
+    """
+    if info is None or given is None:
+        return value
+    args: dict[str, Any] = {}
+    for one in info.fields:
+        if one.name in given:
+            args[one.name] = _class_value(given[one.name], one)
+        elif one.default is not None and not (info.source == "library" and one.advanced):
+            args[one.name] = _class_value(copy.deepcopy(one.default), one)
+    rest = {name: argument for name, argument in given.items() if name not in args}
+    done: dict[str, Any] = {"class_path": info.class_path, "init_args": {**args, **rest}}
+    if isinstance(value, Mapping) and "dict_kwargs" in value:
+        done["dict_kwargs"] = value["dict_kwargs"]
+    return done
+
+
+def _class_value(value: Any, one: Field) -> Any:
+    """The value of a field that is a class, `bounded`, with path and arguments; any other as it stands."""
+    choice = choose_class(value, one) if one.type == "class" else None
+    return value if choice is None else _spelled_out(value, choice.info, choice.args)

@@ -20,6 +20,7 @@ def check_value(key: str, value: Any, field: Field) -> Problem | None:
         if field.nullable or (not field.required and field.default is None):
             return None
         return Problem(
+            "missing",
             key,
             "is empty",
             f"Write {expected(field)}, or remove the key." if not field.required else f"Write {expected(field)}.",
@@ -28,15 +29,20 @@ def check_value(key: str, value: Any, field: Field) -> Problem | None:
         if any(value == choice and type(value) is type(choice) for choice in field.choices):
             return None
         names = [str(choice) for choice in field.choices]
-        return Problem(key, f"{quoted_value(value)} is none of {', '.join(names)}", suggestion(str(value), names))
+        return Problem(
+            "unknown-value", key, f"{quoted_value(value)} is none of {', '.join(names)}", suggestion(str(value), names)
+        )
     if field.type == "class" or field.group is not None:
         return next(iter(_check_classes(key, value, field)), None)
     if not _has_type(value, field):
         return Problem(
-            key, f"{quoted_value(value)} is not {WORDS.get(field.type, field.type)}", f"Write {expected(field)}."
+            "wrong-type",
+            key,
+            f"{quoted_value(value)} is not {WORDS.get(field.type, field.type)}",
+            f"Write {expected(field)}.",
         )
     if isinstance(value, int | float) and not isinstance(value, bool) and not _in_bounds(value, field):
-        return Problem(key, f"{quoted_value(value)} is out of bounds", f"Write {expected(field)}.")
+        return Problem("out-of-bounds", key, f"{quoted_value(value)} is out of bounds", f"Write {expected(field)}.")
     return None
 
 
@@ -46,18 +52,20 @@ def check_args(
     """What is wrong with the arguments below `key`, of the class `of`; `partial` allows required ones to be missing."""
     by_name = {field.name: field for field in fields}
     args, more = few_strangers(args, by_name)
-    problems = [Problem(key, f"has {more} more unknown arguments", "Remove them.")] if more else []
+    problems = [Problem("unknown-argument", key, f"has {more} more unknown arguments", "Remove them.")] if more else []
     for name, value in args.items():
         if name not in by_name:
             remedy = NOW.get((of, str(name))) or suggestion(str(name), by_name)
-            problems.append(Problem(f"{key}.{name}", "is not an argument", remedy))
+            problems.append(Problem("unknown-argument", f"{key}.{name}", "is not an argument", remedy))
         elif (by_name[name].type == "class" or by_name[name].group is not None) and value is not None:
             problems += _check_classes(f"{key}.{name}", value, by_name[name])
         elif problem := check_value(f"{key}.{name}", value, by_name[name]):
             problems.append(problem)
     if not partial:
         missing = [field for field in fields if field.required and field.name not in args]
-        problems += [Problem(f"{key}.{field.name}", "is missing", f"Write {expected(field)}.") for field in missing]
+        problems += [
+            Problem("missing", f"{key}.{field.name}", "is missing", f"Write {expected(field)}.") for field in missing
+        ]
     return problems
 
 
@@ -66,7 +74,9 @@ def _check_classes(key: str, value: Any, field: Field) -> list[Problem]:
     if field.type == "class":
         return _check_class(key, value, field)
     if not _has_type(value, field):
-        return [Problem(key, f"{quoted_value(value)} is not {WORDS[field.type]}", f"Write {expected(field)}.")]
+        return [
+            Problem("wrong-type", key, f"{quoted_value(value)} is not {WORDS[field.type]}", f"Write {expected(field)}.")
+        ]
     return _check_held(key, value, field)
 
 
@@ -81,31 +91,36 @@ def _check_class(key: str, value: Any, field: Field) -> list[Problem]:
     """What is wrong with a value that should name one of the field's classes, and with the arguments it gives it."""
     reference, choice = read_class(value), choose_class(value, field)
     if reference.name is None:
-        return [Problem(key, f"is {quoted_value(value)}, not a class", f"Write {expected(field)}.")]
+        return [Problem("wrong-type", key, f"is {quoted_value(value)}, not a class", f"Write {expected(field)}.")]
     extra = [
-        Problem(f"{key}.{key_}", "does not belong next to class_path", f"Move it into {key}.init_args.")
+        Problem(
+            "misplaced-key", f"{key}.{key_}", "does not belong next to class_path", f"Move it into {key}.init_args."
+        )
         for key_ in reference.extra
     ]
     if reference.args is None:
-        return [*extra, Problem(f"{key}.init_args", "is not a mapping", "Write one `name: value` per line.")]
+        return [
+            *extra,
+            Problem("wrong-type", f"{key}.init_args", "is not a mapping", "Write one `name: value` per line."),
+        ]
     if choice is None:
         if field.group is not None and _is_elsewhere(reference.name, field):
             return extra
-        return [Problem(key, *_unknown(reference.name, field, is_path=isinstance(value, Mapping)))]
+        return [_unknown(key, reference.name, field, is_path=isinstance(value, Mapping))]
     return extra + check_args(f"{key}.init_args", choice.args, choice.info.fields, of=choice.info.name)
 
 
-def _unknown(name: str, field: Field, is_path: bool) -> tuple[str, str]:
+def _unknown(key: str, name: str, field: Field, is_path: bool) -> Problem:
     """What is wrong with the name of a class, and what to write."""
     if field.group is not None and (refused := field.refusal(name)) is not None:
-        return f"names {quoted_value(name)}, which {refused.why}", refused.remedy
+        return Problem("refused-class", key, f"names {quoted_value(name)}, which {refused.why}", refused.remedy)
     names = [option.name for option in field.classes] if is_path else _words(field)
     remedy = suggestion(name, names)
     if len(names) > MOST_WORDS and not remedy.startswith("Did"):
         remedy = f"Write {expected(field)}."
     if field.group is not None and "." not in name and not remedy.startswith("Did"):
         remedy = f"{remedy} Write a class of another library as its full path."
-    return f"unknown class {quoted_value(name)}", remedy
+    return Problem("unknown-class", key, f"unknown class {quoted_value(name)}", remedy)
 
 
 def _is_elsewhere(name: str, field: Field) -> bool:

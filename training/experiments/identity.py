@@ -5,13 +5,11 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from scalebook.training.experiments.classes import GROUP_OF_KEY, ChosenClass, mapping, read_class, shortest_form
-from scalebook.training.experiments.completion import DEFAULT_SEED, DEFAULT_THREADS, with_extras
-from scalebook.training.experiments.description import ClassInfo, Description, Group
-from scalebook.training.experiments.experiment import Experiment
+from scalebook.training.experiments.classes import GROUP_OF_KEY, ChosenClass, mapping, shortest_form
+from scalebook.training.experiments.description import ClassInfo
+from scalebook.training.experiments.experiment import DEFAULT_SEED, DEFAULT_THREADS, STRATEGY, Experiment, with_extras
 from scalebook.training.experiments.former_arguments import is_async_ps, pulls_differences
 from scalebook.training.experiments.known_classes import paths_hashed
-from scalebook.training.experiments.paths import with_optimizer
 
 OWN: Final = frozenset({"path", "dir", "root", "file", "folder", "threads"})
 """Last words of keys whose values each node has for itself."""
@@ -49,13 +47,12 @@ def config_hash(experiment: Experiment) -> str:
     `1` and `1.0` are the same number here, as they are to a person. So are the ways to name the class of a field:
     `rule: bounded` and its class with the defaults written out; and `lr_scaling` with its defaults or without.
     """
-    description = experiment.description
     content = with_extras({key: value for key, value in experiment.written.items() if key != "seed_everything"})
-    for key, group in GROUP_OF_KEY.items():
-        if key in content:
-            content[key] = _shortened(content[key], group, description)
-    if "strategy" in mapping(content.get("trainer")):
-        strategy = _shortened(content["trainer"]["strategy"], "strategies", description)
+    for key in GROUP_OF_KEY:
+        if content.get(key) is not None:
+            content[key] = _shortened(content[key], experiment, key)
+    if mapping(content.get("trainer")).get("strategy") is not None:
+        strategy = _shortened(content["trainer"]["strategy"], experiment, STRATEGY)
         content["trainer"] = {**content["trainer"], "strategy": strategy}
     text = json.dumps(
         _plain(paths_hashed(_arguments_hashed(content))), sort_keys=True, separators=(",", ":"), default=str
@@ -80,18 +77,19 @@ def _arguments_hashed(content: Mapping[str, Any]) -> dict[str, Any]:
     return {**content, "trainer": {**content["trainer"], "strategy": {**strategy, "init_args": args}}}
 
 
-def _shortened(value: Any, group: Group, description: Description) -> Any:
-    """The class at `value`, with the shortest words for each of its arguments that is itself a class."""
-    reference = read_class(value)
-    info = reference.info(group, description)
-    fields = {field.name: field for field in info.fields if field.type == "class"} if info else {}
-    if not fields or not reference.args:
+def _shortened(value: Any, experiment: Experiment, key: str) -> Any:
+    """The class that is `value`, at `key`, with the shortest words for each of its arguments that is itself a class."""
+    info, args = experiment.info(key), experiment.named[key].args
+    if not args or info is None or not any(field.type == "class" for field in info.fields):
         return value
-    args = {
-        name: shortest_form(argument, fields[name]) if name in fields else argument
-        for name, argument in reference.args.items()
+    return {**value, "init_args": _shortest(args, info)}
+
+
+def _shortest(args: Mapping[str, Any], info: ClassInfo) -> dict[str, Any]:
+    fields = {field.name: field for field in info.fields if field.type == "class"}
+    return {
+        name: shortest_form(argument, fields[name]) if name in fields else argument for name, argument in args.items()
     }
-    return {**value, "init_args": args}
 
 
 def _plain(value: Any) -> Any:
@@ -109,14 +107,13 @@ def base_content(experiment: Experiment) -> dict[str, Any]:
 
     A default that is added by a later version changes nothing; what it does not know it leaves as it stands.
     """
-    description = experiment.description
-    content = with_extras(with_optimizer(experiment.written, description))
-    for key, group in GROUP_OF_KEY.items():
+    content = with_extras(dict(experiment.filled))
+    for key in GROUP_OF_KEY:
         if content.get(key) is not None:
-            content[key] = _said(content[key], read_class(content[key]).info(group, description))
+            content[key] = _said(content[key], experiment, key)
     trainer = {key: value for key, value in mapping(content.get("trainer")).items() if value is not None}
     strategy = trainer.pop("strategy", "auto")
-    trainer["strategy"] = _said(strategy, read_class(strategy).info("strategies", description))
+    trainer["strategy"] = _said(strategy, experiment, STRATEGY)
     seed = content.get("seed_everything")
     content["seed_everything"] = DEFAULT_SEED if seed is None or isinstance(seed, bool) else seed
     content["threads"] = DEFAULT_THREADS if content.get("threads") is None else content["threads"]
@@ -124,14 +121,10 @@ def base_content(experiment: Experiment) -> dict[str, Any]:
     return {str(key): item for key, item in paths_hashed(_arguments_hashed({**present, "trainer": trainer})).items()}
 
 
-def _said(value: Any, info: ClassInfo | None) -> Any:
-    reference = read_class(value)
-    if info is None or reference.args is None:
+def _said(value: Any, experiment: Experiment, key: str) -> Any:
+    info, args = experiment.info(key), experiment.named[key].args
+    if info is None or args is None:
         return value
-    class_fields = {field.name: field for field in info.fields if field.type == "class"}
-    args = {
-        name: shortest_form(argument, class_fields[name]) if name in class_fields else argument
-        for name, argument in reference.args.items()
-    }
+    args = _shortest(args, info)
     more = {key: item for key, item in mapping(value).items() if key not in ("class_path", "init_args")}
     return {"class_path": info.class_path, "init_args": ChosenClass(info, args).non_defaults(), **more}

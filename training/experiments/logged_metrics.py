@@ -91,7 +91,7 @@ def _needed(experiment: Experiment) -> dict[str, Any]:
 
 def monitor_problems(experiment: Experiment) -> Iterator[Problem]:
     """Problems of names that nothing logs, and of names that MLflow does not take, if the logged metrics are known."""
-    monitored = directions.monitored(experiment.written)
+    monitored = directions.monitored(experiment.callbacks)
     scheduler = experiment.lr_scheduler.args.get("monitor")
     metrics = complete_for(experiment)
     if metrics is None:
@@ -99,12 +99,12 @@ def monitor_problems(experiment: Experiment) -> Iterator[Problem]:
     for name in metrics.every:
         if not names.recordable(name):
             what = f"logs {name}, which cannot be recorded: {names.RECORDABLE_WORDS}"
-            yield Problem("model", what, "Log it under another name.")
+            yield Problem("not-recordable", "model", what, "Log it under another name.")
     checked: list[tuple[str, Any]] = [("trainer.callbacks", metric) for metric in monitored]
     for key, name in [*checked, ("lr_scheduler.init_args.monitor", scheduler)]:
         if isinstance(name, str) and name not in metrics.every:
             what = f"monitors {name}" if key == "trainer.callbacks" else f"is {name}"
-            yield Problem(key, f"{what}, which nothing logs", unlogged_remedy(name, metrics.every))
+            yield Problem("unknown-metric", key, f"{what}, which nothing logs", unlogged_remedy(name, metrics.every))
 
 
 def names_seen(experiments: Iterable[Experiment]) -> list[str]:
@@ -136,7 +136,8 @@ def _written(experiments: Iterable[Experiment]) -> list[str]:
 
 
 def _has_foreign_callbacks(experiment: Experiment) -> bool:
-    callbacks = experiment.trainer.get("callbacks") or []
-    listed = callbacks if isinstance(callbacks, list) else [callbacks]
-    paths = [callback.get("class_path", "") if isinstance(callback, Mapping) else callback for callback in listed]
+    paths = [
+        callback.get("class_path", "") if isinstance(callback, Mapping) else callback
+        for callback in experiment.callbacks
+    ]
     return not all(isinstance(path, str) and ("." not in path or path.startswith(STOCK)) for path in paths)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from scalebook.training.base import ConfigError, NodeRank, Problem
-from scalebook.training.base.node_rank import NODES, node_rank
+from scalebook.training.base import ConfigError, NodeRank
+from scalebook.training.base.node_rank import node_rank
 from scalebook.training.experiments.classes import mapping, positive, read_class
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.fields import quoted_value
@@ -42,16 +42,3 @@ def on_gpus(config: Mapping[str, Any], gpus: int) -> dict[str, Any]:
         args["workers"] = args.get("workers") or trainer.get("devices", 1)
     written = {"class_path": strategy.name, "init_args": args}
     return {**config, "trainer": {**trainer, "devices": gpus, "strategy": written}}
-
-
-def queue_problems(experiment: Experiment) -> list[Problem]:
-    """Problems of an experiment on several nodes that is to be a job of a queue with one node."""
-    nodes = positive(experiment.trainer.get("num_nodes")) or 1
-    if nodes == 1 or experiment.description.clustered:
-        return []
-    why = f"is {nodes}, but jobs of this folder run on one machine"
-    remedy = (
-        "Write [cluster] in scalebook.toml, as docs/how-to/cluster.md says, or start it on each node with torchrun "
-        "or srun and `scalebook fit -c FILE`."
-    )
-    return [Problem(NODES, why, remedy)]

@@ -1,14 +1,13 @@
 """Fields of a config by dotted paths without `init_args`: `model.hidden`, `trainer.strategy.rule.bound`."""
 
-import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from scalebook.training.base import ConfigError
-from scalebook.training.experiments.classes import GROUP_OF_KEY, choose_class, mapping, read_class, suggestion
+from scalebook.training.experiments.classes import GROUP_OF_KEY, choose_class, mapping, suggestion
 from scalebook.training.experiments.command_line import CLASS_KEYS, ByPath, merge
-from scalebook.training.experiments.description import ClassInfo, Description, Field, Group
+from scalebook.training.experiments.description import ClassInfo, Field, Group
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.lr_scaling import FIELDS as RATE_FIELDS
 from scalebook.training.experiments.lr_scaling import KEY as LR_SCALING
@@ -41,14 +40,16 @@ def place(path: str, experiment: Experiment) -> PathTarget:
             return PathTarget(parts, None, group)
         info, args = _class_at(key, experiment)
         if info is None:
-            raise ConfigError(path, f"is below {key}, which names an unknown class", f"Name a class at {key}.")
+            raise ConfigError(
+                path, f"is below {key}, which names an unknown class", f"Name a class at {key}.", "unknown-class"
+            )
         return PathTarget(parts, _below(path, key, info, args, parts[len(head) :]))
     if parts == ("threads",):
         return PathTarget(parts, THREADS)
     candidates = {"trainer": experiment.description.trainer, LR_SCALING: RATE_FIELDS}.get(parts[0], ())
     if len(parts) == 2 and (field := next((candidate for candidate in candidates if candidate.name == parts[1]), None)):
         return PathTarget(parts, field)
-    raise ConfigError(path, "is not a field of this config", suggestion(path, dict(fields(experiment))))
+    raise ConfigError(path, "is not a field of this config", suggestion(path, dict(fields(experiment))), "unknown-key")
 
 
 def fields(experiment: Experiment) -> Iterator[tuple[str, Field]]:
@@ -74,28 +75,11 @@ def put(experiment: Experiment, where: PathTarget, value: Any) -> Experiment:
     else:
         below = where.parts[len(head) :]
         change = ByPath.of((*head, "init_args", *below), value)
-    base = with_optimizer(experiment.written, experiment.description)
-    return experiment.with_config(merge(base, change, experiment.description))
-
-
-def with_optimizer(config: Mapping[str, Any], description: Description) -> dict[str, Any]:
-    """`config` with the default optimizer, if it names none and the model has none of its own.
-
-    What it holds is shared with `config`.
-    """
-    done = dict(config)
-    model = read_class(done.get("model")).info("models", description)
-    if done.get("optimizer") is None and not (model is not None and model.own_optimizer):
-        done["optimizer"] = copy.deepcopy(description.default_optimizer)
-    return done
+    return experiment.with_config(merge(experiment.filled, change, experiment.description))
 
 
 def _class_at(key: str, experiment: Experiment) -> tuple[ClassInfo | None, Mapping[str, Any]]:
-    description = experiment.description
-    config = with_optimizer(experiment.written, description)
-    value = mapping(config.get("trainer")).get("strategy") or "auto" if key == "trainer.strategy" else config.get(key)
-    reference = read_class(value)
-    return reference.info(GROUP_OF_KEY.get(key, "strategies"), description), mapping(reference.args)
+    return experiment.info(key), mapping(experiment.named[key].args)
 
 
 def _below(path: str, key: str, info: ClassInfo, args: Mapping[str, Any], parts: tuple[str, ...]) -> Field:
@@ -103,18 +87,22 @@ def _below(path: str, key: str, info: ClassInfo, args: Mapping[str, Any], parts:
     if field is None:
         paths = [f"{key}.{field.name}" for field in info.fields]
         remedy = suggestion(f"{key}.{parts[0]}", paths) if paths else f"{info.name} has no fields."
-        raise ConfigError(path, f"names {parts[0]}, which is not a field of {info.name}", remedy)
+        raise ConfigError(path, f"names {parts[0]}, which is not a field of {info.name}", remedy, "unknown-key")
     if len(parts) == 1:
         return field
     if field.type == "json":
         numbers = dict(_numbers(f"{key}.{parts[0]}", args.get(field.name)))
         if (name := ".".join((key, *parts))) not in numbers:
             remedy = suggestion(name, numbers) if numbers else f"Write {key}.{parts[0]}."
-            raise ConfigError(path, f"names a number of {parts[0]} that the config does not have", remedy)
+            raise ConfigError(
+                path, f"names a number of {parts[0]} that the config does not have", remedy, "unknown-key"
+            )
         return numbers[name]
     choice = choose_class(args.get(field.name, field.default), field) if field.type == "class" else None
     if choice is None:
-        raise ConfigError(path, f"names a field below {parts[0]}, which has none", f"Write {key}.{parts[0]}.")
+        raise ConfigError(
+            path, f"names a field below {parts[0]}, which has none", f"Write {key}.{parts[0]}.", "unknown-key"
+        )
     return _below(path, f"{key}.{parts[0]}", choice.info, choice.args, parts[1:])
 
 

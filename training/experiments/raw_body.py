@@ -19,15 +19,20 @@ class Body:
         self.raw = raw
         self.problems: list[Problem] = []
 
-    def wrong(self, key: str, message: str, remedy: str) -> None:
-        self.problems.append(Problem(key, message, remedy))
+    def wrong(self, code: str, key: str, message: str, fix: str) -> None:
+        self.problems.append(Problem(code, key, message, fix))
 
     def whole_number(self, key: str, default: int, most: int = MOST) -> int:
         value = self.raw.get(key)
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-            self.wrong(key, f"is {quoted_value(value)}", f"Write a whole number from 1 to {most}, or remove it.")
+            self.wrong(
+                "out-of-bounds",
+                key,
+                f"is {quoted_value(value)}",
+                f"Write a whole number from 1 to {most}, or remove it.",
+            )
             return default
         return value
 
@@ -35,14 +40,14 @@ class Body:
         value = self.raw.get(key)
         if value is None or (number(value) and value > 0):
             return value
-        self.wrong(key, f"is {quoted_value(value)}", "Write a number above 0, or remove it.")
+        self.wrong("out-of-bounds", key, f"is {quoted_value(value)}", "Write a number above 0, or remove it.")
         return None
 
     def word(self, key: str, words: tuple[str, ...], default: str) -> str:
         value = self.raw.get(key)
         value = default if value is None else value
         if value not in words:
-            self.wrong(key, f"is {quoted_value(value)}", one_of(value, words))
+            self.wrong("unknown-value", key, f"is {quoted_value(value)}", one_of(value, words))
             return default
         return str(value)
 
@@ -50,14 +55,14 @@ class Body:
         value = self.raw.get(key)
         if value is None or isinstance(value, bool) or value == word:
             return value or False
-        self.wrong(key, f"is {quoted_value(value)}", f"Write true, false or {word}.")
+        self.wrong("wrong-type", key, f"is {quoted_value(value)}", f"Write true, false or {word}.")
         return False
 
     def text(self, key: str) -> str | None:
         value = self.raw.get(key)
         if value is None or (isinstance(value, str) and value.strip()):
             return value
-        self.wrong(key, f"is {quoted_value(value)}", "Write a text, or remove it.")
+        self.wrong("wrong-type", key, f"is {quoted_value(value)}", "Write a text, or remove it.")
         return None
 
 

@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from scalebook.training.base import ConfigError
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.experiments.pipeline_order import Schedule
 
 PRECISIONS: Final = ("32-true", "bf16-mixed", "bf16-true", "16-true", "32", "bf16", 32)
@@ -27,20 +26,21 @@ def refuse_degrees(
     microbatches: int | None = None,
     schedule: Schedule = "1f1b",
 ) -> None:
-    """ConfigError if `workers`, on all nodes, are not tensor x shard, or stages x any number; a `shard` of None takes
+    """ArgumentError if `workers`, on all nodes, are not tensor x shard, or stages x any number; a `shard` of None takes
     what `tensor` leaves."""
     if stages > 1:
         _refuse_stages(tensor, shard or 1, workers, stages, microbatches, schedule)
         return
     if microbatches is not None:
-        raise ConfigError(
-            f"{ARGUMENTS}.microbatches", "has no effect without stages", "Write stages: 2 or more, or leave it out."
+        raise ArgumentError(
+            "no-effect", "microbatches", "has no effect without stages", "Write stages: 2 or more, or leave it out."
         )
     if workers % tensor == 0 and shard in (None, workers // tensor):
         return
     written = f"tensor {tensor}" + ("" if shard is None else f" x shard {shard}")
-    raise ConfigError(
-        f"{ARGUMENTS}.tensor",
+    raise ArgumentError(
+        "contradiction",
+        "tensor",
         f"{written} is not the {workers} workers of trainer.devices x trainer.num_nodes",
         f"Write trainer.devices: {tensor * (shard or 1)}, or leave shard out and let tensor divide {workers}.",
     )
@@ -52,20 +52,23 @@ def _refuse_stages(
     if tensor > 1 or shard > 1:
         degrees = {"tensor": tensor, "shard": shard}
         written = " x ".join(f"{name} {degree}" for name, degree in degrees.items() if degree > 1)
-        raise ConfigError(
-            f"{ARGUMENTS}.stages",
+        raise ArgumentError(
+            "contradiction",
+            "stages",
             f"a stage's worker has whole layers, which do not go with {written}",
             "Write stages alone: workers beyond them compute other batches, or tensor and shard without stages.",
         )
     if workers % stages:
-        raise ConfigError(
-            f"{ARGUMENTS}.stages",
+        raise ArgumentError(
+            "contradiction",
+            "stages",
             f"stages {stages} do not divide the {workers} workers of trainer.devices x trainer.num_nodes",
             f"Write trainer.devices: {stages * -(-workers // stages)}, or as many stages as divide {workers}.",
         )
     if schedule == "1f1b" and microbatches_of(stages, microbatches) < stages:
-        raise ConfigError(
-            f"{ARGUMENTS}.microbatches",
+        raise ArgumentError(
+            "contradiction",
+            "microbatches",
             f"1f1b needs a microbatch for each stage, and {microbatches} are fewer than {stages}",
             f"Write microbatches: {EACH * stages}, or schedule: gpipe.",
         )

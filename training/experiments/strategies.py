@@ -3,27 +3,28 @@
 What the engine's objects refuse becomes a problem of the strategy, so that it is reported before anything starts.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Final
 
 from scalebook.training.base import Problem
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.clock_settings import read_clock
 from scalebook.training.engine.rules.codecs import CODECS, Codec
 from scalebook.training.engine.rules.contradictions import (
-    ARGUMENTS,
-    FAR,
     CheckedSettings,
     contradictions,
+    far,
     nobody_left,
 )
 from scalebook.training.engine.rules.exchanges import EXCHANGES, PeerExchange
 from scalebook.training.engine.rules.facts import DampingFacts, LocalFacts, RuleFacts
-from scalebook.training.engine.rules.peering import ONE_MACHINE, Peering
+from scalebook.training.engine.rules.peering import Peering, one_machine
 from scalebook.training.engine.rules.run_limits import misfit, read_limits, read_range
 from scalebook.training.engine.rules.topologies import TOPOLOGIES, Complete, OnePeerExponential
 from scalebook.training.engine.rules.update_rules import Async
+from scalebook.training.experiments.argument_keys import key_of, problem_of, problems_of
 from scalebook.training.experiments.classes import ChosenClass, choose_class, in_words, mapping, positive, read_class
 from scalebook.training.experiments.description import ClassInfo, Description
 from scalebook.training.experiments.fields import check_args, check_value, quoted_value
@@ -64,19 +65,6 @@ def made_codec(chosen: ChosenClass) -> Codec | None:
     if kind is None or check_args("", chosen.args, chosen.info.fields):
         return None
     return kind(**chosen.settings())
-
-
-def problems_of(read: Callable[..., object], *written: object) -> list[Problem]:
-    """The problem of what an argument says, as its reader in the engine refuses it; none where it does not."""
-    try:
-        read(*written)
-    except ValueError as error:
-        return [Problem.said_by(error)]
-    return []
-
-
-def _argument_problem(name: str, why: str, remedy: str) -> Problem:
-    return Problem(f"{ARGUMENTS}.{name}", why, remedy)
 
 
 @dataclass(frozen=True)
@@ -230,6 +218,7 @@ class EngineSettings(Strategy):
     def _trainer_problems(self) -> Iterator[Problem]:
         if self.trainer.get("sync_batchnorm") and self.workers > 1:
             yield Problem(
+                "contradiction",
                 "trainer.sync_batchnorm",
                 "needs a common batch of all workers, which there is not",
                 "Write false, or use ddp. The strategy's argument buffers says how workers share running statistics.",
@@ -292,9 +281,8 @@ class AsyncPSSettings(EngineSettings):
     def problems(self) -> Iterator[Problem]:
         yield from self._trainer_problems()
         if self.nodes > 1:
-            yield from (
-                _argument_problem(*refusal[:3]) for refusal in FAR if self.args.get(refusal.key) == refusal.value
-            )
+            error = far(str(self.args.get("host")))
+            yield from [problem_of(error)] if error else []
         if self.rule and self.damping:
             yield from self._rule_problems(self.rule, self.damping)
         if self.args.get("clock") is not None:
@@ -316,7 +304,7 @@ class AsyncPSSettings(EngineSettings):
         )  # fmt: skip
         first = nobody_left(facts, counts, self.workers)
         for contradiction in ([first] if first else []) + contradictions(settings):
-            yield _argument_problem(*contradiction)
+            yield problem_of(contradiction)
         yield from self._range_problems(facts, counts)
         if facts.synchronous and (effect.drops or effect.scales):
             why = f"with the rule {rule.word} every gradient is fresh"
@@ -328,12 +316,11 @@ class AsyncPSSettings(EngineSettings):
         if written is None or positive(written):
             return
         try:
-            refusal = misfit(read_range(written), self.workers // self.nodes, self.nodes, rule, counts)
-        except ValueError as error:
-            yield Problem.said_by(error)
-            return
-        if refusal:
-            yield _argument_problem(*refusal)
+            error = misfit(read_range(written), self.workers // self.nodes, self.nodes, rule, counts)
+        except ArgumentError as refused:
+            error = refused
+        if error:
+            yield problem_of(error)
 
 
 class PeersSettings(EngineSettings):
@@ -401,12 +388,12 @@ class PeersSettings(EngineSettings):
     def problems(self) -> Iterator[Problem]:
         yield from self._trainer_problems()
         if self.nodes > 1:
-            yield _argument_problem(*ONE_MACHINE)
+            yield problem_of(one_machine())
         clock = self.args.get("clock")
         if (clock is not None) != self.is_simulated:
             host = str(self.args.get("host"))
             settings = CheckedSettings(RuleFacts(), DampingFacts(), host, False, clock is not None)
-            yield from (_argument_problem(*contradiction) for contradiction in contradictions(settings))
+            yield from map(problem_of, contradictions(settings))
         if clock is not None:
             yield from problems_of(lambda: read_clock(clock, self.workers).check_without_servers())
         yield from self._limit_problems()
@@ -414,7 +401,7 @@ class PeersSettings(EngineSettings):
         if self._is_never_equal():
             why = f"{self.workers} workers are no power of 2, so that they are never all equal after a few rounds"
             remedy = "Write such a number of workers, or exponential, to average exactly."
-            yield Problem(f"{ARGUMENTS}.topology", why, remedy, "warning")
+            yield Problem("inexact", key_of("topology"), why, remedy, "warning")
 
     def _check_peering(self) -> None:
         if (peering := self.peering()) is not None:
@@ -473,10 +460,10 @@ class ModelParallelSettings(Strategy):
             )
         if self.trainer.get("sync_batchnorm"):
             why = "is not shared within a forward pass by the workers of a split model"
-            yield Problem("trainer.sync_batchnorm", why, "Write false, or use ddp.")
+            yield Problem("contradiction", "trainer.sync_batchnorm", why, "Write false, or use ddp.")
         if self.trainer.get("precision") not in (None, *PRECISIONS):
             why = f"{quoted_value(self.trainer['precision'])} does not go with a split model"
-            yield Problem("trainer.precision", why, "Write 32-true, bf16-mixed, bf16-true or 16-true.")
+            yield Problem("contradiction", "trainer.precision", why, "Write 32-true, bf16-mixed, bf16-true or 16-true.")
 
 
 _KINDS: Final[Mapping[str, type[Strategy]]] = {
@@ -488,21 +475,20 @@ _KINDS: Final[Mapping[str, type[Strategy]]] = {
 }
 
 
-def read_strategy(trainer: Mapping[str, Any], description: Description, written: Any = None) -> Strategy:
-    """The strategy of a Trainer's completed settings, which need not be free of errors. `written`: the strategy as the
-    user wrote it."""
+def read_strategy(trainer: Mapping[str, Any], description: Description, written: Mapping[str, Any]) -> Strategy:
+    """The strategy of a Trainer's completed settings, which need not be free of errors. `written`: the
+    strategy's arguments as the user wrote them."""
     completed = read_class(trainer.get("strategy"))
     info = completed.info("strategies", description)
     name = (info.config_value or info.name if info else completed.name or "auto").rpartition(".")[2]
     name = "single" if name == "auto" else name
     args = mapping(completed.args)
     args = {**{one.name: one.default for one in info.fields}, **args} if info else args
-    own = mapping(read_class(written).args)
-    return _KINDS.get(name, OtherStrategy)(name, info, own, args, trainer)
+    return _KINDS.get(name, OtherStrategy)(name, info, written, args, trainer)
 
 
 def _without_effect(name: str, why: str, remedy: str) -> Problem:
-    return Problem(f"{ARGUMENTS}.{name}", f"has no effect: {why}", remedy, "warning")
+    return Problem("no-effect", key_of(name), f"has no effect: {why}", remedy, "warning")
 
 
 def _between_pushes(settings: Mapping[str, Any]) -> int:

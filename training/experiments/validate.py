@@ -5,24 +5,24 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from scalebook.training.base import ConfigError, Problem
+from scalebook.training.base import ConfigError, Problem, node_rank
 from scalebook.training.base.files import yaml
-from scalebook.training.experiments import codec_problems, logged_metrics, sparse_tables, validations
+from scalebook.training.experiments import logged_metrics, model_conflicts, validations
 from scalebook.training.experiments.classes import (
     GROUP_OF_KEY,
     few_strangers,
     mapping,
+    positive,
     read_class,
     suggestion,
     within,
 )
-from scalebook.training.experiments.confinement import checkpoint_problems, class_problems, path_problems
+from scalebook.training.experiments.confinement import Confinement
 from scalebook.training.experiments.data_paths import data_path_problems
 from scalebook.training.experiments.description import ClassInfo, Description, Field, Group
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.fields import check_args, check_value, quoted_value
 from scalebook.training.experiments.lr_scaling import FIELDS, KEY, NO_BATCH
-from scalebook.training.experiments.num_nodes import queue_problems
 from scalebook.training.experiments.strategies import ModelParallelSettings
 
 WORDS: Final = {"model": "model", "data": "data set", "optimizer": "optimizer", "lr_scheduler": "scheduler"}
@@ -70,25 +70,24 @@ def validate(
     if experiment.broken is not None:
         return [experiment.broken]
     config, description = experiment.written, experiment.description
-    problems = _top_level(config)
+    problems = _top_level(experiment)
     problems += _trainer(config.get("trainer"), description)
     for key, group in GROUP_OF_KEY.items():
         if config.get(key) is not None:
             problems += check_class(key, config[key], group, description, partial=partial)
         elif key in ("model", "data") and not partial:
             names = sorted(info.name for info in getattr(description, group))
-            problems.append(Problem(key, "is missing", f"Name a {WORDS[key]}: {', '.join(names)}."))
-    problems += checkpoint_problems(config)
+            problems.append(Problem("missing", key, "is missing", f"Name a {WORDS[key]}: {', '.join(names)}."))
+    problems += Confinement(experiment.written).checkpoint_problems()
     problems += experiment.strategy.problems()
     problems += _noise_problems(experiment)
-    problems += codec_problems.problems(experiment)
-    problems += sparse_tables.problems(experiment)
+    problems += model_conflicts.problems(experiment)
     problems += rate_problems(experiment)
     problems += validations.problems(experiment)
     problems += logged_metrics.monitor_problems(experiment)
     problems += _without_effect(experiment) + _shared(experiment)
     if queued and not typed:
-        problems += queue_problems(experiment) + data_path_problems(experiment)
+        problems += _queue_problems(experiment) + data_path_problems(experiment)
     if not description.trusted:
         problems += _confined(experiment, problems, typed)
     return problems + (_crowded(experiment, cores) if cores else [])
@@ -100,20 +99,20 @@ def _confined(experiment: Experiment, problems: list[Problem], typed: bool) -> I
     Without errors it is looked for in what the runner will be given: the completed config.
     """
     is_right = all(problem.severity == "warning" for problem in problems)
-    config = experiment.completed if is_right else experiment.written
+    confinement = Confinement(experiment.completed if is_right else experiment.written)
     if not typed:
         keys = [problem.key for problem in problems]
-        for problem in class_problems(config):
+        for problem in confinement.class_problems():
             if not any(problem.key == key or problem.key.startswith(f"{key}.") for key in keys):
                 yield problem
-    yield from path_problems(config, Path(experiment.description.folder), Path.cwd() if typed else None)
+    yield from confinement.path_problems(Path(experiment.description.folder), Path.cwd() if typed else None)
 
 
 def require(experiment: Experiment, *, typed: bool = False, queued: bool = True) -> None:
     """Raise ConfigError for the first error of an experiment; warnings pass. See `validate`."""
     for problem in validate(experiment, typed=typed, queued=queued):
         if problem.severity == "error":
-            raise ConfigError(problem.key, problem.message, problem.remedy)
+            raise ConfigError.of(problem)
 
 
 def check_class(
@@ -124,6 +123,7 @@ def check_class(
     if reference.name is None:
         return [
             Problem(
+                "wrong-type",
                 key,
                 f"is {quoted_value(value)}, not a class",
                 f"Write {key}: {{class_path: ..., init_args: {{...}}}}.",
@@ -134,11 +134,16 @@ def check_class(
         return [_unknown_class(key, reference.name, group, description)]
     problems = _also_called(key, reference.name, info, group, description)
     problems += [
-        Problem(f"{key}.{extra}", "does not belong next to class_path", f"Move it into {key}.init_args.")
+        Problem(
+            "misplaced-key", f"{key}.{extra}", "does not belong next to class_path", f"Move it into {key}.init_args."
+        )
         for extra in reference.extra
     ]
     if reference.args is None:
-        return [*problems, Problem(f"{key}.init_args", "is not a mapping", "Write one `name: value` per line.")]
+        return [
+            *problems,
+            Problem("wrong-type", f"{key}.init_args", "is not a mapping", "Write one `name: value` per line."),
+        ]
     return problems + check_args(f"{key}.init_args", reference.args, info.fields, of=info.name, partial=partial)
 
 
@@ -149,6 +154,7 @@ def _also_called(key: str, name: str, info: ClassInfo, group: Group, description
         return []
     return [
         Problem(
+            "ambiguous-class",
             key,
             f"names {quoted_value(name)}, which {' and '.join(others)} share; {info.class_path} is used",
             "Write the full path of the one you mean.",
@@ -160,7 +166,7 @@ def _also_called(key: str, name: str, info: ClassInfo, group: Group, description
 def _unknown_class(key: str, name: str, group: Group, description: Description) -> Problem:
     what, where = WORDS.get(key, "strategy"), ""
     if key in ("model", "data") and (refused := description.refusal(name)) is not None:
-        return Problem(key, f"names {quoted_value(name)}, which {refused.why}", refused.remedy)
+        return Problem("refused-class", key, f"names {quoted_value(name)}, which {refused.why}", refused.remedy)
     entries = getattr(description, group)
     names = [entry.config_value or entry.name for entry in entries]
     remedy = suggestion(name, names)
@@ -176,17 +182,23 @@ def _unknown_class(key: str, name: str, group: Group, description: Description) 
             remedy = suggestion(name, own) or "Its class must be a LightningModule or a LightningDataModule."
         elif not remedy.startswith("Did"):
             remedy = f'{remedy} For your own class, add its module to scalebook.toml: modules = ["..."].'
-    return Problem(key, f"unknown {what} {quoted_value(name)}{where}", remedy)
+    return Problem("unknown-class", key, f"unknown {what} {quoted_value(name)}{where}", remedy)
 
 
-def _top_level(config: Mapping[str, Any]) -> list[Problem]:
-    config, more = few_strangers(config, yaml.TOP_KEYS)
-    problems = [Problem("config", f"has {more} more unknown keys", "Remove them.")] if more else []
+def _top_level(experiment: Experiment) -> list[Problem]:
+    config, more = few_strangers(experiment.written, yaml.TOP_KEYS)
+    problems = [Problem("unknown-key", "config", f"has {more} more unknown keys", "Remove them.")] if more else []
     for key, value in config.items():
         if key == "repeats":
-            problems.append(Problem(key, "does not belong in the config", "Write it next to `config:` in the cell."))
+            problems.append(
+                Problem(
+                    "misplaced-key", key, "does not belong in the config", "Write it next to `config:` in the cell."
+                )
+            )
         elif key not in yaml.TOP_KEYS:
-            problems.append(Problem(str(key), "is not a key of a config", suggestion(str(key), yaml.TOP_KEYS)))
+            problems.append(
+                Problem("unknown-key", str(key), "is not a key of a config", suggestion(str(key), yaml.TOP_KEYS))
+            )
         elif value is None:
             continue  # as if the key were not there
         elif key == "seed_everything" and not isinstance(value, bool):
@@ -200,13 +212,17 @@ def _trainer(value: Any, description: Description) -> list[Problem]:
     if value is None:
         return []
     if not isinstance(value, Mapping):
-        return [Problem("trainer", f"is {quoted_value(value)}, not a mapping", "Write one `name: value` per line.")]
+        return [
+            Problem(
+                "wrong-type", "trainer", f"is {quoted_value(value)}, not a mapping", "Write one `name: value` per line."
+            )
+        ]
     settings = {key: item for key, item in value.items() if key != "strategy"}
     problems = check_args("trainer", settings, description.trainer)
     if isinstance(value.get("profiler"), str) and value["profiler"] not in PROFILERS:
         remedy = suggestion(value["profiler"], PROFILERS)
         why = f"is {quoted_value(value['profiler'])}, which is not a profiler"
-        problems.append(Problem("trainer.profiler", why, remedy))
+        problems.append(Problem("unknown-value", "trainer.profiler", why, remedy))
     if value.get("strategy") is not None:
         problems += check_class("trainer.strategy", value["strategy"], "strategies", description)
     return problems
@@ -218,12 +234,19 @@ def _shared(experiment: Experiment) -> list[Problem]:
         return []
     said = f"is {quoted_value(experiment.gpu_share)}"
     if experiment.accelerator == "cpu":
-        return [Problem("gpu_share", f"{said}, but the run uses a CPU", "Remove it, or write accelerator: auto.")]
+        return [
+            Problem(
+                "contradiction",
+                "gpu_share",
+                f"{said}, but the run uses a CPU",
+                "Remove it, or write accelerator: auto.",
+            )
+        ]
     gpus = experiment.strategy.devices * experiment.strategy.nodes
     if gpus > 1:
         why = f"{said}, but the run takes {gpus} GPUs: only runs on one GPU can share it"
         remedy = "Write trainer.devices: 1 (AsyncPS's init_args.workers may be more), or remove it."
-        return [Problem("gpu_share", why, remedy)]
+        return [Problem("contradiction", "gpu_share", why, remedy)]
     return []
 
 
@@ -232,7 +255,13 @@ def _without_effect(experiment: Experiment) -> list[Problem]:
     model = experiment.model.info
     if model is not None and model.own_optimizer:
         problems += [
-            Problem(key, f"has no effect: {model.name} has its own configure_optimizers", "Remove it.", "warning")
+            Problem(
+                "no-effect",
+                key,
+                f"has no effect: {model.name} has its own configure_optimizers",
+                "Remove it.",
+                "warning",
+            )
             for key in ("optimizer", "lr_scheduler")
             if experiment.written.get(key) is not None
         ]
@@ -242,6 +271,7 @@ def _without_effect(experiment: Experiment) -> list[Problem]:
     if both and workers != devices and experiment.accelerator == "cpu":
         problems.append(
             Problem(
+                "no-effect",
                 "trainer.devices",
                 f"has no effect on a CPU: the strategy has {workers} workers",
                 f"Remove it, or write {workers}.",
@@ -254,7 +284,22 @@ def _without_effect(experiment: Experiment) -> list[Problem]:
 def _noise_problems(experiment: Experiment) -> list[Problem]:
     if not (isinstance(experiment.strategy, ModelParallelSettings) and experiment.written.get(NOISE_SCALE.name)):
         return []
-    return [Problem(NOISE_SCALE.name, "needs a whole copy of the model, and it is split", "Write false.")]
+    return [
+        Problem("contradiction", NOISE_SCALE.name, "needs a whole copy of the model, and it is split", "Write false.")
+    ]
+
+
+def _queue_problems(experiment: Experiment) -> list[Problem]:
+    """Problems of an experiment on several nodes that is to be a job of a queue with one node."""
+    nodes = positive(experiment.trainer.get("num_nodes")) or 1
+    if nodes == 1 or experiment.description.clustered:
+        return []
+    why = f"is {nodes}, but jobs of this folder run on one machine"
+    remedy = (
+        "Write [cluster] in scalebook.toml, as docs/how-to/cluster.md says, or start it on each node with torchrun "
+        "or srun and `scalebook fit -c FILE`."
+    )
+    return [Problem("no-cluster", node_rank.NODES, why, remedy)]
 
 
 def _crowded(experiment: Experiment, cores: int) -> list[Problem]:
@@ -265,6 +310,7 @@ def _crowded(experiment: Experiment, cores: int) -> list[Problem]:
     each = f"{threads} threads" if threads > 1 else "1 thread"
     return [
         Problem(
+            "crowded",
             "threads" if threads > 1 else "trainer.devices",
             f"is more than this machine has: {processes} workers with {each} each on {cores} cores",
             "They share cores, so times and staleness are those of an overloaded machine. Use fewer to measure speed.",
@@ -283,16 +329,18 @@ def rate_problems(experiment: Experiment) -> list[Problem]:
         return []
     if not isinstance(settings, Mapping):
         remedy = f"Write {KEY}: {{rule: linear, per: 256, warmup_epochs: 1}}."
-        return [Problem(KEY, f"is {quoted_value(settings)}, not a mapping", remedy)]
+        return [Problem("wrong-type", KEY, f"is {quoted_value(settings)}, not a mapping", remedy)]
     fields = {field.name: field for field in FIELDS}
     findings: list[Problem] = []
     for name, value in settings.items():
         if name not in fields:
-            findings.append(Problem(f"{KEY}.{name}", "is not an argument", suggestion(str(name), fields)))
+            findings.append(
+                Problem("unknown-argument", f"{KEY}.{name}", "is not an argument", suggestion(str(name), fields))
+            )
         elif problem := check_value(f"{KEY}.{name}", value, fields[name]):
             findings.append(problem)
         elif value == math.inf:
-            findings.append(Problem(f"{KEY}.{name}", "is infinite", "Write a number of epochs."))
+            findings.append(Problem("out-of-bounds", f"{KEY}.{name}", "is infinite", "Write a number of epochs."))
     return findings or _impossible_rate(experiment)
 
 
@@ -305,7 +353,7 @@ def _impossible_rate(experiment: Experiment) -> list[Problem]:
     if samples is None:
         if experiment.data.name is None:
             return []
-        return [Problem(KEY, NO_BATCH, "Remove it, or write rule: none.")]
+        return [Problem("missing", KEY, NO_BATCH, "Remove it, or write rule: none.")]
     if not scaling.warmup_epochs:
         return []
     if scaling.factor(samples) <= 1:
@@ -315,10 +363,16 @@ def _impossible_rate(experiment: Experiment) -> list[Problem]:
         which = f"{KEY}.warmup_epochs"
         remedy = "Write fewer epochs, or train longer."
         return [
-            Problem(which, f"is {scaling.warmup_epochs:g}, but the run ends after {epochs} epochs", remedy, "warning")
+            Problem(
+                "no-effect",
+                which,
+                f"is {scaling.warmup_epochs:g}, but the run ends after {epochs} epochs",
+                remedy,
+                "warning",
+            )
         ]
     return []
 
 
 def _idle_rate(why: str) -> Problem:
-    return Problem(f"{KEY}.warmup_epochs", f"has no effect: {why}", "Remove it.", "warning")
+    return Problem("no-effect", f"{KEY}.warmup_epochs", f"has no effect: {why}", "Remove it.", "warning")

@@ -18,6 +18,7 @@ def problems(experiment: Experiment) -> list[Problem]:
         remedy = "Write a part of an epoch such as 0.25, or a number of batches of each worker such as 100."
         return [
             Problem(
+                "out-of-bounds",
                 validation_interval.KEY,
                 f"is {quoted_value(interval)}, neither a part of an epoch nor a number of batches",
                 remedy,
@@ -28,7 +29,7 @@ def problems(experiment: Experiment) -> list[Problem]:
             said = "is missing" if interval is None else f"is {quoted_value(interval)}, not a whole number"
             why = f"{said}, and with {validation_interval.EVERY}: null batches are counted across epochs"
             remedy = f"Write a number of batches of each worker, such as 100, or leave {validation_interval.EVERY} out."
-            return [Problem(validation_interval.KEY, why, remedy)]
+            return [Problem("wrong-type", validation_interval.KEY, why, remedy)]
         return []
     if not _is_count(interval) or trainer.get("limit_val_batches") == 0 or trainer.get("fast_dev_run"):
         return []

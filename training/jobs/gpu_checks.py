@@ -50,7 +50,7 @@ def gpu_problems(experiment: Experiment, machines: Sequence[NodeDevices]) -> lis
     where = "no node has more than" if any(machine.name for machine in machines) else "this machine has"
     why = f"is {request.workers}, and each worker of {name} needs a GPU of its own: {where} {most}"
     other = "" if strategy.joins_engine else ", or the strategy AsyncPS, whose workers share them"
-    return [Problem("trainer.devices", why, f"Write {most}, or trainer.accelerator: cpu{other}.")]
+    return [Problem("too-few-gpus", "trainer.devices", why, f"Write {most}, or trainer.accelerator: cpu{other}.")]
 
 
 def about_gpus(machines: Sequence[NodeDevices]) -> str:
@@ -69,10 +69,10 @@ def about_gpus(machines: Sequence[NodeDevices]) -> str:
 def _none(machines: Sequence[NodeDevices]) -> Problem:
     key, otherwise = "trainer.accelerator", "Write auto or cpu."
     if any(machine.name for machine in machines):
-        return Problem(key, "asks for a GPU and no node has one", otherwise)
+        return Problem("no-gpu", key, "asks for a GPU and no node has one", otherwise)
     detected = gpus_here()
     remedy = f"{detected.remedy} Or write auto or cpu." if detected.remedy else otherwise
-    return Problem(key, f"asks for a GPU and this machine {detected.why}", remedy)
+    return Problem("no-gpu", key, f"asks for a GPU and this machine {detected.why}", remedy)
 
 
 def holds(machine: NodeDevices, request: JobRequest) -> bool:

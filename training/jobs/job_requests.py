@@ -65,7 +65,7 @@ def submit(
     executor = None if inline else configured_executor(workspace)
     machines = [this_machine()] if executor is None else executor.machines()
     for problem in gpu_problems(experiment, machines):
-        raise ConfigError(problem.key, problem.message, problem.remedy)
+        raise ConfigError.of(problem)
     request = JobRequest(
         id="",
         created=0.0,

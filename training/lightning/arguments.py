@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 from scalebook.training.base import ConfigError
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.bounds import CountOrNone, check
 from scalebook.training.engine.rules.clock_settings import ClockSettings, made_clock
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.engine.rules.run_limits import Limits, WorkerRange, read_range
 from scalebook.training.engine.rules.settings import Clip, Settings
 from scalebook.training.engine.rules.update_rules import Rule
@@ -34,7 +34,7 @@ def read_clock_settings(written: ClockSettings | None) -> ClockSettings | None:
     return written if isinstance(written, ClockSettings | None) else made_clock(_plain(written))
 
 
-def read_object(written: T, annotation: Any, key: str) -> T:
+def read_object(written: T, annotation: Any, argument: str) -> T:
     """`{class_path, init_args}` as an object of a class that the `annotation` allows; anything else unchanged. The
     caller's own class needs its full path."""
     if not isinstance(written, Mapping):
@@ -42,14 +42,14 @@ def read_object(written: T, annotation: Any, key: str) -> T:
     # What a strategy that is given objects does without: it needs torch and Lightning alone.
     from scalebook.training.experiments.classes import choose_class, read_class
     from scalebook.training.experiments.fields import check_value
-    from scalebook.training.experiments.introspect import argument
+    from scalebook.training.experiments.introspect import argument as parsed_argument
     from scalebook.training.experiments.known_classes import paths_today
 
     value = paths_today(_plain(written))
-    package = _imported(read_class(value).name, key)
-    parser, field = argument(annotation, packages=[package] if package else [])
-    if (problem := check_value(key, value, field)) is not None:
-        raise ConfigError(problem.key, problem.message, problem.remedy)
+    package = _imported(read_class(value).name, argument)
+    parser, field = parsed_argument(annotation, packages=[package] if package else [])
+    if (problem := check_value(argument, value, field)) is not None:
+        raise ConfigError.of(problem)
     choice = choose_class(value, field)
     assert choice is not None, "check_value has found it"
     parsed = parser.parse_object({field.name: {"class_path": choice.info.class_path, "init_args": dict(choice.args)}})
@@ -57,16 +57,15 @@ def read_object(written: T, annotation: Any, key: str) -> T:
     return instance
 
 
-def _imported(name: str | None, key: str) -> str:
+def _imported(name: str | None, argument: str) -> str:
     """The module of the class that is called `name`, imported; "" for a short name."""
     module = (name or "").rpartition(".")[0]
     try:
         if module:
             importlib.import_module(module)
     except ImportError as error:
-        raise ConfigError(
-            key, f"names {name!r}, whose module cannot be imported ({error})", "Check the path."
-        ) from error
+        why = f"names {name!r}, whose module cannot be imported ({error})"
+        raise ArgumentError("unknown-class", argument, why, "Check the path.") from error
     return module
 
 
@@ -96,11 +95,11 @@ class AsyncArguments:
 
     def __post_init__(self) -> None:
         for arguments in (self, self.server):
-            check(type(arguments), vars(arguments), ARGUMENTS)
+            check(type(arguments), vars(arguments))
         for name, kind in (("buffers", BufferPolicy), ("record", RecordName)):
             value, choices = getattr(self, name), get_args(kind)
             if value not in choices and not (name == "buffers" and value is None):
-                raise ValueError(f"{ARGUMENTS}.{name}: {value!r} is unknown. Use one of {', '.join(choices)}.")
+                raise ArgumentError("unknown-value", name, f"{value!r} is unknown", f"Use one of {', '.join(choices)}.")
 
     @property
     def elastic(self) -> WorkerRange | None:

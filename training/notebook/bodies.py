@@ -108,7 +108,7 @@ def read_body(source: str, kind: Kind, name: str, body: str) -> Told | BrokenCel
     except ConfigError as error:
         problem = error.problem
         line = _line_of_mistake(error, body)
-        return BrokenCell(source, kind, name, f"{problem.message.rstrip('.')}. {problem.remedy}", problem.key, line)
+        return BrokenCell(source, kind, name, f"{problem.message.rstrip('.')}. {problem.fix}", problem.key, line)
 
 
 def load_mapping(body: str) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def _mapping(body: str) -> dict[str, Any]:
     except ConfigError as error:
         problem = error.problem
         key = "YAML" if problem.key.startswith("line ") else problem.key
-        raise ConfigError(key, problem.message, problem.remedy) from error.__cause__
+        raise ConfigError(key, problem.message, problem.fix) from error.__cause__
     if content is None:
         raise ConfigError("cell", "is empty", "Write its YAML between the fences.")
     if not isinstance(content, Mapping):

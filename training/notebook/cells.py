@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Final, Literal
 
-from scalebook.training.experiments.completion import seeds_from
 from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.experiment import Experiment
+from scalebook.training.experiments.experiment import Experiment, seeds_from
 from scalebook.training.tracking import Goal
 
 Axis = Literal["updates", "samples", "seconds", "bytes"]
@@ -50,7 +49,7 @@ class ExperimentCell:
 
     def seeds(self, repeats: int | None = None) -> list[int]:
         """The config's `seed_everything` (1 where it names none) and the numbers after it, one a run."""
-        return seeds_from(self.config, self.repeats if repeats is None else repeats)
+        return seeds_from(self.config.get("seed_everything"), self.repeats if repeats is None else repeats)
 
 
 @dataclass(frozen=True)

@@ -48,12 +48,14 @@ def read_claim(source: str, name: str, content: Mapping[str, Any]) -> ClaimCell:
     ratios = {key: side for key, side in raw.items() if _is_ratio(side)}
     for key in SHARED if ratios else ():
         if key in content and all(key in ratio for ratio in ratios.values()):
-            raise ConfigError(key, "has no effect: each ratio has its own", "Remove it.")
+            raise ConfigError(key, "has no effect: each ratio has its own", "Remove it.", "no-effect")
     figure, metric, target, search, goal = ("samples", "", None, None, None) if ratios else _measured(content, raw)
     sides: dict[str, Side] = {key: _ratio(key, side, content) if key in ratios else side for key, side in raw.items()}
     made = [side for side in sides.values() if isinstance(side, Ratio)]
     if made and "target" in content and all(ratio.target is None for ratio in made):
-        raise ConfigError("target", "has no effect: no ratio has a figure that needs a target", "Remove it.")
+        raise ConfigError(
+            "target", "has no effect: no ratio has a figure that needs a target", "Remove it.", "no-effect"
+        )
     least, most = _bounds(content)
     base = sides.pop("against", None)
     return ClaimCell(source, name, [*sides.values()], base, figure, metric, target, least, most, search, goal)
@@ -72,7 +74,7 @@ def _ratio(key: str, raw: Mapping[str, Any], content: Mapping[str, Any]) -> Rati
     for word in raw:
         if word not in (OF, "against", *SHARED):
             keys = ", ".join((OF, "against", *SHARED))
-            raise ConfigError(f"{key}.{word}", "is not a key of a ratio", f"Known keys: {keys}.")
+            raise ConfigError(f"{key}.{word}", "is not a key of a ratio", f"Known keys: {keys}.", "unknown-key")
     sides = {f"{key}.{word}": raw.get(word) for word in (OF, "against")}
     for place, side in sides.items():
         if not _is_side(side) or _is_ratio(side):
@@ -88,7 +90,7 @@ def _ratio(key: str, raw: Mapping[str, Any], content: Mapping[str, Any]) -> Rati
     except ConfigError as error:
         problem = error.problem
         where = f"{key}.{problem.key}" if problem.key in raw else problem.key
-        raise ConfigError(where, problem.message, problem.remedy) from error
+        raise ConfigError(where, problem.message, problem.fix, problem.code) from error
     return Ratio(raw[OF], raw["against"], figure, metric, target, search, goal)
 
 
@@ -102,9 +104,13 @@ def _measured(
     metric, goal = read_metric(content["metric"]) if "metric" in content else ("", None)
     target = _number(content, "target", "Write the value of the metric to reach.")
     if figure in names.AXES and target is None:
-        raise ConfigError("target", f"is missing: {figure} needs a value to reach", "Write a value of the metric.")
+        raise ConfigError(
+            "target", f"is missing: {figure} needs a value to reach", "Write a value of the metric.", "missing"
+        )
     if figure not in names.AXES and target is not None:
-        raise ConfigError("target", f"has no effect on {figure}", "Leave it out, or write figure: samples.")
+        raise ConfigError(
+            "target", f"has no effect on {figure}", "Leave it out, or write figure: samples.", "no-effect"
+        )
     search = content.get("search")
     if search is not None and (not isinstance(search, str) or not search):
         raise ConfigError("search", "is not the name of a search", "Write the name of a search cell.")
@@ -128,9 +134,11 @@ def _bounds(content: Mapping[str, Any]) -> tuple[float | None, float | None]:
     at_least = _number(content, "at_least", "Write a number, or remove it.")
     at_most = _number(content, "at_most", "Write a number, or remove it.")
     if at_least is None and at_most is None:
-        raise ConfigError("at_most", "is missing, and so is at_least", "Write at_most: 1.25.")
+        raise ConfigError("at_most", "is missing, and so is at_least", "Write at_most: 1.25.", "missing")
     if at_least is not None and at_most is not None and at_least >= at_most:
-        raise ConfigError("at_least", f"is {at_least:g}, not below at_most", "Write the smaller bound at at_least.")
+        raise ConfigError(
+            "at_least", f"is {at_least:g}, not below at_most", "Write the smaller bound at at_least.", "out-of-bounds"
+        )
     return at_least, at_most
 
 

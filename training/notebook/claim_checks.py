@@ -59,7 +59,7 @@ def _twice(cell: ClaimCell) -> Iterator[Problem]:
     """Of a ratio and what it is compared with all four differ: the runs of one that stood there twice would count as
     two that know nothing of each other."""
     if sum(side == cell.against for side in cell.runs) or len({repr(side) for side in cell.runs}) < len(cell.runs):
-        yield Problem("runs", "names a side twice, or its own baseline", "Name each side once.")
+        yield Problem("repeated", "runs", "names a side twice, or its own baseline", "Name each side once.")
         return
     base = cell.ratios[:1] if cell.against is not None else []
     for ratio in cell.ratios[len(base) :]:
@@ -69,7 +69,7 @@ def _twice(cell: ClaimCell) -> Iterator[Problem]:
             for side in (one.of, one.against)
         ]
         if len(set(sides)) < len(sides):
-            yield Problem("runs", "names a side in both ratios", "Compare four different sides.")
+            yield Problem("repeated", "runs", "names a side in both ratios", "Compare four different sides.")
 
 
 def canonical(nb: Notebook, cell: ClaimCell, part: Mapping[str, Any], description: Description) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def unknown_metric(experiments: Sequence[Experiment], metric: str) -> Iterator[P
     """A problem if all models are known, and none of them records `metric`: an error if two batches have shown it."""
     if (instead := logged_metrics.unlogged(experiments, metric)) is not None:
         remedy = logged_metrics.unlogged_remedy(metric, instead)
-        yield Problem("metric", f"is {metric}, which none of these experiments logs", remedy)
+        yield Problem("unknown-metric", "metric", f"is {metric}, which none of these experiments logs", remedy)
         return
     infos = [experiment.model.info for experiment in experiments]
     seen = logged_metrics.names_seen(experiments)
@@ -93,7 +93,7 @@ def unknown_metric(experiments: Sequence[Experiment], metric: str) -> Iterator[P
     is_known = metric.startswith(names.MEASURED) or metric in (*logged, *seen, names.TRAIN_LOSS)
     if infos and all(info and info.metrics for info in infos) and not is_known:
         remedy = f"They record {', '.join(logged)}."
-        yield Problem("metric", f"is {metric}, which none of these models records", remedy, "warning")
+        yield Problem("unknown-metric", "metric", f"is {metric}, which none of these models records", remedy, "warning")
 
 
 def _experiment(nb: Notebook, key: str, name: str) -> Iterator[Problem]:
@@ -101,10 +101,12 @@ def _experiment(nb: Notebook, key: str, name: str) -> Iterator[Problem]:
     target = nb.experiment(name)
     if target is None and name not in broken:
         remedy = suggestion(name, [experiment.name for experiment in nb.experiments()])
-        yield Problem(key, f"there is no experiment {one_line(name, LONGEST_NAME)} in this notebook", remedy)
+        yield Problem(
+            "unknown-name", key, f"there is no experiment {one_line(name, LONGEST_NAME)} in this notebook", remedy
+        )
     elif target is not None and target.repeats < FEWEST:
         what = f"names {name}, which has {target.repeats} seed{'s' if target.repeats > 1 else ''}"
-        yield Problem(key, what, f"Write repeats: {FEWEST} or more there: a verdict needs them.", "warning")
+        yield Problem("too-few", key, what, f"Write repeats: {FEWEST} or more there: a verdict needs them.", "warning")
 
 
 def _search(nb: Notebook, cell: ClaimCell, prefix: str, description: Description) -> Iterator[Problem]:
@@ -114,11 +116,13 @@ def _search(nb: Notebook, cell: ClaimCell, prefix: str, description: Description
         if cell.search not in broken:
             remedy = suggestion(cell.search or "", [search.name for search in nb.searches()])
             name = one_line(cell.search or "", LONGEST_NAME)
-            yield Problem(f"{prefix}search", f"there is no search {name} in this notebook", remedy)
+            yield Problem("unknown-name", f"{prefix}search", f"there is no search {name} in this notebook", remedy)
         return
     parts = [(key, side) for key, side in _keyed(cell, prefix) if not isinstance(side, str)]
     if not parts:
-        yield Problem(f"{prefix}search", "has no effect: no side is a part of this search", "Remove it.", "warning")
+        yield Problem(
+            "no-effect", f"{prefix}search", "has no effect: no side is a part of this search", "Remove it.", "warning"
+        )
         return
     base, points = nb.base(target, description), [part for _, part in parts]
     problems = list(search_problems({**target.body, "points": points}, base, description))
@@ -129,11 +133,13 @@ def _search(nb: Notebook, cell: ClaimCell, prefix: str, description: Description
         if word == "points" and rest:
             place, _, below = rest.partition(".")
             key = parts[int(place)][0]
-            yield Problem(f"{key}.{below}" if below else key, problem.message, problem.remedy, problem.severity)
+            yield problem.moved_to(f"{key}.{below}" if below else key)
     seeds = target.body.get("seeds", 1)
     if isinstance(seeds, int) and seeds < FEWEST:
         what = f"names {cell.search}, which has {seeds} seed{'s' if seeds > 1 else ''}"
-        yield Problem(f"{prefix}search", what, f"Write seeds: {FEWEST} or more there: a verdict needs them.", "warning")
+        yield Problem(
+            "too-few", f"{prefix}search", what, f"Write seeds: {FEWEST} or more there: a verdict needs them.", "warning"
+        )
 
 
 def _base(nb: Notebook, name: str, description: Description) -> Experiment | None:

@@ -63,7 +63,7 @@ def compare(
     compared = {one.name: one.experiment(description) for one in nb.experiments() if one.name in cell.runs}
     metric = cell.metric or unnamed(compared.values(), every)
     better = directions.of_runs(
-        metric, cell.goal, [run.tags for run in every], [one.written for one in compared.values()]
+        metric, cell.goal, [run.tags for run in every], [one.callbacks for one in compared.values()]
     )
     rows: list[ExperimentRow] = []
     curves: dict[str, MetricCurve] = {}
@@ -153,10 +153,10 @@ def differences(configs: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, dic
     return [(key, by_name) for key, by_name in values.items() if len({repr(value) for value in by_name.values()}) > 1]
 
 
-def flatten(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+def flatten(nested: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """`{"trainer.devices": 2, ...}`; lists and empty mappings are values."""
     by_key: dict[str, Any] = {}
-    for key, value in config.items():
+    for key, value in nested.items():
         if isinstance(value, Mapping) and value:
             by_key |= flatten(value, f"{above}{key}.")
         else:

@@ -44,7 +44,7 @@ def _read(front: str) -> tuple[str | None, tuple[Problem, int] | None]:
     except ConfigError as error:
         where = error.problem.key
         line = int(where.removeprefix("line ")) if where.startswith("line ") else 1
-        return None, (Problem("title", error.problem.message, error.problem.remedy), line)
+        return None, (error.problem.moved_to("title"), line)
     title = content.get("title") if isinstance(content, Mapping) else None
     return (str(title) if title is not None and str(title).strip() else None), None
 

@@ -52,13 +52,15 @@ def check(nb: Notebook, description: Description, machines: Sequence[NodeDevices
             problems += _misspelt(cell, line)
             continue
         if cell.name in seen:
-            taken = Problem("name", "is already the name of an earlier cell", "Give each cell its own name.")
+            taken = Problem(
+                "repeated", "name", "is already the name of an earlier cell", "Give each cell its own name."
+            )
             problems.append(CellProblem(cell.name, taken, line))
         seen.add(cell.name)
         match cell:
             case BrokenCell():
                 what, _, remedy = cell.message.partition(". ")
-                problem = Problem(cell.key, what, remedy)
+                problem = Problem("broken-cell", cell.key, what, remedy)
                 name = cell.name or f"{cell.kind} without a name"
                 problems.append(CellProblem(name, problem, line + cell.line))
             case ExperimentCell():
@@ -83,7 +85,7 @@ def _front(nb: Notebook) -> Iterator[CellProblem]:
 def _misspelt(note: Note, start: int) -> Iterator[CellProblem]:
     for line, head, right in misspelt(note.source) if "```" in note.source or "~~~" in note.source else ():
         what, remedy = f"`{one_line(head, LONGEST_NAME)}` begins no cell", f"Write `{one_line(right, LONGEST_NAME)}`."
-        yield CellProblem("text", Problem("fence", what, remedy, "warning"), start + line)
+        yield CellProblem("text", Problem("misspelt-fence", "fence", what, remedy, "warning"), start + line)
 
 
 def _located(cell: Told, start: int, problems: Iterable[Problem], above: str) -> Iterator[CellProblem]:
@@ -93,7 +95,7 @@ def _located(cell: Told, start: int, problems: Iterable[Problem], above: str) ->
     for problem in first[:MOST_SAID]:
         yield CellProblem(cell.name, problem, start + 1 + line_of(root, above + problem.key))
     if len(first) > MOST_SAID:
-        more = Problem("cell", f"has more than {MOST_SAID} mistakes", "Fix these first to see the others.")
+        more = Problem("too-many", "cell", f"has more than {MOST_SAID} mistakes", "Fix these first to see the others.")
         yield CellProblem(cell.name, more, start)
 
 
@@ -103,7 +105,12 @@ def _search(nb: Notebook, cell: SearchCell, description: Description) -> Iterato
     named = cell.experiment if "config" not in cell.body else None
     if named is not None and base is None and named not in _broken(nb):
         remedy = suggestion(named, [experiment.name for experiment in nb.experiments()])
-        yield Problem("experiment", f"there is no experiment {one_line(named, LONGEST_NAME)} in this notebook", remedy)
+        yield Problem(
+            "unknown-name",
+            "experiment",
+            f"there is no experiment {one_line(named, LONGEST_NAME)} in this notebook",
+            remedy,
+        )
     for problem in search_problems(cell.body, base, description):
         if problem.key != "experiment" or named is None:
             yield problem
@@ -119,11 +126,16 @@ def _comparison(nb: Notebook, cell: ComparisonCell, description: Description) ->
     present, seen = {*experiments, *_broken(nb)}, set()
     for place, name in enumerate(cell.runs):
         if name in seen:
-            yield Problem(f"runs.{place}", f"names {one_line(name, LONGEST_NAME)} twice", "Name each experiment once.")
+            yield Problem(
+                "repeated", f"runs.{place}", f"names {one_line(name, LONGEST_NAME)} twice", "Name each experiment once."
+            )
         elif name not in present:
             remedy = suggestion(name, experiments)
             yield Problem(
-                f"runs.{place}", f"there is no experiment {one_line(name, LONGEST_NAME)} in this notebook", remedy
+                "unknown-name",
+                f"runs.{place}",
+                f"there is no experiment {one_line(name, LONGEST_NAME)} in this notebook",
+                remedy,
             )
         seen.add(name)
     compared = [one.experiment(description) for one in nb.experiments() if one.name in seen]

@@ -17,7 +17,7 @@ def offered(experiments: Iterable[Experiment], runs: Iterable[RunRecord]) -> lis
     main = names.main_metric(logged)
     written = _written(listed)
     candidates = [*([main] if main else []), *logged, *_seen(listed), *written]
-    monitored = [name for one in listed for name in directions.monitored(one.written) if name in candidates]
+    monitored = [name for one in listed for name in directions.monitored(one.callbacks) if name in candidates]
     training = names.own_training_loss(recorded) or names.TRAIN_LOSS
     return list(dict.fromkeys([*monitored, *candidates, training]))
 

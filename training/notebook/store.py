@@ -75,7 +75,7 @@ def _named(path: Path) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        raise ConfigError(str(path), error.problem.message, error.problem.remedy) from error
+        raise ConfigError(str(path), error.problem.message, error.problem.fix) from error
 
 
 def save(stored: Stored, notebook: Notebook, *, back: int | None = None) -> Stored:

@@ -11,13 +11,13 @@ from typing import Any, Final
 from scalebook.training.base import ConfigError
 from scalebook.training.engine.rules.clock_settings import RECORDED, ClockSettings, Distribution, made_clock
 from scalebook.training.engine.rules.codecs import Fp32
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.engine.rules.exchanges import DPsgd
 from scalebook.training.engine.rules.local_steps import Significance
 from scalebook.training.engine.rules.peering import Peering
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.rules.topologies import Ring
 from scalebook.training.engine.rules.update_rules import Async, Rule
+from scalebook.training.experiments.argument_keys import as_config_errors, key_of
 from scalebook.training.experiments.classes import in_words
 from scalebook.training.experiments.description import ClassInfo
 from scalebook.training.experiments.experiment import Experiment
@@ -120,7 +120,7 @@ def configured(experiment: Experiment) -> PlannedConfig:
     names = {*FOLLOWED, *MEASURED, *INDIFFERENT}
     for name in args:
         if name not in names:
-            raise ConfigError(f"{ARGUMENTS}.{name}", "is not known to a plan", "Remove it.")
+            raise ConfigError(key_of(name), "is not known to a plan", "Remove it.")
     settings = _settings(args, info)
     _refuse_local(settings)
     beside = _beside(strategy, settings)
@@ -142,10 +142,10 @@ def _ddp(experiment: Experiment, args: Mapping[str, Any], info: ClassInfo) -> Pl
     names = ("codec", "bucket_cap_mb", *DDP_INDIFFERENT)
     for name in args:
         if name not in names:
-            raise ConfigError(f"{ARGUMENTS}.{name}", "cannot be planned", f"Remove it. Known: {', '.join(names)}.")
+            raise ConfigError(key_of(name), "cannot be planned", f"Remove it. Known: {', '.join(names)}.")
     cap = args.get("bucket_cap_mb", reductions.BUCKET_MB)
     if isinstance(cap, bool) or not isinstance(cap, int | float) or cap <= 0:
-        raise ConfigError(f"{ARGUMENTS}.bucket_cap_mb", f"is {cap!r}", "Write a number of megabytes, as 25.")
+        raise ConfigError(key_of("bucket_cap_mb"), f"is {cap!r}", "Write a number of megabytes, as 25.")
     codec = _made("codec", args, info) if args.get("codec") is not None else None
     if codec is None or not codec.codes:
         return PlannedConfig(experiment, Settings(), {}, without_server=AllReduce(bucket_mb=cap))
@@ -161,19 +161,17 @@ def _ddp(experiment: Experiment, args: Mapping[str, Any], info: ClassInfo) -> Pl
 def _peers(experiment: Experiment, args: Mapping[str, Any], info: ClassInfo) -> PlannedConfig:
     for name in args:
         if name not in (*PEERS_FOLLOWED, *PEERS_INDIFFERENT):
-            raise ConfigError(f"{ARGUMENTS}.{name}", "is not known to a plan", "Remove it.")
+            raise ConfigError(key_of(name), "is not known to a plan", "Remove it.")
     made: dict[str, Any] = {
         name: _made(name, args, info) if name in args else standard
         for name, standard in (("exchange", DPsgd()), ("topology", Ring()), ("codec", Fp32()))
     }
     numbers = {name: args[name] for name in ("mixing", "every", "global_every") if name in args}
-    try:
+    with as_config_errors():
         peering = Peering(**made, **numbers)
         peering.check(Async(), experiment.strategy.workers)
         clock = None if args.get("clock") is None else made_clock(args["clock"])
         settings = Settings(clock=_declared(clock))
-    except ValueError as error:
-        raise ConfigError.said_by(error) from None
     coded = peering.codec.codes
     measuring = {"push_codec": args["codec"]} if coded else {}
     beside = (experiment.strategy.words or "").partition(", ")[2]
@@ -200,26 +198,23 @@ def _settings(args: Mapping[str, Any], info: ClassInfo) -> Settings:
     }
     plain = {name: args[name] for name in ("warmup_updates", "shards", "host") if name in args}
     plain["drift"] = args.get("record") == "drift"
-    try:
+    with as_config_errors():
         clock = None if args.get("clock") is None else made_clock(args["clock"])
         return Settings(**objects, **plain, clock=_declared(clock))
-    except ValueError as error:
-        raise ConfigError.said_by(error) from None
 
 
 def _made(name: str, args: Mapping[str, Any], info: ClassInfo) -> Any:
     """The object of the class that an argument names."""
-    key, chosen = f"{ARGUMENTS}.{name}", choice(name, args, info)
+    key, chosen = key_of(name), choice(name, args, info)
     if chosen is None:
         raise ConfigError(key, f"is {args[name]!r}, which names no class", "Write one of those that `describe` lists.")
     module, _, kind = chosen.info.class_path.rpartition(".")
     try:
-        return getattr(importlib.import_module(module), kind)(**chosen.args)
+        with as_config_errors():
+            return getattr(importlib.import_module(module), kind)(**chosen.args)
     except (ImportError, AttributeError) as error:
         remedy = "Start the command where it can be imported, or plan with one of Scalebook's own."
         raise ConfigError(key, f"is {chosen.info.class_path}, which cannot be imported ({error})", remedy) from error
-    except ValueError as error:
-        raise ConfigError.said_by(error) from None
 
 
 def _declared(clock: ClockSettings | None) -> ClockSettings | None:
@@ -227,7 +222,7 @@ def _declared(clock: ClockSettings | None) -> ClockSettings | None:
     ConfigError otherwise."""
     if clock is None:
         return None
-    key = f"{ARGUMENTS}.clock"
+    key = key_of("clock")
     if clock.deaths:
         raise ConfigError(f"{key}.deaths", "has deaths, but no worker of a plan dies", "Remove it.")
     if clock.links:
@@ -253,7 +248,7 @@ def _refuse_local(settings: Settings) -> None:
     local = settings.local
     if isinstance(local, Significance) or (local.steps and not hasattr(local, "period")):
         why = f"is {local.name}, which pushes when the parameters have moved, and a plan does not train"
-        raise ConfigError(f"{ARGUMENTS}.local", why, "Write local_sgd with as many steps as you expect (every: 16).")
+        raise ConfigError(key_of("local"), why, "Write local_sgd with as many steps as you expect (every: 16).")
 
 
 def _measuring(args: Mapping[str, Any], settings: Settings) -> dict[str, Any]:

@@ -5,10 +5,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from scalebook.training.base import ConfigError
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.exchanges import EXCHANGES
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.rules.topologies import TOPOLOGIES
 from scalebook.training.engine.rules.update_rules import RULES, Async, Rule
+from scalebook.training.experiments.argument_keys import problem_of
 from scalebook.training.experiments.classes import suggestion
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.strategies import SingleProcess
@@ -130,10 +132,10 @@ class Question:
         for count in self.workers:
             try:
                 replace(self.written, rule=rule).check(count)
-            except ValueError as error:
+            except ArgumentError as error:
                 problems.append(error)
         if len(problems) == len(self.workers) and self.written != Settings():
-            raise ConfigError.said_by(problems[-1]) from None
+            raise ConfigError.of(problem_of(problems[-1])) from None
 
 
 MOST_SHARDS: Final = 64

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from scalebook.training.base import ConfigError, ProcessId, Workspace, processes
 from scalebook.training.base.files import records, yaml
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.planner.answers import Answer
 from scalebook.training.planner.question import MOST_WORKERS, Question, rules
 from scalebook.training.planner.time_to_target import TargetAnswer
@@ -160,9 +161,9 @@ class QuestionFolder:
 
     # --- starting and stopping ---------------------------------------------------------------------------------------
 
-    def start(self, config: Mapping[str, Any] | None = None, *, anew: bool = False) -> None:
-        """Start a process for the question, unless one works on it. `config` is what it measures, with `anew` once
-        more.
+    def start(self, experiment: Experiment | None = None, *, anew: bool = False) -> None:
+        """Start a process for the question, unless one works on it. `experiment` is what it measures, with
+        `anew` once more.
 
         ConfigError for what cannot be asked.
         """
@@ -175,8 +176,8 @@ class QuestionFolder:
         for name in ("progress.json", "failure.json"):
             (self.folder / name).unlink(missing_ok=True)
         self.folder.mkdir(parents=True, exist_ok=True)
-        if config is not None:
-            records.put(self.folder / CONFIG, yaml.dump(dict(config)).encode())
+        if experiment is not None:
+            records.put(self.folder / CONFIG, yaml.dump(experiment.written).encode())
         records.save(self.folder / "request.json", self.request)
         with (self.folder / "log.txt").open("wb") as log:
             process = processes.start_detached(
@@ -201,7 +202,7 @@ class QuestionFolder:
 
     def fail(self, error: ConfigError) -> None:
         problem = error.problem
-        records.save(self.folder / "failure.json", PlanFailure(problem.key, problem.message, problem.remedy))
+        records.save(self.folder / "failure.json", PlanFailure(problem.key, problem.message, problem.fix))
 
     def keep_profile(self, profile: Profile) -> None:
         self._measured.parent.mkdir(parents=True, exist_ok=True)

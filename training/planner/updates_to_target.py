@@ -7,8 +7,8 @@ from typing import Any, TextIO
 from scalebook.training.base import ConfigError, Workspace
 from scalebook.training.engine.rules.bounds import BySettings
 from scalebook.training.engine.rules.clock_settings import Bandwidth, ClockSettings, Distribution, Link, Seconds
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.engine.rules.update_rules import Rule
+from scalebook.training.experiments.argument_keys import key_of
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.strategies import VIRTUAL
 from scalebook.training.jobs import JobFolder, job_requests, supervisor_handle
@@ -55,7 +55,7 @@ def reach(
                     raise NotMeasured(f"{metric}: the run {job.id[:8]} has no such metric. Name one that it logs.")
                 if lower is None:  # as the first run records it
                     tags = RunReader(workspace.tracking_uri()).run(job.id).tags
-                    lower = directions.of_runs(metric, None, [tags], [experiment.written]).lower
+                    lower = directions.of_runs(metric, None, [tags], [experiment.callbacks]).lower
                 needed.append(curve.first_at("updates", target, lower))
                 runs.append(job.id)
             reached = [updates for updates in needed if updates is not None]
@@ -99,7 +99,7 @@ def simulated(experiment: Experiment, workers: int, setting: Setting) -> Experim
     of its strategy stays. ConfigError for host `overlap`, which simulated workers do not have."""
     if setting.overlap:
         why = "is overlap, but a target is reached by virtual workers, which cannot overlap"
-        raise ConfigError(f"{ARGUMENTS}.host", why, "Write process, or plan without a target.")
+        raise ConfigError(key_of("host"), why, "Write process, or plan without a target.")
     if isinstance(setting.rule, WithoutServer) and not isinstance(setting.rule, PlannedPeers):
         why = f"is {setting.rule.name}, but a target is reached by virtual workers of a parameter server"
         raise ConfigError("--strategies", why, "Write sync: the same updates, by a parameter server.")

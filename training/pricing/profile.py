@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 
 from scalebook.training.base import ConfigError
 from scalebook.training.base.files import records
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.bounds import Above, AtLeast, check
 from scalebook.training.engine.rules.clock_settings import (
     Bandwidth,
@@ -324,8 +325,8 @@ def _refuse_wrong(made: Profile) -> None:
             AtLeast(1).refuse(f"profile.microbatches.{number}", factor)
         for worker, factor in made.stragglers.items():
             Above(0).refuse(f"profile.stragglers.{worker}", factor)
-    except ValueError as error:
-        raise ConfigError.said_by(error) from None
+    except ArgumentError as error:
+        raise ConfigError(error.argument, error.message, error.fix, error.code) from None
 
 
 def as_mapping(profile: Profile) -> dict[str, Any]:
@@ -462,8 +463,8 @@ def _seconds(written: object, key: str) -> Seconds:
     made = Distribution(kind, quantity(written["mean"], "s", f"{key}.mean"), cv)
     try:
         made.check(key)
-    except ValueError as error:
-        raise ConfigError.said_by(error) from None
+    except ArgumentError as error:
+        raise ConfigError(error.argument, error.message, error.fix, error.code) from None
     return made
 
 

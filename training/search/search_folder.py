@@ -160,7 +160,7 @@ class SearchFolder(RecordFolder):
         except BrokenRecord as error:
             if not error.newer:
                 return None
-            return SearchResult("failed", 0.0, f"{error.path} {error.why}", error.problem.remedy)
+            return SearchResult("failed", 0.0, f"{error.path} {error.why}", error.problem.fix)
 
     def broken(self) -> list[BrokenRecord]:
         errors = super().broken()

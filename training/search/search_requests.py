@@ -56,7 +56,7 @@ def start(
         require_logged(workspace, spec, notebook, str(body.get("experiment", "")), base)
     what = identity(spec)
     for problem in lacking_gpus(spec, machines_of(workspace)):
-        raise ConfigError(problem.key, problem.message, problem.remedy)
+        raise ConfigError.of(problem)
     read_recorded(spec.experiment.written, partial(job_requests.find, workspace))  # refused here, not by each trial
     code = CodeNow(description.folder)
     for search in all_searches(workspace):
@@ -95,7 +95,7 @@ def require_logged(
         if not present and objective.name not in (model.metrics if model else ()):
             remedy = f"Write one of them, or run {name} once more if its model logs it now."
             raise ConfigError("objective", f"is {objective.name}; {names.unlogged(objective.name, logged)}", remedy)
-        better = directions.of_runs(objective.name, None, [run.tags for run in runs], [experiment.written])
+        better = directions.of_runs(objective.name, None, [run.tags for run in runs], [experiment.callbacks])
         if not objective.said and better.lower != objective.lower:
             goal = "min" if better.lower else "max"
             message = f"is {objective.name}, of which {better.plain}, as the runs of {name} have recorded"
@@ -110,8 +110,8 @@ def lacking_gpus(spec: SearchSpec, machines: Sequence[NodeDevices]) -> list[Prob
     by_message: dict[str, Problem] = {}
     for _, point in islice(extremes(spec), MOST_POINTS):
         for problem in gpu_problems(resolve(spec, point), machines):
-            message = f"{summary(spec, point)} cannot run: {problem.key} {problem.message}"
-            by_message.setdefault(problem.message, Problem(key, message, problem.remedy))
+            at_end = problem.moved_to(key, f"{summary(spec, point)} cannot run: {problem.key} ")
+            by_message.setdefault(problem.message, at_end)
     return list(by_message.values())
 
 

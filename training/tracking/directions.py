@@ -73,14 +73,14 @@ def of_runs(
     metric: str,
     chosen: Goal | None,
     tags: Iterable[Mapping[str, str]],
-    configs: Iterable[Mapping[str, Any]] = (),
+    callbacks: Iterable[object] = (),
 ) -> Direction:
-    """Like `direction`, for runs with these tags and experiments with these configs; runs override configs."""
+    """Like `direction`, for runs with these tags and experiments with these callbacks; runs override experiments."""
     tags = list(tags)
     chosen = chosen or recorded_directions(tags, names.TAG_GOALS).get(metric)
     recorded: dict[str, Goal] = {}
-    for config in configs:
-        recorded |= {name: goal for name, goal in modes(config).items() if name not in recorded}
+    for listed in callbacks:
+        recorded |= {name: goal for name, goal in modes(listed).items() if name not in recorded}
     return direction(metric, chosen, recorded | recorded_directions(tags))
 
 
@@ -101,24 +101,22 @@ def metric_text(metric: str, goal: Goal | None) -> str | dict[str, Goal]:
     return metric if goal is None else {metric: goal}
 
 
-def modes(config: Mapping[str, Any]) -> dict[str, Goal]:
+def modes(callbacks: object) -> dict[str, Goal]:
     """By metric, the `mode` in a config's callbacks (ModelCheckpoint, EarlyStopping), if it is written and they
     agree."""
     by_metric: dict[str, set[Goal]] = {}
-    for args in _monitors(config):
+    for args in _monitors(callbacks):
         if args.get("mode") in GOALS:
             by_metric.setdefault(args["monitor"], set()).add(args["mode"])
     return {metric: goals.pop() for metric, goals in by_metric.items() if len(goals) == 1}
 
 
-def monitored(config: Mapping[str, Any]) -> list[str]:
-    """The metrics that a config's callbacks monitor, in order."""
-    return list(dict.fromkeys(args["monitor"] for args in _monitors(config)))
+def monitored(callbacks: object) -> list[str]:
+    """The metrics that the callbacks of a config's trainer monitor, in order."""
+    return list(dict.fromkeys(args["monitor"] for args in _monitors(callbacks)))
 
 
-def _monitors(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    trainer = config.get("trainer")
-    callbacks = trainer.get("callbacks") if isinstance(trainer, Mapping) else None
+def _monitors(callbacks: object) -> Iterator[Mapping[str, Any]]:
     listed: Sequence[Any] = callbacks if isinstance(callbacks, list) else [callbacks]
     for callback in listed:
         args = callback.get("init_args") if isinstance(callback, Mapping) else None

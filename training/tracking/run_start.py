@@ -142,18 +142,18 @@ def create_run(
     experiment: str,
     name: str,
     tags: Mapping[str, str],
-    config: Mapping[str, Any],
+    content: Mapping[str, Any],
     trials: str = "",
 ) -> str:
     """Create a waiting run: status SCHEDULED, `tags`, a description with links back to Scalebook's pages, and the
-    flattened config as parameters. Returns its id. `trials`: id of the experiment of its trials, for a search's own
-    run."""
+    flattened `content`, a config or a search's body, as parameters. Returns its id. `trials`: id of the experiment of
+    its trials, for a search's own run."""
     from mlflow.entities import Param, RunTag
 
     source = {names.TAG_SOURCE: tags.get(names.TAG_NOTEBOOK, "scalebook"), names.TAG_SOURCE_TYPE: "LOCAL"}
     run_id: str = client.create_run(experiment, tags={**source, **tags}, run_name=name).info.run_id
     client.update_run(run_id, status="SCHEDULED")
-    params = [Param(key, value[:LONGEST_PARAM]) for key, value in flat(config).items()]
+    params = [Param(key, value[:LONGEST_PARAM]) for key, value in flat(content).items()]
     note = [RunTag(names.TAG_NOTE, notes.of_run(run_id, tags.get(names.TAG_NOTEBOOK), trials))]
     for first in range(0, max(1, len(params)), PARAMS_A_CALL):
         client.log_batch(run_id, params=params[first : first + PARAMS_A_CALL], tags=note if not first else [])
@@ -182,10 +182,10 @@ def log_params(client: "MlflowClient | Spool", run_id: str, values: Mapping[str,
         client.log_batch(run_id, params=params, synchronous=True)
 
 
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Nested mappings as dotted keys; lists as JSON; `model.init_args.width` becomes `model.width`."""
     by_key: dict[str, str] = {}
-    for key, value in config.items():
+    for key, value in nested.items():
         name = prefix.rstrip(".") if key == "init_args" and prefix else f"{prefix}{key}"
         if isinstance(value, Mapping):
             by_key |= flat(value, f"{name}.")

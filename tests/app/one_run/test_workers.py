@@ -10,6 +10,9 @@ from scalebook.app.one_run.workers import peer_graph, staleness_html
 from scalebook.app.shared import charts
 from scalebook.training.base.files import records
 from scalebook.training.base.files.records import BrokenRecord
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
+from scalebook.training.experiments.strategies import Strategy
 from scalebook.training.pricing.part_record import PartRecord, PlacedLayer, WorkerPart
 
 
@@ -39,13 +42,19 @@ def test_more_workers_than_colours_are_drawn_together() -> None:
     assert re.findall(r"flex:(\d+)[^>]*title=\"([^\"]*)\"", drawn) == [("11", "all: 11"), ("22", "all: 22")]
 
 
-def of_peers(topology: object) -> dict[str, object]:
-    strategy = {"class_path": "scalebook.training.lightning.Peers", "init_args": {"topology": topology}}
-    return {"trainer": {"strategy": strategy}}
+def strategy(written: object, description: Description) -> Strategy:
+    return Experiment({"trainer": {"strategy": written}}, description).strategy
 
 
-def test_peers_are_drawn_on_the_graph_of_those_who_take_part() -> None:
-    graph = peer_graph(of_peers({"class_path": "scalebook.training.engine.rules.topologies.Ring"}), 6, {0, 1, 3, 5})
+def of_peers(topology: object, description: Description) -> Strategy:
+    peers = {"class_path": "scalebook.training.lightning.Peers", "init_args": {"topology": topology}}
+    return strategy(peers, description)
+
+
+def test_peers_are_drawn_on_the_graph_of_those_who_take_part(description: Description) -> None:
+    graph = peer_graph(
+        of_peers({"class_path": "scalebook.training.engine.rules.topologies.Ring"}, description), 6, {0, 1, 3, 5}
+    )
     assert graph is not None
     assert {worker: sorted(others) for worker, others in graph.sends.items()} == {
         0: [1, 5], 1: [0, 3], 3: [1, 5], 5: [0, 3],
@@ -58,12 +67,12 @@ def test_peers_are_drawn_on_the_graph_of_those_who_take_part() -> None:
     assert all(abs(x * x + y * y - 1) < 1e-9 for x, y in zip(marks.x, marks.y, strict=True))
 
 
-def test_of_other_strategies_and_graphs_of_ones_own_none_is_drawn() -> None:
-    assert peer_graph(of_peers({"class_path": "my.Web"}), 4, ()) is None
-    assert peer_graph(of_peers({"class_path": "my.Ring"}), 4, ()) is None, "which is no ring of ours"
-    assert peer_graph({"trainer": {"strategy": "ddp"}}, 4, ()) is None
-    assert peer_graph({}, 4, ()) is None
-    changing = peer_graph(of_peers("one_peer_exponential"), 4, ())
+def test_of_other_strategies_and_graphs_of_ones_own_none_is_drawn(description: Description) -> None:
+    assert peer_graph(of_peers({"class_path": "my.Web"}, description), 4, ()) is None
+    assert peer_graph(of_peers({"class_path": "my.Ring"}, description), 4, ()) is None, "which is no ring of ours"
+    assert peer_graph(strategy("ddp", description), 4, ()) is None
+    assert peer_graph(strategy("auto", description), 4, ()) is None
+    changing = peer_graph(of_peers("one_peer_exponential", description), 4, ())
     assert changing is not None
     assert sorted(changing.sends[0]) == [1, 2]
 

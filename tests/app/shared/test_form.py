@@ -4,9 +4,8 @@ import pytest
 
 from scalebook.app.shared import form
 from scalebook.app.shared.form import Budget
-from scalebook.training.experiments.completion import seeds_from
 from scalebook.training.experiments.description import ClassInfo, Field, Group
-from scalebook.training.experiments.experiment import Experiment
+from scalebook.training.experiments.experiment import Experiment, seeds_from
 from scalebook.training.experiments.validate import validate
 from tests.app.described import description
 from tests.app.recorded import config
@@ -31,44 +30,44 @@ def test_a_blank_form_is_a_valid_config() -> None:
 def test_another_class_drops_the_arguments_of_the_one_before() -> None:
     wanted = config()
     wanted["model"]["init_args"] = {"features": 8}
-    form.choose(wanted, "model", info("models", "PixelCNN"), "models", DESCRIPTION)
+    form.ConfigDraft(wanted).choose("model", info("models", "PixelCNN"), "models", DESCRIPTION)
     assert wanted["model"]["init_args"] == {"features": 8}
-    form.choose(wanted, "model", info("models", "Own"), "models", DESCRIPTION)
+    form.ConfigDraft(wanted).choose("model", info("models", "Own"), "models", DESCRIPTION)
     assert wanted["model"] == {"class_path": "my.models.Own"}
-    form.choose(wanted, "trainer.strategy", info("strategies", "ddp"), "strategies", DESCRIPTION)
+    form.ConfigDraft(wanted).choose("trainer.strategy", info("strategies", "ddp"), "strategies", DESCRIPTION)
     assert wanted["trainer"]["strategy"] == "ddp"
 
 
 def test_what_equals_the_default_is_left_out_unless_a_reader_wants_to_see_it() -> None:
     wanted = config()
     features, batch = info("models", "PixelCNN").fields[0], info("data", "Digits").fields[0]
-    form.assign(wanted, "model.init_args.features", features, 32)
+    form.ConfigDraft(wanted).assign("model.init_args.features", features, 32)
     assert wanted["model"]["init_args"] == {"features": 32}
-    form.assign(wanted, "model.init_args.features", features, 16)
+    form.ConfigDraft(wanted).assign("model.init_args.features", features, 16)
     assert "init_args" not in wanted["model"]
-    form.assign(wanted, "data.init_args.batch_size", batch, 64)
+    form.ConfigDraft(wanted).assign("data.init_args.batch_size", batch, 64)
     assert wanted["data"]["init_args"] == {"batch_size": 64}
 
 
 @pytest.mark.parametrize(("default", "value", "kept"), [(0.0, 0, False), (1, True, True), (True, True, False)])
 def test_numbers_are_equal_across_types_and_true_is_no_number(default: object, value: object, kept: bool) -> None:
     wanted: form.Config = {}
-    form.assign(wanted, "trainer.x", Field("x", "json", default=default), value)
+    form.ConfigDraft(wanted).assign("trainer.x", Field("x", "json", default=default), value)
     assert ("x" in wanted.get("trainer", {})) is kept
 
 
 def test_the_suggested_name_tells_rules_apart() -> None:
-    assert form.suggested_name(config(2), DESCRIPTION) == "pixelcnn-asyncps-x2"
+    assert form.ConfigDraft(config(2)).suggested_name(DESCRIPTION) == "pixelcnn-asyncps-x2"
     bounded = {"class_path": "AsyncPS", "init_args": {"rule": "bounded"}}
-    assert form.suggested_name(config(3, bounded), DESCRIPTION) == "pixelcnn-bounded-x3"
+    assert form.ConfigDraft(config(3, bounded)).suggested_name(DESCRIPTION) == "pixelcnn-bounded-x3"
 
 
 def test_keys_the_form_does_not_know_survive() -> None:
     wanted = config()
     wanted["ckpt_path"] = "a.ckpt"
     wanted["trainer"]["callbacks"] = [{"class_path": "mine.Callback"}]
-    form.assign_budget(wanted, Budget("updates", 500))
-    form.assign_workers(wanted, 4)
+    form.ConfigDraft(wanted).assign_budget(Budget("updates", 500))
+    form.ConfigDraft(wanted).assign_workers(4)
     assert wanted["ckpt_path"] == "a.ckpt"
     assert wanted["trainer"] == {
         "strategy": config()["trainer"]["strategy"],
@@ -81,32 +80,32 @@ def test_keys_the_form_does_not_know_survive() -> None:
 def test_workers_go_where_the_config_has_them() -> None:
     wanted = copy.deepcopy(config())
     wanted["trainer"]["strategy"]["init_args"]["workers"] = 3
-    form.assign_workers(wanted, 5)
+    form.ConfigDraft(wanted).assign_workers(5)
     assert wanted["trainer"]["strategy"]["init_args"]["workers"] == 5
     assert wanted["trainer"]["devices"] == 2
 
 
 def test_a_range_of_workers_follows_workers_and_machines() -> None:
     server, wanted = info("strategies", "AsyncPS"), copy.deepcopy(config())
-    assert not form.may_range(wanted, server)
-    assert not form.may_range(form.blank(DESCRIPTION), info("strategies", "ddp"))
-    form.put(wanted, "trainer.num_nodes", 3)
-    form.put(wanted, form.WORKERS, 4)  # on each
-    assert form.may_range(wanted, server)
-    assert not form.may_range(wanted, info("strategies", "ddp"))
-    form.assign_fewest(wanted, None, DESCRIPTION)
-    assert form.get(wanted, form.WORKERS) == 4
-    form.assign_fewest(wanted, 2, DESCRIPTION)
-    assert form.get(wanted, form.WORKERS) == {"min": 2, "max": 12}
+    assert not form.ConfigDraft(wanted).may_range(server)
+    assert not form.ConfigDraft(form.blank(DESCRIPTION)).may_range(info("strategies", "ddp"))
+    form.ConfigDraft(wanted).put("trainer.num_nodes", 3)
+    form.ConfigDraft(wanted).put(form.WORKERS, 4)  # on each
+    assert form.ConfigDraft(wanted).may_range(server)
+    assert not form.ConfigDraft(wanted).may_range(info("strategies", "ddp"))
+    form.ConfigDraft(wanted).assign_fewest(None, DESCRIPTION)
+    assert form.ConfigDraft(wanted).get(form.WORKERS) == 4
+    form.ConfigDraft(wanted).assign_fewest(2, DESCRIPTION)
+    assert form.ConfigDraft(wanted).get(form.WORKERS) == {"min": 2, "max": 12}
     assert wanted["trainer"]["devices"] == 4
-    form.assign_workers(wanted, 5)
-    form.put(wanted, "trainer.num_nodes", 2)
-    form.assign_fewest(wanted, 2, DESCRIPTION)
-    assert form.get(wanted, form.WORKERS) == {"min": 2, "max": 10}
-    form.drop(wanted, "trainer.num_nodes")
-    assert form.may_range(wanted, server), "so that it can be emptied"
-    form.assign_fewest(wanted, None, DESCRIPTION)
-    assert form.get(wanted, form.WORKERS) is None
+    form.ConfigDraft(wanted).assign_workers(5)
+    form.ConfigDraft(wanted).put("trainer.num_nodes", 2)
+    form.ConfigDraft(wanted).assign_fewest(2, DESCRIPTION)
+    assert form.ConfigDraft(wanted).get(form.WORKERS) == {"min": 2, "max": 10}
+    form.ConfigDraft(wanted).drop("trainer.num_nodes")
+    assert form.ConfigDraft(wanted).may_range(server), "so that it can be emptied"
+    form.ConfigDraft(wanted).assign_fewest(None, DESCRIPTION)
+    assert form.ConfigDraft(wanted).get(form.WORKERS) is None
     assert wanted["trainer"]["devices"] == 5
 
 
@@ -115,24 +114,24 @@ def test_a_range_of_workers_follows_workers_and_machines() -> None:
 )
 def test_a_budget_comes_back_as_it_was_written(budget: Budget) -> None:
     wanted = config()
-    form.assign_budget(wanted, budget)
-    assert form.budget_of(wanted) == budget
+    form.ConfigDraft(wanted).assign_budget(budget)
+    assert form.ConfigDraft(wanted).budget() == budget
     assert sum(key in wanted["trainer"] for key in form.BUDGET_KEYS.values()) == 1
 
 
 def test_time_is_written_as_lightning_reads_it() -> None:
     wanted = config()
-    form.assign_budget(wanted, Budget("time", 90.5))
+    form.ConfigDraft(wanted).assign_budget(Budget("time", 90.5))
     assert wanted["trainer"]["max_time"] == "00:01:30:30"
-    assert form.budget_of({"trainer": {"max_time": {"hours": 1, "minutes": 30}}}) == Budget("time", 90)
+    assert form.ConfigDraft({"trainer": {"max_time": {"hours": 1, "minutes": 30}}}).budget() == Budget("time", 90)
 
 
 def test_names_say_model_strategy_and_workers() -> None:
-    assert form.suggested_name(config(4), DESCRIPTION) == "pixelcnn-asyncps-x4"
-    assert form.suggested_name(config(1, "auto"), DESCRIPTION) == "pixelcnn-single"
+    assert form.ConfigDraft(config(4)).suggested_name(DESCRIPTION) == "pixelcnn-asyncps-x4"
+    assert form.ConfigDraft(config(1, "auto")).suggested_name(DESCRIPTION) == "pixelcnn-single"
 
 
 def test_seeds_go_upwards_from_the_configs_own() -> None:
-    assert seeds_from({"seed_everything": 7}, 3) == [7, 8, 9]
-    assert seeds_from({}, 1) == [1]
-    assert seeds_from({"seed_everything": True}, 2) == [1, 2]
+    assert seeds_from(7, 3) == [7, 8, 9]
+    assert seeds_from(None, 1) == [1]
+    assert seeds_from(True, 2) == [1, 2]

@@ -71,7 +71,7 @@ def test_a_check_refuses_what_is_missing_and_everything_else_stays(without: Any,
     ]  # fmt: skip
     problems = validate(Experiment({"model": "Translator", "data": "Messages"}, description))
     remedy = 'Run pip install "scalebook[examples]".'
-    assert [(one.key, one.message, one.remedy) for one in problems if one.severity == "error"] == [
+    assert [(one.key, one.message, one.fix) for one in problems if one.severity == "error"] == [
         ("model", "names 'Translator', which needs sentencepiece, which is not installed", remedy),
         ("data", "names 'Messages', which needs sentencepiece, which is not installed", remedy),
     ]

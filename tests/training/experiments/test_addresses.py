@@ -33,7 +33,7 @@ def test_an_address_is_no_checkpoint(address: str, description: Description) -> 
     (problem,) = validate(Experiment.read({**GOOD, "ckpt_path": address}, description))
     assert (problem.key, problem.severity) == ("ckpt_path", "error")
     assert problem.message == f"is the address {address!r}, but checkpoints must be local files"
-    assert problem.remedy.startswith("Download it from a source you trust")
+    assert problem.fix.startswith("Download it from a source you trust")
 
 
 @pytest.mark.parametrize("path", FILES)

@@ -6,9 +6,9 @@ import pytest
 
 from scalebook.training.base.files.records import save
 from scalebook.training.experiments import model_parameters
-from scalebook.training.experiments.codec_problems import problems
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
+from scalebook.training.experiments.model_conflicts import problems
 from scalebook.training.experiments.model_parameters import ModelParameter, ModelParameters, cached_parameters, find_out
 
 CONFIG: dict[str, Any] = {"model": "MLPClassifier", "data": "Digits"}
@@ -18,7 +18,7 @@ def found(description: Description, codec: Any, **trainer: Any) -> list[tuple[st
     strategy = {"class_path": "scalebook.training.lightning.DDP", "init_args": {"codec": codec}}
     config = {"model": "PixelCNN", "data": "Digits", "trainer": {"devices": 2, **trainer, "strategy": strategy}}
     return [
-        (problem.key, problem.severity, f"{problem.message}. {problem.remedy}")
+        (problem.key, problem.severity, f"{problem.message}. {problem.fix}")
         for problem in problems(Experiment.read(config, description))
     ]
 
@@ -52,7 +52,7 @@ def errors(description: Description, strategy: str, **args: Any) -> dict[str, st
     path = f"scalebook.training.lightning.{strategy}"
     config = {**CONFIG, "trainer": {"devices": 2, "strategy": {"class_path": path, "init_args": args}}}
     return {
-        one.key.removeprefix("trainer.strategy.init_args."): f"{one.message}. {one.remedy}"
+        one.key.removeprefix("trainer.strategy.init_args."): f"{one.message}. {one.fix}"
         for one in problems(Experiment.read(config, description))
     }
 

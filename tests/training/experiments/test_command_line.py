@@ -10,8 +10,8 @@ import scalebook.training.zoo.models  # noqa: F401 - the parser finds short name
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.experiments.command_line import parse
-from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 
 BASE = {
     "trainer": {"max_epochs": 2, "callbacks": [{"class_path": "lightning.pytorch.callbacks.ModelSummary"}]},
@@ -61,7 +61,7 @@ def test_it_means_what_it_means_to_lightning_cli(
     words = words.replace("{class_path:", '{"class_path":').replace(
         ":lightning.pytorch.callbacks.RichModelSummary}", ':"lightning.pytorch.callbacks.RichModelSummary"}'
     )
-    ours = complete(merged(words, files, description), description)
+    ours = Experiment(merged(words, files, description), description).to_run()
     argv = words.replace("BASE", f"{files}/base.yaml").replace("MORE", f"{files}/more.yaml").split()
     monkeypatch.setattr("sys.argv", ["scalebook"])
     kwargs: dict[str, Any] = {
@@ -141,7 +141,7 @@ def test_the_settings_of_a_rule(words: str, rule: Any, description: Description)
     if isinstance(rule, str):
         assert written == rule
     else:
-        assert complete(found, description)["trainer"]["strategy"]["init_args"]["rule"] == {
+        assert Experiment(found, description).to_run()["trainer"]["strategy"]["init_args"]["rule"] == {
             "class_path": BOUNDED, "init_args": rule,
         }  # fmt: skip
 

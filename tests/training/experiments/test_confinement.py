@@ -20,8 +20,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.runner import run_job
 from scalebook.training.experiments import confinement
 from scalebook.training.experiments.catalogue import describe
-from scalebook.training.experiments.completion import complete
-from scalebook.training.experiments.confinement import ALLOWED, NAMES, PATHS, class_problems, path_problems
+from scalebook.training.experiments.confinement import ALLOWED, NAMES, PATHS, Confinement
 from scalebook.training.experiments.description import GROUPS, Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.former_arguments import WRITTEN_OUT
@@ -98,14 +97,16 @@ def test_whatever_a_form_offers_may_be_named_without_trust(description: Descript
     offered = [info for group in GROUPS for info in getattr(description, group)]
     assert len(offered) > 35
     for info in offered:
-        assert not class_problems({"optimizer": info.class_path, "model": {"class_path": info.class_path}}), info.name
+        assert not Confinement(
+            {"optimizer": info.class_path, "model": {"class_path": info.class_path}}
+        ).class_problems(), info.name
 
 
 def test_a_check_judges_the_config_that_will_run(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     """A short name passes only if the class that it stands for may be named."""
     given = {**config(), "optimizer": {"class_path": "SparseAdam", "init_args": {"lr": 0.1}}}
     described = describe(workspace)
-    assert not class_problems(complete(given, described))
+    assert not Confinement(Experiment(given, described).to_run()).class_problems()
     refused = frozenset(ALLOWED - {"torch.optim.SparseAdam"})
     monkeypatch.setattr(confinement, "ALLOWED", refused)
     (found,) = [problem for problem in validate(Experiment.read(given, described)) if problem.severity == "error"]
@@ -209,10 +210,10 @@ def spelled(callback: Any) -> list[dict[str, Any]]:
 )
 def test_a_class_is_judged_by_where_it_is_defined(name: str) -> None:
     for given in spelled({"class_path": name, "init_args": {"parameter_names": ["weight"]}}):
-        assert [problem for problem in class_problems(given) if name in problem.message], given
+        assert [problem for problem in Confinement(given).class_problems() if name in problem.message], given
     for key, value in (("callbacks", [name]), ("callbacks", name), ("callbacks+", name)):
         given = {"trainer": {key: value}}
-        assert class_problems(given), given
+        assert Confinement(given).class_problems(), given
 
 
 def test_library_classes_that_our_modules_import_are_not_ours() -> None:
@@ -233,10 +234,10 @@ def test_library_classes_that_our_modules_import_are_not_ours() -> None:
                 tried += 1
                 profiler = {"class_path": f"{module}.{name}"}
                 if ours(f"{module}.{name}"):  # our class of that name is meant, but not within a text that is YAML
-                    assert not class_problems({"trainer": {"profiler": profiler}})
-                    assert class_problems({"trainer": {"profiler": json.dumps(profiler)}}), profiler
+                    assert not Confinement({"trainer": {"profiler": profiler}}).class_problems()
+                    assert Confinement({"trainer": {"profiler": json.dumps(profiler)}}).class_problems(), profiler
                 else:
-                    assert class_problems({"trainer": {"profiler": profiler}}), profiler
+                    assert Confinement({"trainer": {"profiler": profiler}}).class_problems(), profiler
     assert tried > 5000
 
 
@@ -259,9 +260,9 @@ def test_no_argument_names_a_function_of_a_library(argument: str, where: str, na
             {"trainer": {where: json.dumps(value)}},
             {f"trainer.{where}": value},
         ):
-            assert class_problems(given), given
+            assert Confinement(given).class_problems(), given
     allowed = {"class_path": "scalebook.training.lightning.AsyncPS", argument: {"rule": "bounded"}}
-    assert not class_problems({"trainer": {"strategy": allowed}})
+    assert not Confinement({"trainer": {"strategy": allowed}}).class_problems()
 
 
 @pytest.mark.parametrize("key", ["folder", "dirpath", "save_dir"])
@@ -269,9 +270,9 @@ def test_paths_are_found_in_every_spelling(key: str, tmp_path: Path) -> None:
     for argument in ("init_args", "dict_kwargs"):
         for value in ("/tmp/elsewhere", "a/../../b", "~/x", "s3://bucket/x", '"/tmp/elsewhere"'):
             for given in spelled({"class_path": "ModelCheckpoint", argument: {key: value}}):
-                assert path_problems(given, tmp_path), given
+                assert Confinement(given).path_problems(tmp_path), given
             for given in spelled({"class_path": "ModelCheckpoint", argument: {"more": [{key: value}]}}):
-                assert path_problems(given, tmp_path), given
+                assert Confinement(given).path_problems(tmp_path), given
 
 
 def test_a_point_of_a_search_is_confined_too(workspace: Workspace) -> None:
@@ -362,7 +363,7 @@ def test_odd_configs_are_judged_without_a_traceback(tmp_path: Path) -> None:
 
     for _ in range(2000):
         given = {draw.choice(["trainer", "optimizer", "model", "trainer.callbacks"]): tree(5)}
-        path_problems(given, tmp_path)
-        problems = class_problems(given)
+        Confinement(given).path_problems(tmp_path)
+        problems = Confinement(given).class_problems()
         if "os.system" in json.dumps(given) and not re.search('"(folder|name)', json.dumps(given)):
             assert any("os.system" in problem.message for problem in problems), given

@@ -2,7 +2,6 @@ from typing import Any
 
 import pytest
 
-from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.data_paths import IMAGES, most_samples, training_samples
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
@@ -25,7 +24,7 @@ def test_the_size_of_the_data_is_what_it_is() -> None:
     ],
 )
 def test_as_far_as_a_config_says(data: Any, about: int | None, most: int | None, description: Description) -> None:
-    done = complete({"model": "MLPClassifier", "data": data}, description)
+    done = Experiment({"model": "MLPClassifier", "data": data}, description).to_run()
     assert most_samples(Experiment.read(done, description)) == most
     if about is not None:
         assert training_samples(Experiment.read(done, description)) == about

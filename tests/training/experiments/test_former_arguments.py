@@ -25,7 +25,7 @@ def test_a_former_argument_is_one_error_that_gives_its_name_of_today(
         for problem in validate(Experiment.read(strategy(**arguments), description))
         if problem.key.endswith(f".{name}")
     ]
-    assert [(problem.severity, problem.message, problem.remedy) for problem in found] == [
+    assert [(problem.severity, problem.message, problem.fix) for problem in found] == [
         ("error", "is not an argument", NOW[owner, name])
     ]
 
@@ -47,7 +47,7 @@ def test_what_would_be_something_else_stays_and_is_an_error(
 ) -> None:
     config = without_written_out(strategy(**arguments))
     assert config == strategy(**arguments)
-    assert any(problem.message == "is not an argument" for problem in validate(Experiment.read(config, description)))
+    assert any(problem.code == "unknown-argument" for problem in validate(Experiment.read(config, description)))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli import describe_command as describing
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.command_line import parse
-from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.description import ClassInfo, Description, Field
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.fields import check_args
@@ -212,7 +211,7 @@ def test_the_command_line_reaches_below_a_net_of_a_net(told: Description, tmp_pa
     said = parse(words, told, {}).config["model"]["init_args"]
     assert said["net"] == net(factor=2.0, inner={"class_path": path("Narrow"), "init_args": {"width": 6}})
     assert said["optimizer"] == {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1}}
-    done = complete(config(net="Narrow"), told)["model"]["init_args"]
+    done = Experiment(config(net="Narrow"), told).to_run()["model"]["init_args"]
     assert done["net"] == {"class_path": path("Narrow"), "init_args": {"width": 8}}
     assert done["optimizer"]["init_args"]["lr"] == 0.5
 

@@ -11,8 +11,7 @@ from scalebook.training.base.files import yaml
 from scalebook.training.cli.lightning_cli import PlainCheckpoints, TrainingCLI
 from scalebook.training.cli.model_making import parameters
 from scalebook.training.engine.rules.update_rules import Bounded, Rule, RuleName
-from scalebook.training.experiments.completion import complete
-from scalebook.training.experiments.confinement import class_problems
+from scalebook.training.experiments.confinement import Confinement
 from scalebook.training.experiments.description import GROUPS, Description, Field
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import base_content, config_hash
@@ -54,7 +53,7 @@ def below(folder: str, value: Any = WRITTEN) -> Any:
 @pytest.mark.parametrize("entry", CLASSES, ids=lambda entry: entry.path)
 def test_every_class_is_where_its_entry_says(entry: KnownClass) -> None:
     kind = getattr(import_module(entry.path.removesuffix(f".{entry.name}")), entry.name)
-    assert (kind.__name__, class_problems({"trainer": {"callbacks": [entry.path]}})) == (entry.name, [])
+    assert (kind.__name__, Confinement({"trainer": {"callbacks": [entry.path]}}).class_problems()) == (entry.name, [])
 
 
 def test_short_names_of_ours_are_unique() -> None:
@@ -75,14 +74,17 @@ def test_every_class_of_ours_that_is_described_has_an_entry(description: Descrip
 def test_a_path_is_resolved_by_its_last_name(folder: str, description: Description) -> None:
     written, today = below(folder), paths_today(below(folder))
     require(Experiment.read(written, description))
-    assert complete(written, description)["model"]["class_path"] == "scalebook.training.zoo.models.MLPClassifier"
-    done, as_today = complete(written, description), complete(today, description)
+    assert (
+        Experiment(written, description).to_run()["model"]["class_path"]
+        == "scalebook.training.zoo.models.MLPClassifier"
+    )
+    done, as_today = Experiment(written, description).to_run(), Experiment(today, description).to_run()
     assert {**done, "trainer": {**done["trainer"], "callbacks": None}} == {
         **as_today,
         "trainer": {**as_today["trainer"], "callbacks": None},
     }
     assert paths_today(done) == as_today
-    assert class_problems(written) == []
+    assert Confinement(written).class_problems() == []
     assert config_hash(Experiment.read(written, description)) == config_hash(Experiment.read(today, description))
     assert base_content(Experiment.read(written, description)) == base_content(Experiment.read(today, description))
 
@@ -134,7 +136,7 @@ def test_the_trials_of_a_search_of_version_0_1(description: Description) -> None
     assert spec.dimension("strategy").choices == ("single", peers), "the study has them by these names"
     config = resolve(spec, {"strategy": peers, "workers": 4}).written
     require(Experiment.read(config, description))
-    done = complete(config, description)
+    done = Experiment(config, description).to_run()
     assert done["trainer"]["strategy"]["class_path"] == "scalebook.training.lightning.Peers"
     assert (done["trainer"]["strategy"]["init_args"]["workers"], done["model"]["class_path"]) == (
         4, "scalebook.training.zoo.models.MLPClassifier"

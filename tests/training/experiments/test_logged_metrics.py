@@ -159,7 +159,7 @@ def test_a_monitored_name_that_nothing_logs_is_an_error(about: Description) -> N
     (problem,) = [one for one in validate(Experiment.read(monitoring("val_los"), about)) if "monitors" in one.message]
     assert problem.severity == "error"
     assert (problem.key, problem.message) == ("trainer.callbacks", "monitors val_los, which nothing logs")
-    assert "Two batches logged val/bits_per_dim, val_é, train/bits_per_dim." in problem.remedy
+    assert "Two batches logged val/bits_per_dim, val_é, train/bits_per_dim." in problem.fix
     assert not [one for one in validate(Experiment.read(monitoring("val_é"), about)) if "monitors" in one.message]
     assert not list(monitor_problems(Experiment.read(monitoring("val_los"), description()))), "nobody has asked"
 
@@ -199,7 +199,7 @@ def test_check_refuses_a_comparison_by_what_nothing_logs(about: Description, met
     nb = parse(f"```yaml experiment=lab\n{cell}```\n\n```yaml comparison=both\n{compared}```\n")
     found = [one.problem for one in check(nb, about) if one.cell_name == "both" and one.problem.severity == "error"]
     assert [one.key for one in found] == keys
-    assert all("val_é" in one.remedy for one in found), "what is logged"
+    assert all("val_é" in one.fix for one in found), "what is logged"
 
 
 def test_a_claim_on_what_nothing_logs_is_refused(about: Description) -> None:

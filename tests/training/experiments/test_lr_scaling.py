@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from scalebook.training.base.files import yaml
-from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
@@ -117,12 +116,12 @@ def test_a_warm_up_without_effect_is_a_warning(given: Any, why: str, description
 
 
 def test_a_complete_config_says_all_of_it_or_nothing(description: Description) -> None:
-    done = complete(config({"per": 128}), description)
+    done = Experiment(config({"per": 128}), description).to_run()
     assert done["lr_scaling"] == {"rule": "linear", "per": 128, "warmup_epochs": 0.0}
-    assert complete(done, description) == done
-    assert "lr_scaling" not in complete(config(None), description)
-    assert "noise_scale" not in complete({**config(None), "noise_scale": False}, description)
-    assert complete({**config(None), "noise_scale": True}, description)["noise_scale"] is True
+    assert Experiment(done, description).to_run() == done
+    assert "lr_scaling" not in Experiment(config(None), description).to_run()
+    assert "noise_scale" not in Experiment({**config(None), "noise_scale": False}, description).to_run()
+    assert Experiment({**config(None), "noise_scale": True}, description).to_run()["noise_scale"] is True
     assert list(yaml.load(yaml.dump({**done, "noise_scale": True})))[-2:] == ["lr_scaling", "noise_scale"]
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.num_nodes import over_nodes, place_of
@@ -15,16 +14,16 @@ from tests.training.runs import ASYNC, config
 
 
 def test_the_parameter_server_is_started_on_each_as_well(description: Description) -> None:
-    done = complete(config("AsyncPS", num_nodes=2, devices=3), description)
+    done = Experiment(config("AsyncPS", num_nodes=2, devices=3), description).to_run()
     found = place_of(Experiment.read(done, description), TORCHRUN)
     assert found is not None
     assert (found.count, found.index) == (6, 5)
-    assert place_of(Experiment.read(complete(config(ASYNC), description), description), {}) is None
+    assert place_of(Experiment.read(Experiment(config(ASYNC), description).to_run(), description), {}) is None
 
 
 def test_workers_are_those_of_all_machines(description: Description) -> None:
     asked: dict[str, Any] = config("auto", num_nodes=3, devices=2)
-    done = complete(asked, description)
+    done = Experiment(asked, description).to_run()
     assert done["trainer"]["strategy"] == "ddp"
     load = Experiment.read(asked, description)
     assert (
@@ -69,7 +68,7 @@ def test_how_many_workers_there_may_be_is_checked_before_the_start(
 
 
 def test_the_same_run_over_several_machines_has_as_many_workers(description: Description) -> None:
-    asked = complete(config("ddp", devices=4), description)
+    asked = Experiment(config("ddp", devices=4), description).to_run()
     spread = over_nodes(asked, 2)
     assert (spread["trainer"]["devices"], spread["trainer"]["num_nodes"]) == (2, 2)
     one, two = Experiment.read(asked, description), Experiment.read(spread, description)

@@ -10,8 +10,8 @@ from scalebook.training.base.files.records import save
 from scalebook.training.experiments import model_parameters
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
+from scalebook.training.experiments.model_conflicts import asks
 from scalebook.training.experiments.model_parameters import ModelParameter, ModelParameters
-from scalebook.training.experiments.sparse_tables import asks
 from scalebook.training.experiments.validate import validate
 
 TABLE = ModelParameter("table.weight", [50, 4], "float32", sparse=True)
@@ -39,7 +39,7 @@ def with_model(description: Description, folder: Path, *parameters: ModelParamet
 
 def errors(description: Description, asked: dict[str, Any]) -> dict[str, str]:
     found = [one for one in validate(Experiment.read(asked, description)) if one.severity == "error"]
-    return {one.key.removeprefix("trainer.strategy.init_args."): f"{one.message}. {one.remedy}" for one in found}
+    return {one.key.removeprefix("trainer.strategy.init_args."): f"{one.message}. {one.fix}" for one in found}
 
 
 ONCE = "but the model's sparse tables lie in memory only once, and their rows are sent uncompressed."

@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
-from scalebook.training.base.errors import ConfigError
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.split_degrees import refuse_degrees
 from scalebook.training.experiments.validate import validate
+from tests.training.engine.refusing import refused
 from tests.training.runs import config
 
 ARGUMENTS = "trainer.strategy.init_args"
@@ -19,9 +20,9 @@ def test_degrees_that_make_the_workers() -> None:
         refuse_degrees(tensor, shard, workers)
     for workers, stages, microbatches in ((2, 2, None), (8, 4, 4)):
         refuse_degrees(1, None, workers, stages, microbatches)
-    with pytest.raises(ConfigError, match=r"init_args.stages: .* which do not go with tensor 2 x shard 2"):
+    with refused("contradiction stages"):
         refuse_degrees(2, 2, 8, 2)
-    with pytest.raises(ConfigError, match=r"init_args.tensor: tensor 2 x shard 2 is not the 8 .*devices: 4"):
+    with pytest.raises(ArgumentError, match=r"^tensor: tensor 2 x shard 2 is not the 8 .*devices: 4"):
         refuse_degrees(2, 2, 8)
 
 
@@ -54,7 +55,7 @@ def test_problems_name_their_key(
 
 def test_the_noise_scale_needs_a_whole_model(description: Description) -> None:
     found = validate(Experiment.read(config("model_parallel") | {"noise_scale": True}, description))
-    assert [(one.key, one.remedy) for one in found] == [("noise_scale", "Write false.")]
+    assert [(one.key, one.fix) for one in found] == [("noise_scale", "Write false.")]
 
 
 @pytest.mark.parametrize("name", ["host", "clock"])
@@ -66,4 +67,4 @@ def test_a_split_has_no_virtual_workers_and_the_planner_says_how_long_it_takes(
         Experiment.read(config({"class_path": "ModelParallel", "init_args": {name: written}}), description)
     )
     assert [(one.key, one.severity) for one in found] == [(f"{ARGUMENTS}.{name}", "error")]
-    assert "`scalebook plan --split`" in found[0].remedy
+    assert "`scalebook plan --split`" in found[0].fix

@@ -2,8 +2,8 @@ import pytest
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.cli.lightning_cli import TrainingCLI
-from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 
 STOPPING = "lightning.pytorch.callbacks.EarlyStopping"
 
@@ -21,7 +21,9 @@ STOPPING = "lightning.pytorch.callbacks.EarlyStopping"
 def test_what_the_parser_refuses_is_one_line_with_a_key(
     callback: object, key: str, words: str, description: Description
 ) -> None:
-    config = complete({"model": "PixelCNN", "data": "Digits", "trainer": {"callbacks": [callback]}}, description)
+    config = Experiment(
+        {"model": "PixelCNN", "data": "Digits", "trainer": {"callbacks": [callback]}}, description
+    ).to_run()
     with pytest.raises(ConfigError) as caught:
         TrainingCLI("fit", config, None, run=False)
     assert caught.value.problem.key == key

@@ -3,7 +3,6 @@ from typing import Any
 import pytest
 
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
@@ -40,136 +39,156 @@ def test_what_lightning_would_take_has_no_problem(more: dict[str, Any], descript
 
 
 @pytest.mark.parametrize(
-    ("config", "key", "message", "remedy"),
+    ("config", "key", "message", "remedy", "code"),
     [
         (
             {"optimiser": {}},
             "optimiser",
             "is not a key of a config",
             "Did you mean `optimizer`?",
+            "unknown-key",
         ),
         (
             {"trainer": {"max_epoch": 1}},
             "trainer.max_epoch",
             "is not an argument",
             "Did you mean `max_epochs`?",
+            "unknown-argument",
         ),
         (
             {"trainer": {"devices": 0}},
             "trainer.devices",
             "0 is out of bounds",
             "Write a whole number of at least 1.",
+            "out-of-bounds",
         ),
         (
             {"trainer": {"max_epochs": "3"}},
             "trainer.max_epochs",
             "'3' is not a whole number",
             "Write a whole number of at least -1.",
+            "wrong-type",
         ),
         (
             {"trainer": {"strategy": "dpp"}},
             "trainer.strategy",
             "unknown strategy 'dpp'",
             "Did you mean `ddp`?",
+            "unknown-class",
         ),
         (
             {"trainer": 3},
             "trainer",
             "is 3, not a mapping",
             "Write one `name: value` per line.",
+            "wrong-type",
         ),
         (
             {"model": {"class_path": "PixelCNN", "init_args": {"layer": 1}}},
             "model.init_args.layer",
             "is not an argument",
             "Did you mean `layers`?",
+            "unknown-argument",
         ),
         (
             {"model": {"class_path": "PixelCNN", "init_args": {"layers": 0}}},
             "model.init_args.layers",
             "0 is out of bounds",
             "Write a whole number above 0.",
+            "out-of-bounds",
         ),
         (
             {"model": {"class_path": "PixelCNN", "layers": 2}},
             "model.layers",
             "does not belong next to class_path",
             "Move it into model.init_args.",
+            "misplaced-key",
         ),
         (
             {"model": {"layers": 2}},
             "model",
             "is {'layers': 2}, not a class",
             "Write model: {class_path: ..., init_args: {...}}.",
+            "wrong-type",
         ),
         (
             {"model": "MLPClasifier"},
             "model",
             "unknown model 'MLPClasifier'",
             "Did you mean `MLPClassifier`?",
+            "unknown-class",
         ),
         (
             {"data": {"class_path": "Digits", "init_args": {"val_fraction": 1.0}}},
             "data.init_args.val_fraction",
             "1.0 is out of bounds",
             "Write a number above 0 and below 1.",
+            "out-of-bounds",
         ),
         (
             {"data": {"class_path": "Digits", "init_args": {"normalize": 1}}},
             "data.init_args.normalize",
             "1 is not true or false",
             "Write true or false.",
+            "wrong-type",
         ),
         (
             {"data": None},
             "data",
             "is missing",
             "Name a data set: Dataset, Digits, Docstrings, Messages, PhotoPatches.",
+            "missing",
         ),
         (
             {"optimizer": "Adem"},
             "optimizer",
             "unknown optimizer 'Adem'",
             "Did you mean `Adam`?",
+            "unknown-class",
         ),
         (
             {"lr_scheduler": "StepLR"},
             "lr_scheduler.init_args.step_size",
             "is missing",
             "Write a whole number of at least 1.",
+            "missing",
         ),
         (
             {"seed_everything": -1},
             "seed_everything",
             "-1 is out of bounds",
             "Write a whole number of at least 0 and of at most 4294967295.",
+            "out-of-bounds",
         ),
         (
             {"threads": 1.5},
             "threads",
             "1.5 is not a whole number",
             "Write a whole number of at least 1 and of at most 1024.",
+            "wrong-type",
         ),
         (
             {"repeats": 3},
             "repeats",
             "does not belong in the config",
             "Write it next to `config:` in the cell.",
+            "misplaced-key",
         ),
         (
             {"trainer": {"precision": "8"}},
             "trainer.precision",
             "'8' is none of 32-true, bf16-mixed, 16-mixed, bf16-true, 16-true, 64-true",
             "",
+            "unknown-value",
         ),
     ],
 )
 def test_a_mistake_names_key_and_remedy(
-    config: dict[str, Any], key: str, message: str, remedy: str, description: Description
+    config: dict[str, Any], key: str, message: str, remedy: str, code: str, description: Description
 ) -> None:
     (found,) = [one for one in validate(Experiment.read({**GOOD, **config}, description)) if one.severity == "error"]
-    assert (found.key, found.message, found.remedy[: len(remedy)]) == (key, message, remedy)
-    assert found.remedy.endswith(("?", "."))
+    assert (found.code, found.key, found.message, found.fix[: len(remedy)]) == (code, key, message, remedy)
+    assert found.fix.endswith(("?", "."))
 
 
 @pytest.mark.parametrize(
@@ -268,4 +287,4 @@ def test_a_share_that_is_all_says_nothing(description: Description) -> None:
     assert config_hash(Experiment.read({**GOOD, "gpu_share": 0.5}, description)) != config_hash(
         Experiment.read(GOOD, description)
     )
-    assert complete({**GOOD, "gpu_share": 0.5}, description)["gpu_share"] == 0.5
+    assert Experiment({**GOOD, "gpu_share": 0.5}, description).to_run()["gpu_share"] == 0.5

@@ -5,9 +5,8 @@ import pytest
 from lightning.pytorch import Trainer
 
 from scalebook.training.cli.lightning_cli import TrainingCLI
-from scalebook.training.experiments.completion import NULL_IS_SAID, complete
 from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.experiment import Experiment
+from scalebook.training.experiments.experiment import NULL_IS_SAID, Experiment
 from scalebook.training.experiments.validate import validate
 from scalebook.training.experiments.validations import words
 
@@ -36,14 +35,14 @@ def test_one_null_of_the_trainer_says_something() -> None:
 def test_a_null_arrives_in_the_trainer(description: Description) -> None:
     given = config(check_val_every_n_epoch=None, val_check_interval=100, max_time=None, gradient_clip_val=None)
     assert found(given, description) == []
-    done = complete(given, description)
-    assert complete(done, description) == done
+    done = Experiment(given, description).to_run()
+    assert Experiment(done, description).to_run() == done
     assert done["trainer"]["check_val_every_n_epoch"] is None
     assert not {"max_time", "gradient_clip_val"} & done["trainer"].keys()
     cli = TrainingCLI("fit", done, None, run=False)
     asked = cli.config["fit"]["trainer"]
     assert (asked["check_val_every_n_epoch"], asked["val_check_interval"]) == (None, 100)
-    assert "check_val_every_n_epoch" not in complete(config(), description)["trainer"]
+    assert "check_val_every_n_epoch" not in Experiment(config(), description).to_run()["trainer"]
 
 
 @pytest.mark.parametrize("interval", [None, 0.25, 1.0, 100.0])

@@ -12,9 +12,10 @@ import pytest
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.cli import fit
-from scalebook.training.cli.runner import _on_lent
+from scalebook.training.cli.runner import _fewer_gpus
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
+from scalebook.training.experiments.num_nodes import on_gpus
 from scalebook.training.jobs import gpu_allocation, job_requests
 from scalebook.training.jobs.devices import Allocation, NodeDevices, this_machine
 from scalebook.training.jobs.gpu_checks import gpu_problems
@@ -85,9 +86,7 @@ def test_eight_gpus_are_not_nine(nvml: Put, description: Description) -> None:
     nvml(eight())
     (problem,) = gpu_problems(Experiment.read(config("ddp", 9), description), [this_machine()])
     assert (problem.key, problem.message) == ("trainer.devices", TOO_MANY.format(9, 8).partition(": ")[2])
-    assert problem.remedy == (
-        "Write 8, or trainer.accelerator: cpu, or the strategy AsyncPS, whose workers share them."
-    )
+    assert problem.fix == ("Write 8, or trainer.accelerator: cpu, or the strategy AsyncPS, whose workers share them.")
 
 
 def test_over_machines_each_has_its_part_of_ddp(description: Description) -> None:
@@ -117,7 +116,7 @@ def test_a_notebook_s_check_says_what_its_experiments_lack(nvml: Put, descriptio
     wrong = check(store.read(tmp_path / "x.md").notebook, description, [this_machine()])
     (lacking,) = [one.problem for one in wrong if "GPU" in one.problem.message]
     assert (lacking.key, lacking.severity) == ("trainer.devices", "error")
-    assert lacking.remedy
+    assert lacking.fix
 
 
 def submit(bench: Bench, asked: dict[str, Any], description: Description, inline: bool = False) -> JobFolder:
@@ -167,7 +166,8 @@ def test_workers_share_the_gpus_that_were_lent(
 ) -> None:
     nvml(eight()[:count])
     job = submit(bench, config(strategy, devices), description, inline=True)
-    trainer = _on_lent(job, job.content())["trainer"]
+    gpus, written = _fewer_gpus(job, devices), job.content()
+    trainer = (on_gpus(written, gpus) if gpus else written)["trainer"]
     assert (trainer["devices"], trainer["strategy"]["init_args"].get("workers")) == said
 
 
@@ -175,7 +175,7 @@ def test_on_a_cpu_and_under_ddp_the_config_stays(nvml: Put, bench: Bench, descri
     nvml(eight())
     for asked in (config(async_ps(), 2, "cpu"), config("ddp", 2)):
         job = submit(bench, asked, description, inline=True)
-        assert _on_lent(job, job.content()) == job.content()
+        assert _fewer_gpus(job, 2) == 0
 
 
 def test_a_run_in_the_foreground_notes_its_gpus_and_the_queue_lends_others(

@@ -65,13 +65,13 @@ runs:
         (21, "three", "YAML", "error"),
         (28, "all", "runs.2", "error"),
     ]
-    assert "Did you mean `one`?" in found[-1].problem.remedy
+    assert "Did you mean `one`?" in found[-1].problem.fix
 
 
 def test_a_metric_that_nobody_records_is_a_warning(description: Description) -> None:
     (problem,) = check(parse(GOOD.replace("val/accuracy", "val/acc")), description)
     assert (problem.line, problem.problem.severity) == (11, "warning")
-    assert "val/accuracy" in problem.problem.remedy
+    assert "val/accuracy" in problem.problem.fix
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_fence_that_is_nearly_a_cell_is_a_warning(head: str, right: str, descr
     text = f"---\ntitle: t\n---\n{GOOD}\nwords\n\n```{head}\nconfig: {{}}\n```\n"
     (found,) = check(parse(text), description)
     assert (found.line, found.problem.severity) == (text[: text.rindex(f"```{head}")].count("\n") + 1, "warning")
-    assert (found.problem.message, found.problem.remedy) == (f"`{head}` begins no cell", f"Write `{right}`.")
+    assert (found.problem.message, found.problem.fix) == (f"`{head}` begins no cell", f"Write `{right}`.")
 
 
 @pytest.mark.parametrize("head", ["", "yaml", "sh", "python", "yaml title=x", "yaml example=a", "search", "text claim"])

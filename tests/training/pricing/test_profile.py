@@ -102,7 +102,7 @@ def test_a_mistake_is_refused_by_its_key(change: dict[str, Any], key: str) -> No
     with pytest.raises(ConfigError) as refused:
         read_profile({**load(WRITTEN), **change})
     assert refused.value.problem.key == key
-    assert refused.value.problem.remedy.endswith((".", "?"))
+    assert refused.value.problem.fix.endswith((".", "?"))
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_memory_is_bounded_by_making_the_run_wait(store: Store, monkeypatch: pyt
 def test_a_name_that_mlflow_does_not_take_is_refused_at_once(store: Store) -> None:
     with pytest.raises(ConfigError) as refused:
         MetricWriter("", "run").add({"val_loss": 1.0, "AUC (macro)": 0.5}, 1)
-    assert (refused.value.problem.key, refused.value.problem.remedy) == ("AUC (macro)", "Log it under another name.")
+    assert (refused.value.problem.key, refused.value.problem.fix) == ("AUC (macro)", "Log it under another name.")
 
 
 def test_with_nothing_to_write_nothing_starts(store: Store) -> None:

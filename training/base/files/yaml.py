@@ -86,9 +86,9 @@ def place_of(error: ConfigError) -> str:
     return f"line {mark.line + 1}, column {mark.column + 1}" if mark else error.problem.key
 
 
-def dump(config: Mapping[str, Any]) -> str:
-    """`config` as block YAML, top keys in the order of `TOP_KEYS`; "{}" and a line end if it is empty."""
-    return block(_ordered(config, TOP_KEYS), 0) or "{}\n"
+def dump(content: Mapping[str, Any]) -> str:
+    """`content` as block YAML, top keys in the order of `TOP_KEYS`; "{}" and a line end if it is empty."""
+    return block(_ordered(content, TOP_KEYS), 0) or "{}\n"
 
 
 def _ordered(value: Mapping[str, Any], first: tuple[str, ...]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from scalebook.training.engine.codecs.kernels import (
     read_head,
     write_head,
 )
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.codecs import CODECS, HEADER, Codec, Shape, numel, plain, stays_finite
 
 _NUMBERS: Final = {name: number for number, name in enumerate(CODECS)}
@@ -98,18 +99,27 @@ class Coder:
     compute in fp32. ValueError for integer and complex tensors, and for a codec without a kernel.
     """
 
-    def __init__(self, codec: Codec, specs: Sequence[Spec], key: str = Codec.KEY, feedback: bool | None = None) -> None:
+    def __init__(
+        self, codec: Codec, specs: Sequence[Spec], argument: str = Codec.ARGUMENT, feedback: bool | None = None
+    ) -> None:
         """`feedback`: whether lost values are added to the next frame; the codec's own setting by default. With
         feedback, decoded values must be nearer to the original than zeros are; without, they must be unbiased."""
         for place, spec in enumerate(specs):
             if not spec.dtype.is_floating_point:
-                raise ValueError(
-                    f"{key}: parameter {place} is of {str(spec.dtype).removeprefix('torch.')}, which no codec carries. "
-                    "Write fp32, or register it as a buffer."
+                raise ArgumentError(
+                    "contradiction",
+                    argument,
+                    f"parameter {place} is of {str(spec.dtype).removeprefix('torch.')}, which no codec carries",
+                    "Write fp32, or register it as a buffer.",
                 )
         if not codec.exact and codec.name not in KERNELS:
             kernel = f"Kernel[{type(codec).__name__}]"
-            raise ValueError(f"{key}: {codec.name} has no kernel. Define a class that derives from {kernel} beside it.")
+            raise ArgumentError(
+                "contradiction",
+                argument,
+                f"{codec.name} has no kernel",
+                f"Define a class that derives from {kernel} beside it.",
+            )
         self.codec, self.specs = codec, list(specs)
         self._feedback = codec.error_feedback if feedback is None else feedback
         self._all = (True,) * len(specs)

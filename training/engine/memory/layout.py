@@ -8,6 +8,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from scalebook.training.engine.rules.argument_error import ArgumentError
+
 ALIGNMENT: Final = 64  # bytes: one cache line, and enough for every vector instruction
 
 
@@ -70,7 +72,12 @@ def split_into_shards(tensors: Sequence[tuple[str, Tensor]], shards: int) -> lis
     ValueError when there are fewer tensors than shards.
     """
     if not 1 <= shards <= len(tensors):
-        raise ValueError(f"shards: {shards} shards for {len(tensors)} parameters. Use between 1 and {len(tensors)}.")
+        raise ArgumentError(
+            "out-of-bounds",
+            "shards",
+            f"{shards} shards for {len(tensors)} parameters",
+            f"Use between 1 and {len(tensors)}.",
+        )
     sizes = [max(tensor.numel() * tensor.element_size(), 1) for _, tensor in tensors]
     low, high = max(sizes), sum(sizes)
     while low < high:

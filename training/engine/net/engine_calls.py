@@ -21,6 +21,7 @@ from scalebook.training.engine.net.remote_host import OLD
 from scalebook.training.engine.net.table_calls import RowRoom, TableCalls
 from scalebook.training.engine.net.version_mirror import coded_pulls, plan_digest
 from scalebook.training.engine.net.wire import ProtocolError
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.store.coded_traffic import CodedPulls, CodedPushes
 from scalebook.training.engine.store.gradient_transfer import EncodedPush
 from scalebook.training.engine.store.hosts import Host
@@ -116,9 +117,11 @@ class EngineCalls:
 
     def _join(self, digest: int) -> Any:
         if digest != plan_digest(self._plans, self._run.settings):
-            raise ValueError(
-                f"model: worker {self._end.worker} has created different parameters or optimizers than this node. "
-                "Create the same model in every worker, whatever its rank or node."
+            raise ArgumentError(
+                "model-not-supported",
+                "model",
+                f"worker {self._end.worker} has created different parameters or optimizers than this node",
+                "Create the same model in every worker, whatever its rank or node.",
             )
         if self._end.worker == 0:
             for plan, flats, optimizer in zip(self._plans, self._first, self._optimizers, strict=True):

@@ -19,6 +19,7 @@ from typing_extensions import override
 from scalebook.training.engine.net.channel import Channel
 from scalebook.training.engine.net.raw_tensors import bytes_of
 from scalebook.training.engine.net.table_calls import rows_at_once
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.store.rebuilt_optimizer import parameters_of
 from scalebook.training.engine.store.table_optimizer import is_table
 from scalebook.training.engine.worker.client import Client
@@ -167,10 +168,12 @@ class RemoteTableReads(TableReads):
         if only_writes and not self.has_begun:
             return
         name = self._client.names[place]
-        raise ValueError(
-            f"model: {name} is a table with sparse gradients; its values are on the first node during training, "
-            f"and {operation} on another node would read zeros. Write sparse=False, or do it where "
-            "trainer.is_global_zero is true, or after fit."
+        raise ArgumentError(
+            "model-not-supported",
+            "model",
+            f"{name} is a table with sparse gradients; its values are on the first node during "
+            f"training, and {operation} on another node would read zeros",
+            "Write sparse=False, or do it where trainer.is_global_zero is true, or after fit.",
         )
 
     def fetch(self, places: Iterable[int] | None = None) -> None:

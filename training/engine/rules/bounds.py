@@ -13,6 +13,8 @@ from itertools import product
 from types import SimpleNamespace
 from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
 
+from scalebook.training.engine.rules.argument_error import ArgumentError
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -24,10 +26,15 @@ class Bound:
     holds: ClassVar[Callable[[float, float], bool]]
     broken: ClassVar[str]
 
-    def refuse(self, key: str, value: float) -> None:
-        """ValueError if `value`, the value of `key`, is outside; NaN always is."""
+    def refuse(self, argument: str, value: float) -> None:
+        """ArgumentError if `value`, the value of `argument`, is outside; NaN always is."""
         if not type(self).holds(value, self.limit):
-            raise ValueError(f"{key}: {value} is {self.broken} {self.limit:g}. Use {self.use or self._remedy()}.")
+            raise ArgumentError(
+                "out-of-bounds",
+                argument,
+                f"{value} is {self.broken} {self.limit:g}",
+                f"Use {self.use or self._remedy()}.",
+            )
 
     def _remedy(self) -> str:
         return f"a value {self.limit:g}"
@@ -86,17 +93,18 @@ def bounds(kind: type) -> dict[str, tuple[Bound, ...]]:
     return by_argument
 
 
-def check(kind: type, given: Mapping[str, Any], key: str) -> None:
-    """ValueError, naming key and remedy, for a number, or one in a tuple, outside its argument's bounds."""
+def check(kind: type, given: Mapping[str, Any], argument: str = "") -> None:
+    """ArgumentError for a number, or one in a tuple, outside its argument's bounds. `argument`: the one that takes the
+    object whose arguments are `given`."""
     for name, limits in bounds(kind).items():
-        argument = given.get(name)
+        value_given = given.get(name)
         values = [
             number
-            for number in (argument if isinstance(argument, tuple) else (argument,))
+            for number in (value_given if isinstance(value_given, tuple) else (value_given,))
             if isinstance(number, int | float)
         ]
         for limit, value in product(limits, values):
-            limit.refuse(f"{key}.{name}", value)
+            limit.refuse(f"{argument}.{name}".lstrip("."), value)
 
 
 def _resolved(annotation: Any, names: dict[str, Any]) -> Any:
@@ -124,8 +132,8 @@ class BySettings:
     ValueError for arguments outside the bounds that the constructor's annotations declare.
     """
 
-    KEY: ClassVar[str]
-    """The config key that names one of them."""
+    ARGUMENT: ClassVar[str]
+    """The argument of a strategy that takes one of them."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -151,7 +159,7 @@ def _within_bounds(kind: type[BySettings], init: Callable[..., None]) -> Callabl
     @functools.wraps(init)
     def checked(self: BySettings, *args: Any, **kwargs: Any) -> None:
         given = inspect.signature(init).bind(self, *args, **kwargs)
-        check(kind, given.arguments, f"{kind.KEY}.init_args")
+        check(kind, given.arguments, kind.ARGUMENT)
         init(self, *args, **kwargs)
 
     return checked

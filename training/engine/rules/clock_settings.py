@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Final, Literal, TypeVar, get_args
 
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.bounds import Above, AtLeast, Below, CountOrNone, PositiveInt, check
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
 
 DistributionName = Literal["uniform", "exponential", "lognormal", "gamma"]
 Recorded = Literal["recorded"]
 RECORDED: Final[Recorded] = "recorded"
-CLOCK: Final = f"{ARGUMENTS}.clock"
+CLOCK: Final = "clock"
 """Where a config has it."""
 WIDEST: Final = 1 / math.sqrt(3)
 """Coefficient of variation of a uniform distribution that begins at 0; a wider one would be negative at times."""
@@ -43,50 +43,74 @@ class Distribution:
     worker: int | None = None
     values: Sequence[float] = ()
 
-    def check(self, key: str, is_read: bool = True) -> None:
-        """ValueError, naming key and remedy, for values that no such distribution has.
+    def check(self, argument: str, is_read: bool = True) -> None:
+        """ArgumentError for values that no such distribution has.
 
         `is_read`: whether what an earlier run has recorded must be there already.
         """
         if self.kind == RECORDED:
-            self._check_recorded(key, is_read)
+            self._check_recorded(argument, is_read)
             return
         if self.kind not in get_args(DistributionName):
             known = ", ".join((*get_args(DistributionName), RECORDED))
-            raise ValueError(f"{key}.kind: {self.kind!r} is unknown. Use one of {known}.")
+            raise ArgumentError(
+                "unknown-value", f"{argument}.kind", f"{self.kind!r} is unknown", f"Use one of {known}."
+            )
         for name in ("run", "worker", "values"):
             if getattr(self, name) not in (None, (), []):
-                raise ValueError(f"{key}.{name}: has no effect on {self.kind}. Remove it, or write kind: recorded.")
+                raise ArgumentError(
+                    "no-effect",
+                    f"{argument}.{name}",
+                    f"has no effect on {self.kind}",
+                    "Remove it, or write kind: recorded.",
+                )
         if math.isnan(self.mean):
-            raise ValueError(f"{key}.mean: is missing. Write a number such as 0.05.")
-        check(type(self), vars(self), key)
+            raise ArgumentError("missing", f"{argument}.mean", "is missing", "Write a number such as 0.05.")
+        check(type(self), vars(self), argument)
         if self.kind == "exponential":
             if self.cv not in (None, 1):
-                raise ValueError(f"{key}.cv: is always 1 for exponential. Remove it, or write kind: gamma.")
+                raise ArgumentError(
+                    "no-effect", f"{argument}.cv", "is always 1 for exponential", "Remove it, or write kind: gamma."
+                )
         elif self.cv is None:
-            raise ValueError(f"{key}.cv: {self.kind} needs a coefficient of variation. Write one, such as 0.2.")
+            raise ArgumentError(
+                "contradiction",
+                f"{argument}.cv",
+                f"{self.kind} needs a coefficient of variation",
+                "Write one, such as 0.2.",
+            )
         if self.kind == "uniform" and self.cv is not None and self.cv > WIDEST:
-            raise ValueError(
-                f"{key}.cv: {self.cv} would give negative times. Use {WIDEST:.3g} or less, or kind: gamma."
+            raise ArgumentError(
+                "out-of-bounds",
+                f"{argument}.cv",
+                f"{self.cv} would give negative times",
+                f"Use {WIDEST:.3g} or less, or kind: gamma.",
             )
 
-    def _check_recorded(self, key: str, is_read: bool) -> None:
+    def _check_recorded(self, argument: str, is_read: bool) -> None:
         if not isinstance(self.run, str) or not self.run:
-            raise ValueError(f"{key}.run: is missing. Write the id of the run that measured it.")
+            raise ArgumentError("missing", f"{argument}.run", "is missing", "Write the id of the run that measured it.")
         for value in self.values:
             for bound in (AtLeast(0), _FINITE):
-                bound.refuse(f"{key}.values", value)
+                bound.refuse(f"{argument}.values", value)
         if not self.values:
             if is_read:
-                raise ValueError(
-                    f"{key}.values: the measurements of run {self.run} have not been read. Submit the config to "
-                    "Scalebook, which reads them, or write the values."
+                raise ArgumentError(
+                    "contradiction",
+                    f"{argument}.values",
+                    f"the measurements of run {self.run} have not been read",
+                    "Submit the config to Scalebook, which reads them, or write the values.",
                 )
             if not math.isnan(self.mean) or self.cv is not None:
-                raise ValueError(f"{key}.mean: the recorded run has its own mean. Remove mean and cv.")
+                raise ArgumentError(
+                    "contradiction", f"{argument}.mean", "the recorded run has its own mean", "Remove mean and cv."
+                )
         elif not math.isclose(self.mean, math.fsum(self.values) / len(self.values), rel_tol=1e-3):
-            raise ValueError(
-                f"{key}.mean: is not the mean of the values. Remove mean, cv and values; they are read again."
+            raise ArgumentError(
+                "contradiction",
+                f"{argument}.mean",
+                "is not the mean of the values",
+                "Remove mean, cv and values; they are read again.",
             )
 
 
@@ -106,15 +130,17 @@ class Link:
     latency_s: Seconds = 0.0
     bandwidth: Bandwidth = None
 
-    def check(self, key: str) -> None:
-        """ValueError, naming key and remedy, for what no link has."""
+    def check(self, argument: str) -> None:
+        """ArgumentError for what no link has."""
         for name, value in vars(self).items():
             if isinstance(value, Distribution) and value.kind == RECORDED:
-                raise ValueError(
-                    f"{key}.{name}.kind: runs do not record links: real workers pass gradients in memory. Use one of "
-                    f"{', '.join(get_args(DistributionName))}, or record gradient_s and server_s."
+                raise ArgumentError(
+                    "contradiction",
+                    f"{argument}.{name}.kind",
+                    "runs do not record links: real workers pass gradients in memory",
+                    f"Use one of {', '.join(get_args(DistributionName))}, or record gradient_s and server_s.",
                 )
-        _check(self, key)
+        _check(self, argument)
 
 
 @dataclass(frozen=True)
@@ -171,20 +197,24 @@ class MachineGroup:
         messages = self.machines - 1 if self.messages is None else self.messages
         return self.phases * messages * (self.latency_s + (self.bytes / self.bandwidth if self.bandwidth else 0.0))
 
-    def check(self, key: str) -> None:
-        """ValueError, naming key and remedy, for what no group has."""
+    def check(self, argument: str) -> None:
+        """ArgumentError for what no group has."""
         for name in ("machines", "phases", "messages"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | None):
-                raise ValueError(f"{key}.{name}: is {value!r}, not a whole number. Write one, as 8.")
+                raise ArgumentError(
+                    "wrong-type", f"{argument}.{name}", f"is {value!r}, not a whole number", "Write one, as 8."
+                )
         for name in ("machines", "phases", "bytes", "latency_s"):
             if getattr(self, name) is None:
-                raise ValueError(f"{key}.{name}: is null. Write a number, or remove it.")
-        check(type(self), vars(self), key)
+                raise ArgumentError("wrong-type", f"{argument}.{name}", "is null", "Write a number, or remove it.")
+        check(type(self), vars(self), argument)
         if self.bytes and self.bandwidth is None:
-            raise ValueError(
-                f"{key}.bandwidth: is missing, so that the {self.bytes:g} bytes of a message would take no time. "
-                "Write bytes per second, as 1.25e+9, or remove bytes."
+            raise ArgumentError(
+                "missing",
+                f"{argument}.bandwidth",
+                f"is missing, so that the {self.bytes:g} bytes of a message would take no time",
+                "Write bytes per second, as 1.25e+9, or remove bytes.",
             )
 
 
@@ -221,63 +251,73 @@ class ClockSettings:
     server_process: bool = False
     group: MachineGroup | None = None
 
-    def check(self, workers: int, key: str = CLOCK, is_read: bool = True) -> None:
-        """ValueError, naming key and remedy, for what is out of bounds or speaks of a worker that is not there.
+    def check(self, workers: int, argument: str = CLOCK, is_read: bool = True) -> None:
+        """ArgumentError for what is out of bounds or speaks of a worker that is not there.
 
         `is_read`: whether what earlier runs have recorded must be there already.
         """
-        _check(self, key, is_read)
+        _check(self, argument, is_read)
         for worker, factor in self.stragglers.items():
-            _known(worker, workers, f"{key}.stragglers")
+            _known(worker, workers, f"{argument}.stragglers")
             for bound in (_POSITIVE, _FINITE):
-                bound.refuse(f"{key}.stragglers.{worker}", factor)
-        self.link.check(f"{key}.link")
-        self.server_link.check(f"{key}.server_link")
+                bound.refuse(f"{argument}.stragglers.{worker}", factor)
+        self.link.check(f"{argument}.link")
+        self.server_link.check(f"{argument}.server_link")
         for worker, link in self.links.items():
-            _known(worker, workers, f"{key}.links")
-            link.check(f"{key}.links.{worker}")
-        self._check_deaths(workers, f"{key}.deaths")
+            _known(worker, workers, f"{argument}.links")
+            link.check(f"{argument}.links.{worker}")
+        self._check_deaths(workers, f"{argument}.deaths")
         if not isinstance(self.server_process, bool):
-            raise ValueError(f"{key}.server_process: is {self.server_process!r}. Write true or false.")
+            raise ArgumentError(
+                "wrong-type", f"{argument}.server_process", f"is {self.server_process!r}", "Write true or false."
+            )
         if self.group is not None:
-            self.group.check(f"{key}.group")
+            self.group.check(f"{argument}.group")
 
     def check_without_servers(self) -> None:
-        """ValueError, naming key and remedy, for what only servers need."""
+        """ArgumentError for what only servers need."""
         for name in ("server_s", "server_link", "server_process"):
             if getattr(self, name) not in (0, Link(), False):
-                raise ValueError(f"{CLOCK}.{name}: has no effect, since peers have no server. Remove it.")
+                raise ArgumentError(
+                    "no-effect", f"{CLOCK}.{name}", "has no effect, since peers have no server", "Remove it."
+                )
 
-    def _check_deaths(self, workers: int, key: str) -> None:
+    def _check_deaths(self, workers: int, argument: str) -> None:
         until: dict[int, float] = {}
         for death in sorted(self.deaths, key=lambda death_: death_.at_s):
-            check(type(death), vars(death), key)
-            _known(death.worker, workers, key)
+            check(type(death), vars(death), argument)
+            _known(death.worker, workers, argument)
             if death.at_s < until.get(death.worker, 0.0):
-                raise ValueError(
-                    f"{key}: worker {death.worker} dies at {death.at_s:g} s, but is dead by then. Bring it back "
-                    "earlier."
+                raise ArgumentError(
+                    "contradiction",
+                    argument,
+                    f"worker {death.worker} dies at {death.at_s:g} s, but is dead by then",
+                    "Bring it back earlier.",
                 )
             if death.back_s is not None and death.back_s < death.at_s:
-                raise ValueError(
-                    f"{key}: worker {death.worker} comes back at {death.back_s:g} s, before it dies at "
-                    f"{death.at_s:g} s. Write a later back_s, or null."
+                raise ArgumentError(
+                    "contradiction",
+                    argument,
+                    f"worker {death.worker} comes back at {death.back_s:g} s, before it dies at {death.at_s:g} s",
+                    "Write a later back_s, or null.",
                 )
             until[death.worker] = math.inf if death.back_s is None else death.back_s
 
 
-def _check(given: ClockSettings | Link, key: str, is_read: bool = True) -> None:
-    check(type(given), vars(given), key)
+def _check(given: ClockSettings | Link, argument: str, is_read: bool = True) -> None:
+    check(type(given), vars(given), argument)
     for name, value in vars(given).items():
         if isinstance(value, Distribution):
-            value.check(f"{key}.{name}", is_read)
+            value.check(f"{argument}.{name}", is_read)
             if name == "bandwidth":
-                _POSITIVE.refuse(f"{key}.{name}.mean", value.mean)
+                _POSITIVE.refuse(f"{argument}.{name}.mean", value.mean)
 
 
-def _known(worker: int, workers: int, key: str) -> None:
+def _known(worker: int, workers: int, argument: str) -> None:
     if not 0 <= worker < workers:
-        raise ValueError(f"{key}: worker {worker} does not exist. Use numbers from 0 to {workers - 1}.")
+        raise ArgumentError(
+            "out-of-bounds", argument, f"worker {worker} does not exist", f"Use numbers from 0 to {workers - 1}."
+        )
 
 
 Made = TypeVar("Made", Distribution, Link, Death, MachineGroup, ClockSettings)
@@ -285,7 +325,7 @@ _NUMBERS: Final = ("mean", "cv", "worker", "at_s", "back_s")
 
 
 def read_clock(written: object, workers: int) -> ClockSettings:
-    """ValueError, naming key and remedy, for what is no clock of so many workers. What earlier runs have recorded need
+    """ArgumentError for what is no clock of so many workers. What earlier runs have recorded need
     not have been read."""
     clock = made_clock(written)
     clock.check(workers, is_read=False)
@@ -319,63 +359,71 @@ def made_clock(written: object) -> ClockSettings:
     return _make(ClockSettings, raw, CLOCK)
 
 
-def _read_value(written: object, key: str) -> Any:
+def _read_value(written: object, argument: str) -> Any:
     if not isinstance(written, Mapping):
-        return _number(written, key)
+        return _number(written, argument)
     raw = {
-        name: _number(value, f"{key}.{name}") if name in _NUMBERS and value is not None else value
+        name: _number(value, f"{argument}.{name}") if name in _NUMBERS and value is not None else value
         for name, value in written.items()
     }
     if "values" in raw:
-        raw["values"] = [_number(value, f"{key}.values") for value in _list(raw["values"], f"{key}.values", "[0.05]")]
-    return _make(Distribution, raw, key)
+        raw["values"] = [
+            _number(value, f"{argument}.values") for value in _list(raw["values"], f"{argument}.values", "[0.05]")
+        ]
+    return _make(Distribution, raw, argument)
 
 
-def _read_link(written: object, key: str) -> Link:
-    raw = _mapping(written, key, "as {latency_s: 0.0001, bandwidth: 1.25e+9}")
-    values = {name: None if value is None else _read_value(value, f"{key}.{name}") for name, value in raw.items()}
-    return _make(Link, values, key)
+def _read_link(written: object, argument: str) -> Link:
+    raw = _mapping(written, argument, "as {latency_s: 0.0001, bandwidth: 1.25e+9}")
+    values = {name: None if value is None else _read_value(value, f"{argument}.{name}") for name, value in raw.items()}
+    return _make(Link, values, argument)
 
 
-def _read_numbers(kind: type[Made], written: object, key: str, example: str) -> Made:
+def _read_numbers(kind: type[Made], written: object, argument: str, example: str) -> Made:
     """What is all numbers or null."""
-    raw = _mapping(written, key, example)
-    values = {name: value if value is None else _number(value, f"{key}.{name}") for name, value in raw.items()}
-    return _make(kind, values, key)
+    raw = _mapping(written, argument, example)
+    values = {name: value if value is None else _number(value, f"{argument}.{name}") for name, value in raw.items()}
+    return _make(kind, values, argument)
 
 
-def _make(kind: type[Made], raw: Mapping[str, Any], key: str) -> Made:
+def _make(kind: type[Made], raw: Mapping[str, Any], argument: str) -> Made:
     names = {field.name for field in fields(kind)}
     for name in raw:
         if name not in names:
-            raise ValueError(f"{key}.{name}: unknown key. Known: {', '.join(sorted(names))}.")
+            raise ArgumentError(
+                "unknown-argument", f"{argument}.{name}", "unknown argument", f"Known: {', '.join(sorted(names))}."
+            )
     try:
         return kind(**raw)
     except TypeError:
         needed = next(name for name in kind.__match_args__ if name not in raw)
-        raise ValueError(f"{key}.{needed}: is missing. Write it, or leave {key.rpartition('.')[2]} out.") from None
+        raise ArgumentError(
+            "missing", f"{argument}.{needed}", "is missing", f"Write it, or leave {argument.rpartition('.')[2]} out."
+        ) from None
 
 
-def _mapping(written: object, key: str, example: str) -> Mapping[str, Any]:
+def _mapping(written: object, argument: str, example: str) -> Mapping[str, Any]:
     if not isinstance(written, Mapping) or not all(isinstance(name, str) for name in written):
-        raise ValueError(f"{key}: is {written!r}, not a mapping of names. Write it {example}.")
+        raise ArgumentError("wrong-type", argument, f"is {written!r}, not a mapping of names", f"Write it {example}.")
     return written
 
 
-def _by_worker(written: object, key: str) -> dict[int, object]:
+def _by_worker(written: object, argument: str) -> dict[int, object]:
     """Worker numbers are keys, which JSON makes strings of."""
     if not isinstance(written, Mapping) or not all(str(worker).isdecimal() for worker in written):
-        raise ValueError(f"{key}: is {written!r}, not a mapping of worker numbers. Write it as {{3: ...}}.")
+        raise ArgumentError(
+            "wrong-type", argument, f"is {written!r}, not a mapping of worker numbers", "Write it as {3: ...}."
+        )
     return {int(worker): value for worker, value in written.items()}
 
 
-def _list(written: object, key: str, example: str = "[{worker: 3, at_s: 10}]") -> list[object]:
+def _list(written: object, argument: str, example: str = "[{worker: 3, at_s: 10}]") -> list[object]:
     if not isinstance(written, Sequence) or isinstance(written, str):
-        raise ValueError(f"{key}: is {written!r}, not a list. Write one, as {example}.")
+        raise ArgumentError("wrong-type", argument, f"is {written!r}, not a list", f"Write one, as {example}.")
     return [*written]
 
 
-def _number(written: object, key: str) -> Any:
+def _number(written: object, argument: str) -> Any:
     if isinstance(written, bool) or not isinstance(written, int | float):
-        raise ValueError(f"{key}: is {written!r}, not a number. Write one, as 0.05.")
+        raise ArgumentError("wrong-type", argument, f"is {written!r}, not a number", "Write one, as 0.05.")
     return written

@@ -10,8 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Final, Literal, NamedTuple
 
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.bounds import Above, AtLeast, AtMost, BySettings, PositiveInt
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.engine.rules.facts import CodecFacts
 
 Shape = tuple[int, ...]
@@ -40,7 +40,7 @@ class Part(NamedTuple):
 class Codec(BySettings, ABC):
     """How the tensors of one shard travel in one direction."""
 
-    KEY = f"{ARGUMENTS}.push_codec"
+    ARGUMENT = "push_codec"
     name: ClassVar[str]
     """Its name in a config and in messages."""
     words: ClassVar[str | None] = None
@@ -85,8 +85,8 @@ class Codec(BySettings, ABC):
         """Numbers (fp32) that the sender keeps from one frame to the next."""
         return numel(shapes) if self.error_feedback else 0
 
-    def check(self, shapes: Sequence[Shape], key: str) -> None:
-        """ValueError, naming key and remedy, if it makes no sense for tensors of these shapes."""
+    def check(self, shapes: Sequence[Shape], argument: str) -> None:
+        """ArgumentError if it makes no sense for tensors of these shapes."""
 
 
 def plain(tensors: Sequence[tuple[Shape, str]]) -> tuple[Part, ...]:
@@ -271,8 +271,8 @@ class TopK(Codec):
         count = shared(self.share, numel(shapes))
         return Part("int32", count), Part("float32", count)
 
-    def check(self, shapes: Sequence[Shape], key: str) -> None:
-        _check_share(self.share, shapes, key)
+    def check(self, shapes: Sequence[Shape], argument: str) -> None:
+        _check_share(self.share, shapes, argument)
 
 
 class RandomK(Codec):
@@ -302,8 +302,8 @@ class RandomK(Codec):
     def parts(self, shapes: Sequence[Shape]) -> tuple[Part, ...]:
         return (Part("float32", shared(self.share, numel(shapes))),)
 
-    def check(self, shapes: Sequence[Shape], key: str) -> None:
-        _check_share(self.share, shapes, key)
+    def check(self, shapes: Sequence[Shape], argument: str) -> None:
+        _check_share(self.share, shapes, argument)
 
 
 class PowerSgd(Codec):
@@ -343,17 +343,22 @@ class PowerSgd(Codec):
     def kept(self, shapes: Sequence[Shape]) -> int:
         return numel(shapes) + self.parts(shapes)[1].numbers if self.error_feedback else 0
 
-    def check(self, shapes: Sequence[Shape], key: str) -> None:
+    def check(self, shapes: Sequence[Shape], argument: str) -> None:
         if not any(map(self.matrix, shapes)):
             most = max((rows * columns - 1) // (rows + columns) for rows, columns in map(_sides, shapes or [()]))
             remedy = f"Write at most {most}" if most > 0 else "Write bf16"
-            raise ValueError(f"{key}.init_args.rank: {self.rank} makes no matrix of this model smaller. {remedy}.")
+            raise ArgumentError(
+                "out-of-bounds", f"{argument}.rank", f"{self.rank} makes no matrix of this model smaller", f"{remedy}."
+            )
 
 
-def _check_share(share: float, shapes: Sequence[Shape], key: str) -> None:
+def _check_share(share: float, shapes: Sequence[Shape], argument: str) -> None:
     if (count := numel(shapes)) and round(share * count) == 0:
-        raise ValueError(
-            f"{key}.init_args.share: {share} of {count} values is less than one. Write {1 / count:.1g} or more."
+        raise ArgumentError(
+            "out-of-bounds",
+            f"{argument}.share",
+            f"{share} of {count} values is less than one",
+            f"Write {1 / count:.1g} or more.",
         )
 
 
@@ -361,12 +366,12 @@ CODECS: Final[dict[str, type[Codec]]] = {codec.name: codec for codec in Codec.__
 """All codecs by name, in the order of their numbers in frames: add a new one last."""
 
 
-def make_codec(codec: CodecName | Codec, key: str = Codec.KEY) -> Codec:
-    """The codec itself, or the one of this name with its defaults. `key`: its key in the config."""
+def make_codec(codec: CodecName | Codec, argument: str = Codec.ARGUMENT) -> Codec:
+    """The codec itself, or the one of this name with its defaults. `argument`: its argument in the config."""
     if isinstance(codec, Codec):
         return codec
     if codec not in CODECS:
-        raise ValueError(f"{key}: {codec!r} is unknown. Use one of {', '.join(CODECS)}.")
+        raise ArgumentError("unknown-value", argument, f"{codec!r} is unknown", f"Use one of {', '.join(CODECS)}.")
     return CODECS[codec]()
 
 

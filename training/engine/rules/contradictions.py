@@ -3,9 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.facts import DampingFacts, LocalFacts, RuleFacts, count, terms
-
-ARGUMENTS: Final = "trainer.strategy.init_args"
 
 
 class CheckedSettings(NamedTuple):
@@ -21,45 +20,21 @@ class CheckedSettings(NamedTuple):
     """Whether the rule stops who is late (`cancel`)."""
 
 
-class Contradiction(NamedTuple):
-    """`key` is an argument of AsyncPS, or of the class that it names. `message` goes on from there."""
-
-    key: str
-    message: str
-    remedy: str
-
-    def error(self) -> ValueError:
-        """As a ValueError whose message begins with the whole dotted key."""
-        return ValueError(f"{ARGUMENTS}.{self.key}: {self.message}. {self.remedy}")
-
-
-class Refusal(NamedTuple):
-    """An argument's value that does not go with something, as `Contradiction` has it."""
-
-    key: str
-    message: str
-    remedy: str
-    value: object
-
-
-FAR: Final = (
-    Refusal(
-        "host",
-        "is virtual: one process on one machine simulates all workers",
-        "Write inline or process, or one machine.",
-        "virtual",
-    ),
-)
-"""What workers on several machines cannot do."""
+def far(host: str) -> ArgumentError | None:
+    """Why workers on several machines cannot have this host; None where they can."""
+    if host != "virtual":
+        return None
+    why = "is virtual: one process on one machine simulates all workers"
+    return ArgumentError("contradiction", "host", why, "Write inline or process, or one machine.")
 
 
 class _Row(NamedTuple):
-    """`message` and `remedy` may name what is asked: `{rule.name}`."""
+    """`message` and `fix` may name what is asked: `{rule.name}`."""
 
-    key: str
+    argument: str
     holds: Callable[[CheckedSettings], bool]
     message: str
-    remedy: str
+    fix: str
 
 
 TABLE: Final = (
@@ -138,25 +113,27 @@ TABLE: Final = (
 )
 
 
-def contradictions(settings: CheckedSettings) -> list[Contradiction]:
-    """All that `settings` contradict each other in, at most one for each key."""
-    by_key: dict[str, Contradiction] = {}
+def contradictions(settings: CheckedSettings) -> list[ArgumentError]:
+    """All that `settings` contradict each other in, at most one for each argument."""
+    by_argument: dict[str, ArgumentError] = {}
+    values = settings._asdict()
     for row in TABLE:
-        if row.key not in by_key and row.holds(settings):
-            values = settings._asdict()
-            by_key[row.key] = Contradiction(row.key, row.message.format(**values), row.remedy.format(**values))
-    return list(by_key.values())
+        if row.argument not in by_argument and row.holds(settings):
+            words = (row.message.format(**values), row.fix.format(**values))
+            by_argument[row.argument] = ArgumentError("contradiction", row.argument, *words)
+    return list(by_argument.values())
 
 
-def nobody_left(rule: RuleFacts, settings: Mapping[str, Any], workers: int) -> Contradiction | None:
+def nobody_left(rule: RuleFacts, settings: Mapping[str, Any], workers: int) -> ArgumentError | None:
     """Where an argument of the rule takes so many gradients off an update that none is left."""
     left = count(rule.gradients_per_update, workers, settings)
     taken = [word for sign, word in terms(rule.gradients_per_update) if sign < 0 and settings.get(word, 0) > 0]
     if left > 0 or not taken:
         return None
     value = settings[taken[0]]
-    return Contradiction(
-        f"rule.init_args.{taken[0]}",
+    return ArgumentError(
+        "out-of-bounds",
+        f"rule.{taken[0]}",
         f"is {value}, which leaves no worker to wait for among {workers}",
         f"Write at most {max(0, value + left - 1)}, or use more workers.",
     )

@@ -4,8 +4,8 @@ from abc import ABC
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.bounds import Above, AtLeast, Below, BySettings
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.engine.rules.facts import DampingFacts, derive_facts
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class Damping(BySettings, ABC):
     engine learn what they must know of it (`DampingFacts`) from the methods that it overrides.
     """
 
-    KEY = f"{ARGUMENTS}.damping"
+    ARGUMENT = "damping"
     name: ClassVar[str]
     """Its name in messages; by default the name of the class."""
     words: ClassVar[str | None] = None
@@ -170,5 +170,7 @@ def make_damping(damping: DampingName | Damping) -> Damping:
     if isinstance(damping, Damping):
         return damping
     if damping not in DAMPINGS:
-        raise ValueError(f"{Damping.KEY}: {damping!r} is unknown. Use one of {', '.join(DAMPINGS)}.")
+        raise ArgumentError(
+            "unknown-value", Damping.ARGUMENT, f"{damping!r} is unknown", f"Use one of {', '.join(DAMPINGS)}."
+        )
     return DAMPINGS[damping]()

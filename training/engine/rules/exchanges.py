@@ -3,8 +3,8 @@
 from abc import ABC
 from typing import Annotated, ClassVar, Final, Literal
 
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.bounds import Above, AtMost, BySettings
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
 
 ExchangeName = Literal["d_psgd", "ad_psgd", "sgp", "gossip"]
 Order = Literal["adapt_first", "combine_first"]
@@ -13,7 +13,7 @@ Order = Literal["adapt_first", "combine_first"]
 class PeerExchange(BySettings, ABC):
     """How peers bring their parameters together."""
 
-    KEY = f"{ARGUMENTS}.exchange"
+    ARGUMENT = "exchange"
     name: ClassVar[str]
     """Its name in a config and in messages."""
     words: ClassVar[str]
@@ -39,8 +39,11 @@ class _Rounds(PeerExchange):
 
     def __init__(self, order: Order = "adapt_first") -> None:
         if order not in ("adapt_first", "combine_first"):
-            raise ValueError(
-                f"{self.KEY}.init_args.order: {order!r} is unknown. Use one of adapt_first, combine_first."
+            raise ArgumentError(
+                "unknown-value",
+                f"{self.ARGUMENT}.order",
+                f"{order!r} is unknown",
+                "Use one of adapt_first, combine_first.",
             )
         self.order = order
 
@@ -107,5 +110,7 @@ def make_exchange(exchange: ExchangeName | PeerExchange) -> PeerExchange:
     if isinstance(exchange, PeerExchange):
         return exchange
     if exchange not in EXCHANGES:
-        raise ValueError(f"{PeerExchange.KEY}: {exchange!r} is unknown. Use one of {', '.join(EXCHANGES)}.")
+        raise ArgumentError(
+            "unknown-value", PeerExchange.ARGUMENT, f"{exchange!r} is unknown", f"Use one of {', '.join(EXCHANGES)}."
+        )
     return EXCHANGES[exchange]()

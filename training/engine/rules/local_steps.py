@@ -12,8 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Annotated, ClassVar, Final, Literal
 
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.bounds import Above, AtLeast, Below, BySettings, NonNegativeInt, PositiveFloat
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.engine.rules.facts import LocalFacts
 from scalebook.training.engine.rules.update_rules import Rule
 
@@ -24,7 +24,7 @@ Every = Annotated[int, AtLeast(1, "1 to communicate after every step")]
 class Communication(BySettings, ABC):
     """When a worker communicates, and with whom: with shards (`Local`), or with other workers (`Peering`)."""
 
-    KEY = f"{ARGUMENTS}.local"
+    ARGUMENT = "local"
     name: ClassVar[str]
     """Its name in messages; by default the name of the class."""
     words: ClassVar[str | None] = None
@@ -86,11 +86,14 @@ class Communication(BySettings, ABC):
         return True
 
     def check(self, rule: Rule, workers: int) -> None:
-        """ValueError, naming key and remedy, if it makes no sense for this rule and so many workers."""
+        """ArgumentError if it makes no sense for this rule and so many workers."""
         if rule.waits and not self.is_even(rule):
-            raise ValueError(
-                f"{self.KEY}: {self!r} lets workers push after different numbers of steps, and with the rule "
-                f"{rule.name} they wait for each other's pushes. Use rule async, or local: local_sgd."
+            raise ArgumentError(
+                "contradiction",
+                self.ARGUMENT,
+                f"{self!r} lets workers push after different numbers of steps, and with the rule "
+                f"{rule.name} they wait for each other's pushes",
+                "Use rule async, or local: local_sgd.",
             )
 
 
@@ -279,9 +282,11 @@ class Elastic(_Periodic):
         """ValueError if an update would move the centre beyond the mean of the workers that pull it."""
         averaged = rule.averaged(workers)
         if self.pull(workers) * averaged > 1:
-            raise ValueError(
-                f"{self.KEY}.init_args.alpha: {self.alpha} of {averaged} workers at a time moves the centre beyond "
-                f"their mean. Use at most {1 / averaged:.3g}, or null."
+            raise ArgumentError(
+                "out-of-bounds",
+                f"{self.ARGUMENT}.alpha",
+                f"{self.alpha} of {averaged} workers at a time moves the centre beyond their mean",
+                f"Use at most {1 / averaged:.3g}, or null.",
             )
 
 
@@ -333,7 +338,9 @@ def make_local(local: LocalName | Local) -> Local:
     if isinstance(local, Local):
         return local
     if local not in LOCALS:
-        raise ValueError(f"{Local.KEY}: {local!r} is unknown. Use one of {', '.join(LOCALS)}.")
+        raise ArgumentError(
+            "unknown-value", Local.ARGUMENT, f"{local!r} is unknown", f"Use one of {', '.join(LOCALS)}."
+        )
     return LOCALS[local]()
 
 

@@ -1,22 +1,21 @@
 """Workers that exchange parameters with each other instead of with shards: what, with whom, how often. Pure."""
 
 from collections.abc import Callable
-from typing import Final
 
 from typing_extensions import override
 
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.codecs import Codec, Fp32
-from scalebook.training.engine.rules.contradictions import ARGUMENTS, Contradiction
 from scalebook.training.engine.rules.exchanges import PeerExchange
 from scalebook.training.engine.rules.local_steps import Communication
 from scalebook.training.engine.rules.topologies import Topology, graph_of, mixing_weights
 from scalebook.training.engine.rules.update_rules import Rule
 
-ONE_MACHINE: Final = Contradiction(
-    "workers",
-    "are peers, which exchange parameters in the memory of one machine",
-    "Write trainer.num_nodes: 1, or AsyncPS.",
-)
+
+def one_machine() -> ArgumentError:
+    """Why peers cannot train on several machines."""
+    why = "are peers, which exchange parameters in the memory of one machine"
+    return ArgumentError("contradiction", "workers", why, "Write trainer.num_nodes: 1, or AsyncPS.")
 
 
 class Peering(Communication):
@@ -26,7 +25,7 @@ class Peering(Communication):
     `mixing` None: 1. An update is a round of all, or one peer's exchange where nobody waits.
     """
 
-    KEY = ARGUMENTS
+    ARGUMENT = ""
     name = "peers"
     keeps = True
     peers = True
@@ -70,38 +69,59 @@ class Peering(Communication):
 
     @override
     def check(self, rule: Rule, workers: int) -> None:
-        """ValueError, naming key and remedy, for what would not be computed as written."""
+        """ArgumentError for what would not be computed as written."""
         mixes = self.exchange.waits and not self.exchange.push_sum
-        key = f"{ARGUMENTS}.codec"
+        argument = "codec"
         if self.codec.codes and not mixes:
-            raise ValueError(
-                f"{key}: {self.codec.name} carries the difference to what the receivers have, which peers know "
-                "only under d_psgd. Write fp32, or exchange: d_psgd."
+            raise ArgumentError(
+                "contradiction",
+                argument,
+                f"{self.codec.name} carries the difference to what the receivers have, which peers know "
+                "only under d_psgd",
+                "Write fp32, or exchange: d_psgd.",
             )
         if self.codec.codes and self.topology.period(workers) > 1:
-            raise ValueError(
-                f"{key}: {self.codec.name} carries the difference to what the receivers have, and in "
-                f"{self.topology.name} these change from round to round. Write fp32, or topology: exponential."
+            raise ArgumentError(
+                "contradiction",
+                argument,
+                f"{self.codec.name} carries the difference to what the receivers have, and in "
+                f"{self.topology.name} these change from round to round",
+                "Write fp32, or topology: exponential.",
             )
         if self.codec.codes and self.global_every:
-            raise ValueError(
-                f"{key}: {self.codec.name} carries the difference to what neighbours have, and with global_every "
-                "others receive too. Write fp32, or global_every: 0."
+            raise ArgumentError(
+                "contradiction",
+                argument,
+                f"{self.codec.name} carries the difference to what neighbours have, and with "
+                "global_every others receive too",
+                "Write fp32, or global_every: 0.",
             )
-        key = f"{ARGUMENTS}.mixing"
+        argument = "mixing"
         if self.codec.omits and self.mixing is None:
-            raise ValueError(
-                f"{key}: is missing, and at 1 peers diverge with {self.codec.name}, which leaves values out. Write how "
-                "far to move towards the neighbours' mean, such as 0.2, and search for the largest that converges."
+            raise ArgumentError(
+                "missing",
+                argument,
+                f"is missing, and at 1 peers diverge with {self.codec.name}, which leaves values out",
+                "Write how far to move towards the neighbours' mean, such as 0.2, and search for the "
+                "largest that converges.",
             )
         if self.mixing is not None and not mixes:
-            raise ValueError(f"{key}: has no effect with exchange {self.exchange.name}. Write null.")
+            raise ArgumentError(
+                "no-effect", argument, f"has no effect with exchange {self.exchange.name}", "Write null."
+            )
         if self.mixing is not None and not 0 < self.mixing <= 1:
-            raise ValueError(f"{key}: {self.mixing} is not above 0 and at most 1. Write such a number, or null.")
+            raise ArgumentError(
+                "out-of-bounds",
+                argument,
+                f"{self.mixing} is not above 0 and at most 1",
+                "Write such a number, or null.",
+            )
         if self.global_every and not self.exchange.waits:
-            raise ValueError(
-                f"{ARGUMENTS}.global_every: all average in a round, and {self.exchange.name} has none. Write 0, or "
-                "exchange: d_psgd."
+            raise ArgumentError(
+                "contradiction",
+                "global_every",
+                f"all average in a round, and {self.exchange.name} has none",
+                "Write 0, or exchange: d_psgd.",
             )
         self._check_graphs(workers)
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Final
 
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.bounds import AtLeast, NonNegativeInt, PositiveFloat, check
-from scalebook.training.engine.rules.contradictions import ARGUMENTS, Contradiction
 from scalebook.training.engine.rules.facts import RuleFacts
 
-LIMITS: Final = f"{ARGUMENTS}.limits"
+LIMITS: Final = "limits"
 """Where a config has them."""
 
 
@@ -29,7 +29,9 @@ class Limits:
         for name, kind, words in (("restarts", int, "a whole number"), ("deadline_s", int | float, "a number")):
             value = getattr(self, name)
             if not isinstance(value, kind) or isinstance(value, bool):
-                raise ValueError(f"{LIMITS}.{name}: {value!r} is not {words}. Write one, or remove the key.")
+                raise ArgumentError(
+                    "wrong-type", f"{LIMITS}.{name}", f"{value!r} is not {words}", "Write one, or remove the key."
+                )
         check(Limits, vars(self), LIMITS)
 
 
@@ -37,20 +39,24 @@ USUAL: Final = Limits()
 
 
 def read_limits(written: object) -> Limits:
-    """The limits that a config writes as `{restarts: 2}`; ValueError, naming key and remedy, for anything else."""
+    """The limits that a config writes as `{restarts: 2}`; ArgumentError for anything else."""
     if isinstance(written, Limits):
         return written
     if not isinstance(written, Mapping):
-        raise ValueError(f"{LIMITS}: is {written!r}, not a mapping. Write it as {{restarts: 2, deadline_s: 60}}.")
+        raise ArgumentError(
+            "wrong-type", LIMITS, f"is {written!r}, not a mapping", "Write it as {restarts: 2, deadline_s: 60}."
+        )
     known = [field.name for field in fields(Limits)]
     for name in written:
         if name not in known:
-            raise ValueError(f"{LIMITS}.{name}: is not one of the limits. Write {' or '.join(known)}.")
+            raise ArgumentError(
+                "unknown-key", f"{LIMITS}.{name}", "is not one of the limits", f"Write {' or '.join(known)}."
+            )
     given: dict[str, Any] = {str(name): value for name, value in written.items()}
     return Limits(**given)
 
 
-WORKERS: Final = f"{ARGUMENTS}.workers"
+WORKERS: Final = "workers"
 
 
 @dataclass(frozen=True)
@@ -68,40 +74,51 @@ class WorkerRange:
     def __post_init__(self) -> None:
         check(WorkerRange, vars(self), WORKERS)
         if self.max < self.min:
-            raise ValueError(f"{WORKERS}.max: is {self.max}, less than min, {self.min}. Write {self.min} or more.")
+            raise ArgumentError(
+                "out-of-bounds",
+                f"{WORKERS}.max",
+                f"is {self.max}, less than min, {self.min}",
+                f"Write {self.min} or more.",
+            )
 
 
 def read_range(written: object) -> WorkerRange:
-    """The range that a config writes as `{min: 2, max: 8}`; ValueError, naming key and remedy, for anything else."""
+    """The range that a config writes as `{min: 2, max: 8}`; ArgumentError for anything else."""
     ends = [written.get(name) for name in ("min", "max")] if isinstance(written, Mapping) else []
     numbers = [one for one in ends if isinstance(one, int) and not isinstance(one, bool)]
     if len(numbers) != 2 or not isinstance(written, Mapping) or set(written) != {"min", "max"}:
-        raise ValueError(
-            f"{WORKERS}: is {written!r}, not a number of workers. Write a whole number of at least 1, or "
-            "{min: 2, max: 8}."
+        raise ArgumentError(
+            "wrong-type",
+            WORKERS,
+            f"is {written!r}, not a number of workers",
+            "Write a whole number of at least 1, or {min: 2, max: 8}.",
         )
     return WorkerRange(*numbers)
 
 
 def misfit(
     elastic: WorkerRange, on_each: int, nodes: int, rule: RuleFacts, settings: Mapping[str, Any]
-) -> Contradiction | None:
+) -> ArgumentError | None:
     """Why a run of so many workers on each of so many machines cannot have these; None where it can.
 
     Under a rule whose updates average as many gradients as there are workers, batch, learning rate and number of
     updates would follow who happens to be there.
     """
     if nodes == 1:
-        return Contradiction(
+        return ArgumentError(
+            "contradiction",
             "workers",
             "is {min, max}, but trainer.num_nodes is 1, so no worker can join",
             "Write a number, or set num_nodes to the nodes that may take part.",
         )
     if elastic.max != on_each * nodes:
         why = f"is {elastic.max}, but {nodes} nodes with {on_each} workers each have {on_each * nodes} workers"
-        return Contradiction("workers.max", why, f"Write {on_each * nodes}, or other devices or num_nodes.")
+        return ArgumentError(
+            "contradiction", "workers.max", why, f"Write {on_each * nodes}, or other devices or num_nodes."
+        )
     if rule.averaged(elastic.min, settings) != rule.averaged(elastic.max, settings):
-        return Contradiction(
+        return ArgumentError(
+            "contradiction",
             "workers",
             f"is {{min, max}}, but an update of {rule.name} averages more gradients the more workers there are: its "
             "batch size, its learning rate and the number of updates would change with them",

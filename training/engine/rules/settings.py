@@ -5,10 +5,11 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Final, Literal, get_args
 
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.bounds import NonNegativeInt, PositiveInt, check
 from scalebook.training.engine.rules.clock_settings import ClockSettings
 from scalebook.training.engine.rules.codecs import Codec, Fp32
-from scalebook.training.engine.rules.contradictions import ARGUMENTS, CheckedSettings, contradictions
+from scalebook.training.engine.rules.contradictions import CheckedSettings, contradictions
 from scalebook.training.engine.rules.damping import Damping, NoDamping
 from scalebook.training.engine.rules.local_steps import Communication, NoLocalSteps
 from scalebook.training.engine.rules.update_rules import Async, Rule
@@ -88,12 +89,12 @@ class Settings:
     local: Communication = field(default_factory=NoLocalSteps)
 
     def check(self, workers: int) -> None:
-        """ValueError, naming key and remedy, for settings that are out of bounds or contradict each other."""
+        """ArgumentError for settings that are out of bounds or contradict each other."""
         self.rule.check(workers)
         if self.host not in get_args(HostName):
             hosts = ", ".join(get_args(HostName))
-            raise ValueError(f"{ARGUMENTS}.host: {self.host!r} is unknown. Use one of {hosts}.")
-        check(type(self), vars(self), ARGUMENTS)
+            raise ArgumentError("unknown-value", "host", f"{self.host!r} is unknown", f"Use one of {hosts}.")
+        check(type(self), vars(self))
         if self.clock is not None:
             self.clock.check(workers)
             if self.local.peers:
@@ -109,7 +110,7 @@ class Settings:
                 self.rule.stops,
             )
         ):
-            raise contradiction.error()
+            raise contradiction
         self.local.check(self.rule, workers)
 
     @property

@@ -1,9 +1,9 @@
 """What does not work with a model's sparse tables. The engine checks it before it starts, and forms as well."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
-from scalebook.training.engine.rules.contradictions import Contradiction
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.settings import Settings
 
 ROW_OPTIMIZERS: Final = ("SGD", "Adagrad", "SparseAdam")
@@ -14,14 +14,7 @@ _OFF: Final = ("momentum", "weight_decay", "fused", "differentiable", "capturabl
 _DENSE: Final = "sparse: false in the model"
 
 
-class Unfit(NamedTuple):
-    """Why an optimizer does not work with a model; `message` follows the key `optimizer`."""
-
-    message: str
-    remedy: str
-
-
-def settings_beside_tables(local: str | None, codecs: Mapping[str, str], keeps_squares: bool) -> list[Contradiction]:
+def settings_beside_tables(local: str | None, codecs: Mapping[str, str], keeps_squares: bool) -> list[ArgumentError]:
     """All settings that do not work with sparse tables. `local`: the name of the `Local` whose workers step by
     themselves, if any. `codecs`: names of those that encode, by argument. `keeps_squares`: whether the damping does."""
     named = {name: (codec, "fp32") for name, codec in codecs.items()}
@@ -32,13 +25,13 @@ def settings_beside_tables(local: str | None, codecs: Mapping[str, str], keeps_s
     return [_beside(key, value, otherwise) for key, (value, otherwise) in named.items()]
 
 
-def _beside(key: str, value: str, otherwise: str) -> Contradiction:
+def _beside(argument: str, value: str, otherwise: str) -> ArgumentError:
     why = f"is {value}, but the model's sparse tables lie in memory only once, and their rows are sent uncompressed"
-    return Contradiction(key, why, f"Write {otherwise}, or {_DENSE}.")
+    return ArgumentError("sparse-tables", argument, why, f"Write {otherwise}, or {_DENSE}.")
 
 
 def refuse_beside_tables(settings: Settings) -> None:
-    """ValueError, with key and remedy, for settings that do not work with tables."""
+    """ValueError, with argument and fix, for settings that do not work with tables."""
     local = settings.local
     codecs = {"push_codec": settings.push_codec, "pull_codec": settings.pull_codec}
     for contradiction in settings_beside_tables(
@@ -46,18 +39,20 @@ def refuse_beside_tables(settings: Settings) -> None:
         {key: codec.facts().name for key, codec in codecs.items() if codec.codes},
         settings.keeps_squares,
     ):
-        raise contradiction.error()
+        raise contradiction
 
 
 def writes_by_norm(name: str) -> ValueError:
     """The error for an embedding that writes into its own weights in each forward pass."""
-    return ValueError(
-        f"model: {name} has max_norm, which writes into weights that all workers share. Set max_norm to None, and "
-        "normalise what it returns."
+    return ArgumentError(
+        "model-not-supported",
+        "model",
+        f"{name} has max_norm, which writes into weights that all workers share",
+        "Set max_norm to None, and normalise what it returns.",
     )
 
 
-def unfit_for_rows(name: str, settings: Mapping[str, object]) -> Unfit | None:
+def unfit_for_rows(name: str, settings: Mapping[str, object]) -> ArgumentError | None:
     """Why torch's optimizer of this name cannot step over single rows of tables, as the parameter server does; None if
     it can."""
     if name not in ROW_OPTIMIZERS:
@@ -65,18 +60,22 @@ def unfit_for_rows(name: str, settings: Mapping[str, object]) -> Unfit | None:
     return next((_changes_others(f"has {key} {settings[key]}") for key in _OFF if settings.get(key)), None)
 
 
-def _changes_others(what: str) -> Unfit:
-    return Unfit(
+def _changes_others(what: str) -> ArgumentError:
+    return _unfit(
         f"{what}, which changes rows that a sparse gradient does not have",
         f"Use torch.optim.SGD with momentum 0 and weight_decay 0, Adagrad or SparseAdam, or {_DENSE}.",
     )
 
 
-def unfit_for_dense(name: str, dense: Sequence[str], has_tables: bool) -> Unfit | None:
+def unfit_for_dense(name: str, dense: Sequence[str], has_tables: bool) -> ArgumentError | None:
     """Why it cannot step on the dense trained parameters with these names; None if it can."""
     if name != SPARSE_ALONE or not dense:
         return None
-    remedy = "Use torch.optim.SGD without momentum or Adagrad, which step on both."
+    fix = "Use torch.optim.SGD without momentum or Adagrad, which step on both."
     if not has_tables:
-        remedy = "Use torch.optim.Adam, or a model with sparse tables alone, such as Ranker with sparse: true."
-    return Unfit(f"is {name}, which steps only on sparse gradients, and {dense[0]} has a dense one", remedy)
+        fix = "Use torch.optim.Adam, or a model with sparse tables alone, such as Ranker with sparse: true."
+    return _unfit(f"is {name}, which steps only on sparse gradients, and {dense[0]} has a dense one", fix)
+
+
+def _unfit(message: str, fix: str) -> ArgumentError:
+    return ArgumentError("optimizer-not-supported", "optimizer", message, fix)

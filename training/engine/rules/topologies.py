@@ -9,8 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, Final, Literal
 
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.bounds import BySettings
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
 
 TopologyName = Literal["ring", "torus", "exponential", "one_peer_exponential", "complete", "bipartite"]
 Graph = Sequence[Sequence[int]]
@@ -24,7 +24,7 @@ class Topology(BySettings, ABC):
     sends. When peers die, it is asked for a graph of those that are left.
     """
 
-    KEY = f"{ARGUMENTS}.topology"
+    ARGUMENT = "topology"
     name: ClassVar[str]
     """Its name in messages; by default the name of the class."""
     words: ClassVar[str | None] = None
@@ -127,12 +127,14 @@ def make_topology(topology: TopologyName | Topology) -> Topology:
     if isinstance(topology, Topology):
         return topology
     if topology not in TOPOLOGIES:
-        raise ValueError(f"{Topology.KEY}: {topology!r} is unknown. Use one of {', '.join(TOPOLOGIES)}.")
+        raise ArgumentError(
+            "unknown-value", Topology.ARGUMENT, f"{topology!r} is unknown", f"Use one of {', '.join(TOPOLOGIES)}."
+        )
     return TOPOLOGIES[topology]()
 
 
 def graph_of(topology: Topology, round_: int, members: Sequence[int]) -> dict[int, tuple[int, ...]]:
-    """To whom each of these peers sends in a round, closed over them. ValueError, naming the key, for a graph of one's
+    """To whom each of these peers sends in a round, closed over them. ArgumentError for a graph of one's
     own that is none."""
     if len(members) < 2:
         return dict.fromkeys(members, ())
@@ -148,7 +150,7 @@ def graph_of(topology: Topology, round_: int, members: Sequence[int]) -> dict[in
 
 def mixing_weights(sends: Graph) -> Weights:
     """W, doubly stochastic: of an undirected graph by Metropolis and Hastings, 1 / (1 + the larger degree of the two);
-    of a directed one in which all send and receive equally often 1 / (1 + that number). ValueError, naming the key, for
+    of a directed one in which all send and receive equally often 1 / (1 + that number). ArgumentError for
     another graph."""
     received = [0] * len(sends)
     for receivers in sends:
@@ -157,9 +159,11 @@ def mixing_weights(sends: Graph) -> Weights:
     is_undirected = all(peer in sends[other] for peer, receivers in enumerate(sends) for other in receivers)
     degrees = {len(receivers) for receivers in sends} | set(received)
     if not is_undirected and len(degrees) > 1:
-        raise ValueError(
-            f"{Topology.KEY}: its peers do not send as often as they receive, so that averages would move the mean. "
-            "Let each edge go both ways, or write exchange: sgp."
+        raise ArgumentError(
+            "contradiction",
+            Topology.ARGUMENT,
+            "its peers do not send as often as they receive, so that averages would move the mean",
+            "Let each edge go both ways, or write exchange: sgp.",
         )
     weights: Weights = [{} for _ in sends]
     for peer, receivers in enumerate(sends):
@@ -223,6 +227,9 @@ def _hops(peers: int) -> int:
 
 
 def _no_graph(topology: Topology, why: str) -> ValueError:
-    return ValueError(
-        f"{Topology.KEY}: {topology.name} {why}. Let neighbours return, for each peer, numbers from 0 of other peers."
+    return ArgumentError(
+        "contradiction",
+        Topology.ARGUMENT,
+        f"{topology.name} {why}",
+        "Let neighbours return, for each peer, numbers from 0 of other peers.",
     )

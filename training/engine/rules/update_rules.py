@@ -10,8 +10,9 @@ from abc import ABC
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final, Literal, NamedTuple
 
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.bounds import AtLeast, BySettings
-from scalebook.training.engine.rules.contradictions import ARGUMENTS, nobody_left
+from scalebook.training.engine.rules.contradictions import nobody_left
 from scalebook.training.engine.rules.facts import RuleFacts, derive_facts, refuse_unknown
 
 RuleName = Literal["async", "bounded", "sync", "softsync"]
@@ -53,7 +54,7 @@ class Rule(BySettings, ABC):
     engine learn what they must know of it (`RuleFacts`) from its declarations and the methods that it overrides.
     """
 
-    KEY = f"{ARGUMENTS}.rule"
+    ARGUMENT = "rule"
     name: ClassVar[str]
     """Its name in messages; by default the name of the class. In a config it stands for one in `RULES`."""
     words: ClassVar[str | None] = None
@@ -110,7 +111,7 @@ class Rule(BySettings, ABC):
     def check(self, workers: int) -> None:
         """ValueError for settings that make no sense for so many workers; called once before the run."""
         if contradiction := nobody_left(self.facts(), self.settings(), workers):
-            raise contradiction.error()
+            raise contradiction
         self._wanted = self.averaged(workers)
 
     @classmethod
@@ -220,5 +221,5 @@ def make_rule(rule: RuleName | Rule) -> Rule:
     if isinstance(rule, Rule):
         return rule
     if rule not in RULES:
-        raise ValueError(f"{Rule.KEY}: {rule!r} is unknown. Use one of {', '.join(RULES)}.")
+        raise ArgumentError("unknown-value", Rule.ARGUMENT, f"{rule!r} is unknown", f"Use one of {', '.join(RULES)}.")
     return RULES[rule]()

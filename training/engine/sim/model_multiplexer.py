@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.sim.sim_workers import SimulatedWorkers
 from scalebook.training.engine.store.rebuilt_optimizer import counterpart, has_modes, parameters_of, rebuild
 from scalebook.training.engine.worker.peer_client import PeerClient
@@ -196,9 +197,12 @@ class ModelMultiplexer:
         self.carry(worker)
         for optimizer, theirs in zip(self._optimizers, own.optimizers, strict=True):
             if len(optimizer.param_groups) != len(theirs.param_groups):
-                raise ValueError(
-                    "optimizer: a param group was added during training. Add all groups in configure_optimizers and "
-                    "freeze them by requires_grad, or train with strategy: auto."
+                raise ArgumentError(
+                    "optimizer-not-supported",
+                    "optimizer",
+                    "a param group was added during training",
+                    "Add all groups in configure_optimizers and freeze them by requires_grad, or train "
+                    "with strategy: auto.",
                 )
         own.give([_hyper(optimizer) for optimizer in self._optimizers])
 

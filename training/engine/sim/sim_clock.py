@@ -88,7 +88,7 @@ class Line:
 
 
 class SimulatedClock:
-    """A `Clock` for workers that one process simulates. ValueError, naming key and remedy, for bad settings."""
+    """A `Clock` for workers that one process simulates. ArgumentError for bad settings."""
 
     def __init__(self, settings: ClockSettings, workers: int, shards: int = 1, seed: int = 0) -> None:
         settings.check(workers)

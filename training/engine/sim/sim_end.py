@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from scalebook.training.engine.coordination.run import SharedRun
 from scalebook.training.engine.coordination.worker_messages import SharedExchange, SharedSignals
 from scalebook.training.engine.memory.region import ARRIVALS, ROW, SAMPLES, SharedRows
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.sim.model_multiplexer import BetweenWorkers, ModelMultiplexer
 from scalebook.training.engine.sim.sim_clock import SimulatedClock
 from scalebook.training.engine.sim.sim_workers import SimulatedWorkers
@@ -352,9 +353,11 @@ class SimulatedEnd(SharedEnd):
     ) -> SimulatedJoined:
         assert self._work is not None, "play first"
         if len(optimizers) > 1:
-            raise ValueError(
-                f"model: it has {len(optimizers)} optimizers, and virtual workers push once a batch. Use one, or host: "
-                "inline."
+            raise ArgumentError(
+                "model-not-supported",
+                "model",
+                f"it has {len(optimizers)} optimizers, and virtual workers push once a batch",
+                "Use one, or host: inline.",
             )
         if model is not None:
             mark_tables(model)

@@ -214,7 +214,7 @@ class CodedPulls:
         self._plan, self._delta, self._worker, self.known = plan, not codec.whole, worker, pulled
         self._count = 0
         specs = [[Spec(field.shape, field.dtype) for field in shard.version.fields] for shard in plan.shards]
-        self._coders = [Coder(codec, of_shard, codec.KEY, feedback=self._delta) for of_shard in specs]
+        self._coders = [Coder(codec, of_shard, codec.ARGUMENT, feedback=self._delta) for of_shard in specs]
 
     @torch.no_grad()
     def know(self, versions: Sequence[Newest], shards: Sequence[Shard]) -> None:

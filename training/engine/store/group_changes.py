@@ -60,7 +60,7 @@ class NotedText:
 
 
 def write(text: NotedText) -> bytes:
-    """Encode. ValueError, naming the key, for a value that cannot be written."""
+    """Encode. ArgumentError for a value that cannot be written."""
     groups = [{key: [note.since, plain(key, note.value)] for key, note in group.items()} for group in text.groups]
     others = [{key: plain(key, value) for key, value in entries.items()} for entries in (text.state, text.attributes)]
     return json.dumps([groups, *others]).encode()

@@ -10,6 +10,7 @@ from scalebook.training.engine.coordination.admission import Admission
 from scalebook.training.engine.coordination.run import SharedRun
 from scalebook.training.engine.memory.device import Device, Registered, device_of
 from scalebook.training.engine.memory.region import MOST_OPTIMIZERS, Control
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.peering import Peering
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.store.coded_traffic import CodedPushes
@@ -96,8 +97,11 @@ def plan_partitions(
 ) -> list[PartitionPlan]:
     """Plan the memory of all optimizers, one after the other."""
     if not 1 <= len(optimizers) <= MOST_OPTIMIZERS:
-        raise ValueError(
-            f"model: configure_optimizers returned {len(optimizers)} optimizers. Return 1 to {MOST_OPTIMIZERS}."
+        raise ArgumentError(
+            "model-not-supported",
+            "model",
+            f"configure_optimizers returned {len(optimizers)} optimizers",
+            f"Return 1 to {MOST_OPTIMIZERS}.",
         )
     plans: list[PartitionPlan] = []
     start = rows_start = 0

@@ -15,6 +15,7 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.store.table_optimizer import is_row_state, is_table, mark_table, state_for
 
 _ORIGINAL: Final = "_optimizer_original"
@@ -125,9 +126,12 @@ def is_written(optimizer: Optimizer) -> bool:
 
 def cut_error(optimizer: Optimizer) -> ValueError:
     """The error for several shards where only the whole optimizer can make a step."""
-    return ValueError(
-        f"trainer.strategy.init_args.shards: a step of {type(optimizer).__name__} calls hooks, or a step put on the "
-        "object, or uses the model's parameters itself, so only the whole optimizer can make it. Write shards: 1."
+    return ArgumentError(
+        "contradiction",
+        "shards",
+        f"a step of {type(optimizer).__name__} calls hooks, or a step put on the object, or "
+        "uses the model's parameters itself, so only the whole optimizer can make it",
+        "Write shards: 1.",
     )
 
 

@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from typing_extensions import override
 
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.store.group_changes import (
     ROOM,
     ChangedEntries,
@@ -307,9 +308,12 @@ def refuse_coupling(optimizer: Optimizer, shards: Sequence[Sequence[int]]) -> No
     (whole, (one,)), (parts, made) = ways
     same = all(torch.equal(a, b) for a, b in zip(whole, parts, strict=True))
     if not same or not all(_notes_alike(optimizer, one, part, cut) for part, cut in zip(made, shards, strict=True)):
-        raise ValueError(
-            f"trainer.strategy.init_args.shards: {type(optimizer).__name__} keeps state across layers, or draws "
-            f"random numbers: {len(shards)} shards would not train as one does. Write shards: 1."
+        raise ArgumentError(
+            "contradiction",
+            "shards",
+            f"{type(optimizer).__name__} keeps state across layers, or draws random numbers: "
+            f"{len(shards)} shards would not train as one does",
+            "Write shards: 1.",
         )
 
 
@@ -324,9 +328,11 @@ def _notes_alike(optimizer: Optimizer, whole: Optimizer, part: Optimizer, cut: S
 def refuse_own_rate(optimizer: Optimizer, discovered: FoundState) -> None:
     """ValueError, for a damping that multiplies learning rates, if the optimizer's own steps change them."""
     if any(key == "lr" for _, key in discovered.noted.keys):
-        raise ValueError(
-            "trainer.strategy.init_args.damping: multiplies learning rates, and the steps of "
-            f"{type(optimizer).__name__} change them. Write none, or use another optimizer."
+        raise ArgumentError(
+            "contradiction",
+            "damping",
+            f"multiplies learning rates, and the steps of {type(optimizer).__name__} change them",
+            "Write none, or use another optimizer.",
         )
 
 

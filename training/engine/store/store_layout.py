@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from scalebook.training.engine.hyper import encode
 from scalebook.training.engine.memory.layout import ALIGNMENT, Layout, lay_out, split_into_shards
 from scalebook.training.engine.memory.row_log import RowLog
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.rules.table_conflicts import refuse_beside_tables
 from scalebook.training.engine.store.group_changes import NotedParts
@@ -214,11 +215,13 @@ def plan_partition(
     if tables:
         refuse_beside_tables(settings)
     if settings.shards > len(parameters):
-        raise ValueError(
-            f"trainer.strategy.init_args.shards: {settings.shards} shards for the {len(parameters)} parameters of "
-            f"{type(optimizer).__name__}. Write at most {len(parameters)}."
+        raise ArgumentError(
+            "out-of-bounds",
+            "shards",
+            f"{settings.shards} shards for the {len(parameters)} parameters of {type(optimizer).__name__}",
+            f"Write at most {len(parameters)}.",
         )
-    settings.push_codec.check([tuple(p.shape) for _, p in parameters], settings.push_codec.KEY)
+    settings.push_codec.check([tuple(p.shape) for _, p in parameters], settings.push_codec.ARGUMENT)
     if settings.shards > 1 and not settings.local.steps and (discovered.reaches or is_written(optimizer)):
         raise cut_error(optimizer)
     cuts = [tuple(int(name) for name, _ in run) for run in split_into_shards(parameters, settings.shards)]

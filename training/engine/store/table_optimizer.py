@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.table_conflicts import unfit_for_rows, writes_by_norm
 
 _MARK: Final = "_scalebook_table"
@@ -25,9 +26,11 @@ def mark_tables(model: nn.Module) -> None:
             continue
         kind = nn.Embedding if isinstance(module, nn.Embedding) else nn.EmbeddingBag
         if type(module).forward is not kind.forward and not hasattr(type(module), "reads_rows"):
-            raise ValueError(
-                f"model: {name} is a {type(module).__name__}, which overrides forward, so the rows that it reads "
-                f"are unknown. Use {kind.__name__} itself, or sparse=False."
+            raise ArgumentError(
+                "model-not-supported",
+                "model",
+                f"{name} is a {type(module).__name__}, which overrides forward, so the rows that it reads are unknown",
+                f"Use {kind.__name__} itself, or sparse=False.",
             )
         if module.max_norm is not None:
             raise writes_by_norm(name)
@@ -53,9 +56,14 @@ def refuse_optimizer(optimizer: Optimizer) -> None:
         if not any(map(is_table, group["params"])):
             continue
         if unfit := unfit_for_rows(name, group):
-            raise ValueError(f"optimizer: {unfit.message}. {unfit.remedy}")
+            raise unfit
         if any(parameter.is_cuda for parameter in group["params"]):
-            raise ValueError("model: tables with sparse gradients are shared on the CPU. Write sparse=False on a GPU.")
+            raise ArgumentError(
+                "model-not-supported",
+                "model",
+                "tables with sparse gradients are shared on the CPU",
+                "Write sparse=False on a GPU.",
+            )
 
 
 def rows_of(indices: Tensor, values: Tensor, rows: int) -> Tensor:

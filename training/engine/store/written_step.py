@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.store.group_changes import images, is_scalar, scalar_attributes
 from scalebook.training.engine.store.rebuilt_optimizer import (
     UnfitError,
@@ -145,10 +146,12 @@ class UnseenSettings:
         hooks, attributes = self._now()
         if hooks != self._hooks or attributes != self._attributes:
             what = "a step hook was added or removed" if hooks != self._hooks else "an attribute of a parameter changed"
-            raise ValueError(
-                f"optimizer: {what} during training, but another process makes the steps of "
-                f"{type(self._optimizer).__name__} and does not see that. Write host: inline, or make no such change "
-                "after configure_optimizers."
+            raise ArgumentError(
+                "optimizer-not-supported",
+                "optimizer",
+                f"{what} during training, but another process makes the steps of "
+                f"{type(self._optimizer).__name__} and does not see that",
+                "Write host: inline, or make no such change after configure_optimizers.",
             )
 
     def _now(self) -> tuple[int, list[Any]]:

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from scalebook.training.engine.coordination.admission import Verdict
 from scalebook.training.engine.hyper import Groups
 from scalebook.training.engine.memory.region import COMMUNICATE, GRADIENTS, METER, PULLED, ROW, WAIT, Control
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.store.gradient_transfer import EncodedPush, Push
 from scalebook.training.engine.store.hosts import Host, Outcome
 from scalebook.training.engine.store.optimizer_partition import OptimizerPartition
@@ -297,9 +298,12 @@ class Client:
     def check_groups(self) -> None:
         """ValueError if param groups have been added, for which no memory was planned."""
         if len(self.optimizer.param_groups) != self._groups:
-            raise ValueError(
-                "optimizer: a param group was added during training. Add all groups in configure_optimizers and freeze "
-                "them by requires_grad, or train with strategy: auto."
+            raise ArgumentError(
+                "optimizer-not-supported",
+                "optimizer",
+                "a param group was added during training",
+                "Add all groups in configure_optimizers and freeze them by requires_grad, or train "
+                "with strategy: auto.",
             )
 
     def refused(self, places: Sequence[int], moment: str) -> WrittenError:
@@ -356,9 +360,12 @@ class Client:
             if gradient is None or gradient.is_sparse is (place in self.replica.tables):
                 continue
             kind = "a sparse" if gradient.is_sparse else "a dense"
-            raise ValueError(
-                f"model: {self.names[place]} has {kind} gradient. Sparse ones are for the weights of nn.Embedding and "
-                "nn.EmbeddingBag with sparse=True, each used only by such layers. Write sparse=False."
+            raise ArgumentError(
+                "model-not-supported",
+                "model",
+                f"{self.names[place]} has {kind} gradient",
+                "Sparse ones are for the weights of nn.Embedding and nn.EmbeddingBag with sparse=True, "
+                "each used only by such layers. Write sparse=False.",
             )
         for place in self.replica.tables:
             if (sparse := gradients[place]) is not None:

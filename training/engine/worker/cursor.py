@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from scalebook.training.engine.memory.lock import LOCK_BYTES, RobustMutex
 from scalebook.training.engine.memory.uncopied import Uncopied
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.settings import Deal
 
 Write = tuple[int, int]
@@ -126,9 +127,12 @@ class Cursor(Uncopied):
         with self._locked():
             tag, writes = self._counters[offset + _TAG], [(row + _EPOCH, epoch + 1)]
             if tag == epoch + 1 and self._counters[offset + _BATCHES] != batches:
-                raise ValueError(
-                    f"data: epoch {epoch} has {batches} batches in worker {worker} but "
-                    f"{self._counters[offset + _BATCHES]} in another. Let its length depend on the epoch alone."
+                raise ArgumentError(
+                    "contradiction",
+                    "data",
+                    f"epoch {epoch} has {batches} batches in worker {worker} but "
+                    f"{self._counters[offset + _BATCHES]} in another",
+                    "Let its length depend on the epoch alone.",
                 )
             dealt = min(batches, self._dealt(deal, batches))
             entitled = self.workers if dealt < batches else min(self.workers, dealt)
@@ -235,9 +239,11 @@ class Cursor(Uncopied):
         """Append to the worker's batches; the first one that an earlier process left there makes room."""
         done, handed, end = (self._counters[row + counter] for counter in (_DONE, _HANDED, _TAKEN))
         if end - done >= MOST_TAKEN:
-            raise ValueError(
-                f"trainer.accumulate_grad_batches: {MOST_TAKEN} batches wait for their update, and there is no room "
-                "for more. Accumulate fewer, or let the loader prefetch fewer."
+            raise ArgumentError(
+                "contradiction",
+                "trainer.accumulate_grad_batches",
+                f"{MOST_TAKEN} batches wait for their update, and there is no room for more",
+                "Accumulate fewer, or let the loader prefetch fewer.",
             )
         return [
             (self._slot_at(row, end), self._counters[self._slot_at(row, handed)]),

@@ -15,6 +15,7 @@ from scalebook.training.engine.memory.cow_mapping import CowMapping
 from scalebook.training.engine.memory.device import Device
 from scalebook.training.engine.memory.layout import with_dtype
 from scalebook.training.engine.memory.region import ALLOCATED, DIGEST, STARTED, Control
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.codecs import rounded_to, stays_finite
 from scalebook.training.engine.rules.peering import Peering
 from scalebook.training.engine.store.hosts import Host, make_host
@@ -236,7 +237,9 @@ def _compare(control: Control, worker: int) -> None:
     mine = control.counter(worker, DIGEST)
     different = [other for other in control.living() if control.counter(other, DIGEST) != mine]
     if different:
-        raise ValueError(
-            f"model: workers {[worker, *different]} have created different parameters or optimizers. "
-            "Create the same model in every worker, whatever its rank."
+        raise ArgumentError(
+            "model-not-supported",
+            "model",
+            f"workers {[worker, *different]} have created different parameters or optimizers",
+            "Create the same model in every worker, whatever its rank.",
         )

@@ -36,7 +36,6 @@ from scalebook.training.engine.memory.region import (
     WAIT,
     Control,
 )
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.engine.rules.peering import Peering
 from scalebook.training.engine.store.hosts import Host
 from scalebook.training.engine.store.peer_room import RoundGraph, blocks
@@ -280,7 +279,7 @@ class RoundPeer(PeerClient):
         self._is_early = self.peering.exchange.combines_first
         codec = self.peering.codec
         specs = [Spec(tuple(p.shape), p.dtype) for p in replica.parameters]
-        self._coder = Coder(codec, specs, f"{ARGUMENTS}.codec", feedback=True) if codec.codes else None
+        self._coder = Coder(codec, specs, "codec", feedback=True) if codec.codes else None
         self._decoded = torch.empty(sum(p.numel() for p in replica.parameters) if codec.codes else 0)
 
     @property

@@ -42,10 +42,10 @@ def read_body(
     body = Body(raw)
     keys, more = few_strangers(raw, KEYS)
     if more:
-        body.wrong("search", f"has {more} more unknown keys", "Remove them.")
+        body.wrong("unknown-key", "search", f"has {more} more unknown keys", "Remove them.")
     for key in keys:
         if key not in KEYS:
-            body.wrong(str(key), "is not a key of a search", near(str(key), KEYS))
+            body.wrong("unknown-key", str(key), "is not a key of a search", near(str(key), KEYS))
     experiment = _experiment(body, base, description)
     model = experiment.model.info
     default_metric = model.metrics[0] if model is not None and model.metrics else None
@@ -111,19 +111,34 @@ def _experiment(body: Body, base: Experiment | None, description: Description) -
     raw = body.raw
     config = raw.get("config")
     if raw.get("experiment") is not None and config is not None:
-        body.wrong("config", "conflicts with `experiment:`", "Remove one of them.")
+        body.wrong("contradiction", "config", "conflicts with `experiment:`", "Remove one of them.")
     elif raw.get("experiment") is not None and not isinstance(raw["experiment"], str):
-        body.wrong("experiment", f"is {quoted_value(raw['experiment'])}", "Write the name of an experiment.")
+        body.wrong(
+            "wrong-type", "experiment", f"is {quoted_value(raw['experiment'])}", "Write the name of an experiment."
+        )
     elif base is None and isinstance(config, str):
         body.wrong(
-            "config", f"is {quoted_value(config)}, a path", "Write the config itself here, or `experiment: NAME`."
+            "wrong-type",
+            "config",
+            f"is {quoted_value(config)}, a path",
+            "Write the config itself here, or `experiment: NAME`.",
         )
     elif base is None and config is not None and not isinstance(config, Mapping):
-        body.wrong("config", f"is {quoted_value(config)}, not a mapping", "Write keys such as `model:` and `data:`.")
+        body.wrong(
+            "wrong-type",
+            "config",
+            f"is {quoted_value(config)}, not a mapping",
+            "Write keys such as `model:` and `data:`.",
+        )
     elif base is None and config is None and raw.get("experiment") is None:
-        body.wrong("experiment", "is missing", "Name the experiment to start from, or write its `config:`.")
+        body.wrong("missing", "experiment", "is missing", "Name the experiment to start from, or write its `config:`.")
     elif base is None and config is None:
-        body.wrong("experiment", f"names an unknown experiment {raw['experiment']}", "Write its `config:` instead.")
+        body.wrong(
+            "unknown-name",
+            "experiment",
+            f"names an unknown experiment {raw['experiment']}",
+            "Write its `config:` instead.",
+        )
     if isinstance(config, Mapping):
         return Experiment(config, description)
     return Experiment({}, description) if base is None else base
@@ -133,19 +148,22 @@ def _objectives(body: Body, default: str | None, experiment: Experiment) -> tupl
     raw = body.raw.get("objective")
     raw = default if raw is None else raw
     if raw is None:
-        body.wrong("objective", "is missing", "Name a metric, such as objective: val/loss.")
+        body.wrong("missing", "objective", "is missing", "Name a metric, such as objective: val/loss.")
         return (Objective(names.TRAIN_LOSS, True),)
     items = raw if isinstance(raw, list) else [raw]
     objectives = [objective for objective in (_objective(item, experiment) for item in items) if objective is not None]
     if len(objectives) != len(items) or not objectives:
         body.wrong(
+            "unknown-value",
             "objective",
             f"is {quoted_value(raw)}",
             "Write a metric, seconds, samples or updates; two of them as [val/loss, seconds]; {val/iou: max} for more.",
         )
         return tuple(objectives) or (Objective(names.TRAIN_LOSS, True),)
     if len(objectives) > 2 or len({objective.name for objective in objectives}) < len(objectives):
-        body.wrong("objective", f"names {len(objectives)} objectives", "Write one, or two different ones.")
+        body.wrong(
+            "wrong-count", "objective", f"names {len(objectives)} objectives", "Write one, or two different ones."
+        )
     return tuple(objectives[:2])
 
 
@@ -156,7 +174,7 @@ def _objective(raw: Any, experiment: Experiment) -> Objective | None:
     name, goal = named
     if goal is None and name in AMOUNTS:
         return Objective(name, True)
-    return Objective(name, directions.of_runs(name, goal, (), [experiment.written]).lower, goal is not None)
+    return Objective(name, directions.of_runs(name, goal, (), [experiment.callbacks]).lower, goal is not None)
 
 
 def _told_objective(objective: Objective, experiment: Experiment) -> Any:
@@ -170,11 +188,13 @@ def _target(body: Body, objectives: tuple[Objective, ...]) -> float | None:
     if target is None:
         return None
     if not number(target):
-        body.wrong("target", f"is {quoted_value(target)}", "Write the value of the first objective to reach.")
+        body.wrong(
+            "wrong-type", "target", f"is {quoted_value(target)}", "Write the value of the first objective to reach."
+        )
         return None
     if objectives[0].name in AMOUNTS:
         remedy = f"Name its metric first: objective: [val/loss, {objectives[0].name}]."
-        body.wrong("target", f"needs a metric: the first objective is {objectives[0].name}", remedy)
+        body.wrong("missing", "target", f"needs a metric: the first objective is {objectives[0].name}", remedy)
     return float(target)
 
 
@@ -190,16 +210,24 @@ def _sampler(body: Body) -> tuple[str, int]:
         ((sampler, settings),) = sampler.items()
         settings = {} if settings is None else settings
     if isinstance(sampler, str) and sampler in REMOVED_SAMPLERS:
-        body.wrong("sampler", f"is {sampler}, which no longer exists", f"Write sampler: {REMOVED_SAMPLERS[sampler]}.")
+        body.wrong(
+            "unknown-value",
+            "sampler",
+            f"is {sampler}, which no longer exists",
+            f"Write sampler: {REMOVED_SAMPLERS[sampler]}.",
+        )
         return "tpe", 1
     if not isinstance(sampler, str) or sampler not in SAMPLERS:
-        body.wrong("sampler", f"is {quoted_value(sampler)}", one_of(sampler, tuple(SAMPLERS)))
+        body.wrong("unknown-value", "sampler", f"is {quoted_value(sampler)}", one_of(sampler, tuple(SAMPLERS)))
         return "tpe", 1
     seed = settings.get("seed", 1) if isinstance(settings, Mapping) else None
     valid = isinstance(settings, Mapping) and set(settings) <= {"seed"}
     if not valid or isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
         body.wrong(
-            "sampler", f"has settings {quoted_value(settings)}", f"Write {sampler}, or {{{sampler}: {{seed: 1}}}}."
+            "wrong-type",
+            "sampler",
+            f"has settings {quoted_value(settings)}",
+            f"Write {sampler}, or {{{sampler}: {{seed: 1}}}}.",
         )
         return str(sampler), 1
     return str(sampler), seed
@@ -209,6 +237,7 @@ def _seconds(body: Body) -> float | None:
     seconds = body.above_zero("seconds_per_trial")
     if seconds is not None and seconds != int(seconds):
         body.wrong(
+            "out-of-bounds",
             "seconds_per_trial",
             f"is {quoted_value(seconds)}",
             "Write whole seconds; a Trainer's budget knows no parts.",
@@ -222,14 +251,19 @@ def _points(body: Body, space: ReadSpace) -> tuple[dict[str, Any], ...]:
     if raw is None:
         return ()
     if not isinstance(raw, list):
-        body.wrong("points", f"is {quoted_value(raw)}", "Write a list, [{batch_size: 64, learning_rate: 0.1}].")
+        body.wrong(
+            "wrong-type", "points", f"is {quoted_value(raw)}", "Write a list, [{batch_size: 64, learning_rate: 0.1}]."
+        )
         return ()
     points = []
     by_name = {dimension.name: dimension for dimension in space.dimensions}
     for place, item in enumerate(raw):
         if not isinstance(item, Mapping) or not item:
             body.wrong(
-                f"points.{place}", f"is {quoted_value(item)}", "Write {NAME: VALUE} for dimensions of the space."
+                "wrong-type",
+                f"points.{place}",
+                f"is {quoted_value(item)}",
+                "Write {NAME: VALUE} for dimensions of the space.",
             )
             continue
         point = {space.canonical.get(str(name), str(name)): value for name, value in item.items()}
@@ -237,9 +271,14 @@ def _points(body: Body, space: ReadSpace) -> tuple[dict[str, Any], ...]:
             key = f"points.{place}.{name}"
             if name not in by_name:
                 if not space.problems:
-                    body.wrong(key, "is not a dimension of the space", near(name, tuple(by_name)))
+                    body.wrong("unknown-dimension", key, "is not a dimension of the space", near(name, tuple(by_name)))
             elif not by_name[name].contains(value):
-                body.wrong(key, f"is {quoted_value(value)}", f"Write one of the space: {by_name[name].words()}.")
+                body.wrong(
+                    "unknown-value",
+                    key,
+                    f"is {quoted_value(value)}",
+                    f"Write one of the space: {by_name[name].words()}.",
+                )
         points.append(point)
     return tuple(points)
 
@@ -248,7 +287,7 @@ def _storage(body: Body) -> str | None:
     storage = body.text("storage")
     if storage is not None and storage.partition("://")[0].partition("+")[0].partition(":")[0] not in SCHEMES:
         remedy = "Write an address, postgresql://USER@HOST/DATABASE, or remove it for a file in the workspace."
-        body.wrong("storage", f"is {quoted_value(storage)}", remedy)
+        body.wrong("wrong-type", "storage", f"is {quoted_value(storage)}", remedy)
     return storage
 
 
@@ -272,7 +311,7 @@ def read_search(body: Mapping[str, Any], base: Experiment | None, description: D
     spec, problems = _read(body, base, description, None)
     for problem in problems:
         if problem.severity == "error":
-            raise ConfigError(problem.key, problem.message, problem.remedy)
+            raise ConfigError.of(problem)
     return spec
 
 

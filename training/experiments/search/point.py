@@ -44,12 +44,15 @@ def resolve(spec: SearchSpec, point: Mapping[str, Any]) -> Experiment:
     for name in point:
         if not spec.has(name):
             names = ", ".join(dimension.name for dimension in spec.space)
-            raise ConfigError(name, "is not a dimension of this search", f"Known: {names}.")
+            raise ConfigError(name, "is not a dimension of this search", f"Known: {names}.", "unknown-key")
     for name in ("batch_size", "workers"):  # the only ones that are counted with
         value = point.get(name, 1)
         if not number(value) or value != int(value) or value < 1:
             raise ConfigError(
-                name, f"is {quoted_value(value)}", f"Write one of the space: {spec.dimension(name).words()}."
+                name,
+                f"is {quoted_value(value)}",
+                f"Write one of the space: {spec.dimension(name).words()}.",
+                "out-of-bounds",
             )
     base = trial = spec.experiment
     if "strategy" in point:
@@ -146,6 +149,7 @@ def _share(batch: int, workers: int) -> int:
             "batch_size",
             f"{batch} cannot be split over {workers} workers",
             f"Write a multiple of {workers}, or scaling: weak.",
+            "contradiction",
         )
     return batch // workers
 
@@ -174,7 +178,7 @@ def batch_place(experiment: Experiment) -> PathTarget:
     except ConfigError as error:
         name = experiment.data.last_name or "The data set"
         what = f"cannot be set: {name} has no argument batch_size"
-        raise ConfigError("batch_size", what, "Choose another field.") from error
+        raise ConfigError("batch_size", what, "Choose another field.", "contradiction") from error
 
 
 def rate_place(experiment: Experiment) -> PathTarget:
@@ -186,7 +190,9 @@ def rate_place(experiment: Experiment) -> PathTarget:
             with contextlib.suppress(ConfigError):
                 return place(path, experiment)
     who = f"{model.name} has an optimizer of its own and no" if model and own else "the optimizer has no"
-    raise ConfigError("learning_rate", f"cannot be set: {who} argument for it", "Name a field by its path.")
+    raise ConfigError(
+        "learning_rate", f"cannot be set: {who} argument for it", "Name a field by its path.", "contradiction"
+    )
 
 
 def put_strategy(experiment: Experiment, value: Any) -> Experiment:
@@ -216,7 +222,9 @@ def put_workers(experiment: Experiment, workers: int) -> Experiment:
     trainer, now = dict(mapping(experiment.written.get("trainer"))), experiment.strategy
     if workers % now.nodes:
         what = f"{workers} cannot be split over {now.nodes} nodes"
-        raise ConfigError("workers", what, f"Write multiples of {now.nodes}, or another trainer.num_nodes.")
+        raise ConfigError(
+            "workers", what, f"Write multiples of {now.nodes}, or another trainer.num_nodes.", "contradiction"
+        )
     workers //= now.nodes
     if now.info is not None and any(field.name == "workers" for field in now.info.fields):
         devices = trainer.get("devices")

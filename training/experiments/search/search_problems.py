@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from scalebook.training.base import ConfigError, Problem
@@ -60,7 +61,7 @@ def sharing_problems(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
         shared = f"splits the experiment's global batch of {own_batch}"
         message = f"{shared} among {', '.join(str(count) for count in odd[:SHOWN])} workers, which do not divide it"
         remedy = f"Give it a batch that {common} divides, or write scaling: weak."
-        return [Problem(space.key("workers"), message, remedy)]
+        return [Problem("contradiction", space.key("workers"), message, remedy)]
     batch = spec.dimension("batch_size")
     every = candidates(batch)
     odd_for = ((by, [batch for batch in every if batch % by]) for by in counts)
@@ -69,7 +70,7 @@ def sharing_problems(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
         return []
     named = ", ".join(str(batch) for batch in batches[:SHOWN]) + (" and more" if len(batches) > SHOWN else "")
     message = f"has global batches that {workers} workers cannot split: {named}"
-    return [Problem(space.key("batch_size"), message, _remedy(batch, common))]
+    return [Problem("contradiction", space.key("batch_size"), message, _remedy(batch, common))]
 
 
 def _remedy(batch: Dimension, common: int) -> str:
@@ -96,7 +97,7 @@ def clashes(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
     """Dimensions that set the same field."""
     same = {**SAME_FIELD, "learning_rate": (_rate(spec),)}
     problems = [
-        Problem(space.key(path), f"is already set by {handle}", "Remove one of them.")
+        Problem("contradiction", space.key(path), f"is already set by {handle}", "Remove one of them.")
         for handle, paths in same.items()
         for path in paths
         if spec.has(handle) and spec.has(path)
@@ -105,7 +106,7 @@ def clashes(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
         dimension.name for dimension in spec.space if dimension.name.startswith("lr_scaling.") and spec.rate is not None
     ]
     said = "is already set by learning_rate"
-    return problems + [Problem(space.key(name), said, "Remove one of them.") for name in scaled]
+    return problems + [Problem("contradiction", space.key(name), said, "Remove one of them.") for name in scaled]
 
 
 def _rate(spec: SearchSpec) -> str:
@@ -129,45 +130,58 @@ def dimension_problems(dimension: Dimension, spec: SearchSpec, space: ReadSpace)
             return _rates(key, dimension, rate_place(spec.experiment).field)
         return _path(key, dimension, spec)
     except ConfigError as error:
-        return [Problem(key, error.problem.message, error.problem.remedy)]
+        return [error.problem.moved_to(key)]
 
 
 def _elastic(key: str, spec: SearchSpec) -> list[Problem]:
     if spec.experiment.strategy.least is None:
         return []
     why = "sets a number of workers, but the base has {min, max}: a trial cannot know its workers beforehand"
-    return [Problem(key, why, "Write a number in the base, or remove this dimension.")]
+    return [Problem("missing", key, why, "Write a number in the base, or remove this dimension.")]
 
 
 def _strategies(key: str, dimension: Dimension, description: Description) -> list[Problem]:
     if dimension.kind != "values":
-        return [Problem(key, "is a range", f"Write values: [{', '.join(STRATEGIES)}] or some of them.")]
+        return [Problem("wrong-type", key, "is a range", f"Write values: [{', '.join(STRATEGIES)}] or some of them.")]
     for value in dimension.choices:
         if isinstance(value, str) and value in STRATEGIES:
             continue
         for problem in check_class("trainer.strategy", value, "strategies", description):
-            remedy = suggestion(value, STRATEGIES) if isinstance(value, str) else problem.remedy
-            return [Problem(key, f"holds a wrong value: {problem.message}", remedy)]
+            remedy = suggestion(value, STRATEGIES) if isinstance(value, str) else problem.fix
+            return [replace(problem.moved_to(key, WRONG), fix=remedy)]
     return []
 
 
 def _rates(key: str, dimension: Dimension, field: Field | None) -> list[Problem]:
     if any(isinstance(value, int | float) and value <= 0 for value in dimension.ends()):
-        return [Problem(key, f"has a learning rate of {quoted_value(dimension.ends()[0])}", "Write rates above 0.")]
+        return [
+            Problem(
+                "out-of-bounds",
+                key,
+                f"has a learning rate of {quoted_value(dimension.ends()[0])}",
+                "Write rates above 0.",
+            )
+        ]
     return _values(key, dimension, field)
 
 
 def _path(key: str, dimension: Dimension, spec: SearchSpec) -> list[Problem]:
     if dimension.name == "seed_everything":
-        return [Problem(key, "is not a field to search over", "Write seeds: 3 to run each point with several.")]
+        return [
+            Problem(
+                "not-searchable", key, "is not a field to search over", "Write seeds: 3 to run each point with several."
+            )
+        ]
     if "." not in dimension.name and dimension.name not in ("threads", "model", "data", "optimizer", "lr_scheduler"):
         names = [*HANDLES, *(path for path, _ in fields(spec.experiment))]
-        return [Problem(key, "is not a field of this config", suggestion(dimension.name, names))]
+        return [Problem("unknown-key", key, "is not a field of this config", suggestion(dimension.name, names))]
     model = spec.experiment.model.info
     if dimension.name.split(".")[0] in ("optimizer", "lr_scheduler") and model is not None and model.own_optimizer:
-        return [Problem(key, f"has no effect: {model.name} has its own configure_optimizers", "Remove it.")]
+        return [
+            Problem("no-effect", key, f"has no effect: {model.name} has its own configure_optimizers", "Remove it.")
+        ]
     if spec.seconds_per_trial is not None and dimension.name in ("trainer.max_epochs", "trainer.max_steps"):
-        return [Problem(key, "has no effect beside seconds_per_trial", "Remove one of them.")]
+        return [Problem("no-effect", key, "has no effect beside seconds_per_trial", "Remove one of them.")]
     places: list[PathTarget] = []
     missing: list[tuple[str, ConfigError]] = []
     for words, experiment in _variants(dimension, spec):
@@ -184,7 +198,9 @@ def _path(key: str, dimension: Dimension, spec: SearchSpec) -> list[Problem]:
     )
     if missing and not problems:
         words = ", ".join(dict.fromkeys(words_ for words_, _ in missing))
-        problems.append(Problem(key, f"has no effect with {words}", "You need not change anything.", "warning"))
+        problems.append(
+            Problem("no-effect", key, f"has no effect with {words}", "You need not change anything.", "warning")
+        )
     return problems
 
 
@@ -216,13 +232,13 @@ def _above(name: str, path: str) -> bool:
 def _classes(key: str, dimension: Dimension, where: PathTarget, description: Description) -> list[Problem]:
     assert where.group is not None
     if dimension.kind != "values":
-        return [Problem(key, "is a range, but a class is needed", "Write values: [NAME, NAME].")]
+        return [Problem("wrong-type", key, "is a range, but a class is needed", "Write values: [NAME, NAME].")]
     problems = [
         problem
         for value in dimension.choices
         for problem in check_class(dimension.name, value, where.group, description)
     ]
-    return [Problem(key, f"holds a wrong value: {problem.message}", problem.remedy) for problem in problems[:1]]
+    return [problem.moved_to(key, WRONG) for problem in problems[:1]]
 
 
 def _values(key: str, dimension: Dimension, field: Field | None) -> list[Problem]:
@@ -231,16 +247,23 @@ def _values(key: str, dimension: Dimension, field: Field | None) -> list[Problem
     if field.type == "int" and dimension.kind in ("uniform", "log_uniform"):
         log = ", log: true" if dimension.kind == "log_uniform" else ""
         written = f"{{int: [{dimension.low:.0f}, {dimension.high:.0f}]{log}}}"
-        return [Problem(key, "is a range of real numbers, but whole numbers are needed", f"Write {written}.")]
+        return [
+            Problem("wrong-type", key, "is a range of real numbers, but whole numbers are needed", f"Write {written}.")
+        ]
     if field.type not in ("int", "float", "json") and dimension.kind in RANGES:
         values = yaml_flow.flow([True, False] if field.type == "bool" else field.choices or ["..."])
-        return [Problem(key, f"is a range of numbers, but {expected(field)} is needed", f"Write values: {values}.")]
+        return [
+            Problem(
+                "wrong-type", key, f"is a range of numbers, but {expected(field)} is needed", f"Write values: {values}."
+            )
+        ]
     for value in dimension.choices or dimension.ends():
         if problem := check_value(key, value, field):
-            return [Problem(key, f"holds a wrong value: {problem.message}", problem.remedy)]
+            return [problem.moved_to(key, WRONG)]
     return []
 
 
+WRONG: Final = "holds a wrong value: "
 MOST_POINTS: Final = 200
 """Points tried against validation, about 1 ms each."""
 NEEDS: Final = {"batch_size": ("data",), "learning_rate": ("model", "optimizer")}
@@ -269,11 +292,9 @@ def check(spec: SearchSpec, space: ReadSpace, cores: int | None, above: str) -> 
 def _base(spec: SearchSpec, above: str) -> list[Problem]:
     problems = validate(spec.experiment)
     if above == "config":
-        return [
-            Problem(f"config.{problem.key}", problem.message, problem.remedy, problem.severity) for problem in problems
-        ]
+        return [problem.moved_to(f"config.{problem.key}") for problem in problems]
     wrong = [problem for problem in problems if problem.severity == "error"]
-    return [Problem("experiment", f"has a mistake: {wrong[0]}", "")] if wrong else []
+    return [Problem("wrong-experiment", "experiment", f"has a mistake: {wrong[0]}", "")] if wrong else []
 
 
 def _unknown_classes(spec: SearchSpec) -> list[str]:
@@ -298,10 +319,8 @@ def _impossible(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
         for problem in problems:
             if problem.severity == "error":
                 which = summary(spec, {name: point[name] for name in (*always, *names)})
-                message = f"{which} cannot run: {problem.key} {problem.message}"
-                by_message.setdefault(
-                    (problem.key, problem.message), Problem(space.key(names[-1]), message, problem.remedy)
-                )
+                at_end = problem.moved_to(space.key(names[-1]), f"{which} cannot run: {problem.key} ")
+                by_message.setdefault((problem.key, problem.message), at_end)
     return list(by_message.values())
 
 
@@ -333,7 +352,7 @@ def _left_out(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
         return []
     named = ", ".join(more[:4]) + (" and more" if len(more) > 4 else "")
     message = f"skips {named}: {single[0]} always has one worker"
-    return [Problem(space.key("workers"), message, "You need not change anything.", "warning")]
+    return [Problem("crowded", space.key("workers"), message, "You need not change anything.", "warning")]
 
 
 def _crowded(spec: SearchSpec, space: ReadSpace, cores: int, above: str) -> list[Problem]:
@@ -348,4 +367,4 @@ def _crowded(spec: SearchSpec, space: ReadSpace, cores: int, above: str) -> list
     message = f"is more than this machine has: {workers} workers with {each} each on {cores} cores"
     remedy = "They share cores, so times and staleness are those of an overloaded machine. Use fewer to measure speed."
     key = space.key("workers") if spec.has("workers") else above
-    return [Problem(key, message, remedy, "warning")]
+    return [Problem("crowded", key, message, remedy, "warning")]

@@ -28,7 +28,7 @@ def _objectives(spec: SearchSpec) -> list[Problem]:
     metrics = [objective.name for objective in spec.objectives]
     model = None if spec.has("model") else spec.experiment.model.info
     unlogged = [
-        Problem("objective", f"is {name}, which nothing logs", unlogged_remedy(name, logged))
+        Problem("unknown-metric", "objective", f"is {name}, which nothing logs", unlogged_remedy(name, logged))
         for name in metrics
         if name not in names.AXES and (logged := _logged_instead(spec, name)) is not None
     ]
@@ -39,19 +39,23 @@ def _objectives(spec: SearchSpec) -> list[Problem]:
         for name in metrics:
             if name not in AMOUNTS and name not in recorded:
                 what = f"names {name}, which {model.name} does not record"
-                problems.append(Problem("objective", what, suggestion(name, [*recorded, *AMOUNTS]), "warning"))
+                problems.append(
+                    Problem("unknown-metric", "objective", what, suggestion(name, [*recorded, *AMOUNTS]), "warning")
+                )
     for objective in spec.objectives:
-        better = directions.of_runs(objective.name, None, (), [spec.experiment.written])
+        better = directions.of_runs(objective.name, None, (), [spec.experiment.callbacks])
         if objective.name not in AMOUNTS and not objective.said and better.guessed and not problems:
             remedy = f"Write objective: {{{objective.name}: max}}, or min, to say what is better."
-            problems.append(Problem("objective", f"is {objective.name}: {better.words}", remedy, "warning"))
+            problems.append(
+                Problem("guessed-direction", "objective", f"is {objective.name}: {better.words}", remedy, "warning")
+            )
     if spec.target is not None and not any(name in AMOUNTS for name in metrics):
         what = "has no effect: no objective measures the cost of reaching it"
         remedy = f"Write objective: [{metrics[0]}, seconds], or remove it."
-        problems.append(Problem("target", what, remedy, "warning"))
+        problems.append(Problem("no-effect", "target", what, remedy, "warning"))
     if "seconds" in metrics and not spec.exclusive and not spec.is_simulated:
         what = "is false, so trials slow each other down while you compare their times"
-        problems.append(Problem("exclusive", what, "Write exclusive: true.", "warning"))
+        problems.append(Problem("contention", "exclusive", what, "Write exclusive: true.", "warning"))
     return problems
 
 
@@ -72,7 +76,7 @@ def _sampler(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
     if spec.sampler == "qmc" and any(not dimension.ordered for dimension in spec.space):
         drawn = ", ".join(dimension.name for dimension in spec.space if not dimension.ordered)
         what = f"is qmc, which draws {drawn} at random"
-        return [Problem("sampler", what, "Write sampler: tpe to learn from categories too.", "warning")]
+        return [Problem("no-effect", "sampler", what, "Write sampler: tpe to learn from categories too.", "warning")]
     return []
 
 
@@ -81,17 +85,19 @@ def _grid(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
     for dimension in spec.space:
         if dimension.kind in ("uniform", "log_uniform") and dimension.points is None:
             remedy = f"Write {dimension.kind}: [{dimension.low:g}, {dimension.high:g}] with points: 7, or grid: [...]."
-            problems.append(Problem(space.key(dimension.name), "has no points for the grid sampler to visit", remedy))
+            problems.append(
+                Problem("missing", space.key(dimension.name), "has no points for the grid sampler to visit", remedy)
+            )
     if problems:
         return problems
     size = math.prod(dimension.grid_size() or 1 for dimension in spec.space)
     if size > MOST_POINTS:
         widest = max(spec.space, key=lambda dimension: dimension.grid_size() or 1)
         what = f"has {widest.grid_size():,} values, which makes a grid of {size:,} points"
-        return [Problem(space.key(widest.name), what, "Write points: 7 or a step, or sampler: tpe.")]
+        return [Problem("too-many", space.key(widest.name), what, "Write points: 7 or a step, or sampler: tpe.")]
     if spec.space and size > spec.trials:
         what = f"are {spec.trials}, and the grid has {size} points"
-        return [Problem("trials", what, f"Write trials: {size} to visit all of them.", "warning")]
+        return [Problem("too-few", "trials", what, f"Write trials: {size} to visit all of them.", "warning")]
     return []
 
 
@@ -99,22 +105,31 @@ def _pruner(spec: SearchSpec) -> list[Problem]:
     if spec.pruner == "none":
         return []
     if len(spec.objectives) > 1:
-        return [Problem("pruner", f"is {spec.pruner}, which compares one objective only", "Write pruner: none.")]
+        return [
+            Problem(
+                "contradiction", "pruner", f"is {spec.pruner}, which compares one objective only", "Write pruner: none."
+            )
+        ]
     if spec.objectives[0].name in AMOUNTS:
         what = f"is {spec.pruner}, which compares a metric while it changes, not {spec.objectives[0].name}"
-        return [Problem("pruner", what, "Write pruner: none.")]
+        return [Problem("contradiction", "pruner", what, "Write pruner: none.")]
     if spec.pruner == "wilcoxon" and spec.seeds < 2:
         return [
-            Problem("pruner", "is wilcoxon, which compares seeds, but there is only one", "Write seeds: 5, or median.")
+            Problem(
+                "contradiction",
+                "pruner",
+                "is wilcoxon, which compares seeds, but there is only one",
+                "Write seeds: 5, or median.",
+            )
         ]
     if spec.pruner == "wilcoxon" and spec.seeds < FEW_SEEDS:
         what = f"is wilcoxon, which cannot decide from {spec.seeds} seeds"
-        return [Problem("pruner", what, f"Write seeds: {FEW_SEEDS} or more.", "warning")]
+        return [Problem("too-few", "pruner", what, f"Write seeds: {FEW_SEEDS} or more.", "warning")]
     return []
 
 
 def _budget(spec: SearchSpec) -> list[Problem]:
     if len(spec.points) > spec.trials:
         what = f"are {len(spec.points)}, more than the {spec.trials} trials"
-        return [Problem("points", what, f"Write trials: {len(spec.points)} or more.", "warning")]
+        return [Problem("too-few", "points", what, f"Write trials: {len(spec.points)} or more.", "warning")]
     return []

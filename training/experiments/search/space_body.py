@@ -48,17 +48,19 @@ def read_space(raw: Any) -> ReadSpace:
     space = ReadSpace()
     if not isinstance(raw, Mapping) or not raw:
         what = "is missing" if raw is None else f"is {quoted_value(raw)}"
-        space.problems.append(Problem("space", what, EXAMPLE))
+        space.problems.append(Problem("wrong-type", "space", what, EXAMPLE))
         return space
     if len(raw) > MOST_DIMENSIONS:
         what = f"has {len(raw):,} dimensions, more than {MOST_DIMENSIONS}"
-        space.problems.append(Problem("space", what, "Search over the few that matter."))
+        space.problems.append(Problem("too-many", "space", what, "Search over the few that matter."))
         return space
     dimensions: dict[str, Dimension] = {}
     for written, value in raw.items():
         name = plain(str(written))
         if name in dimensions:
-            space.problems.append(Problem(f"space.{written}", f"sets {name} a second time", "Remove one of them."))
+            space.problems.append(
+                Problem("repeated", f"space.{written}", f"sets {name} a second time", "Remove one of them.")
+            )
             continue
         space.canonical[str(written)] = name
         try:
@@ -68,7 +70,7 @@ def read_space(raw: Any) -> ReadSpace:
         except ConfigError as error:
             problem = error.problem
             key = f"space.{written}" + problem.key.removeprefix(name)
-            space.problems.append(Problem(key, problem.message, problem.remedy))
+            space.problems.append(problem.moved_to(key))
         else:
             dimensions[name] = dimension
     space.dimensions = tuple(dimensions.values())
@@ -80,14 +82,16 @@ def read_dimension(name: str, raw: Any) -> Dimension:
     kinds = [key for key in raw if key in KINDS] if isinstance(raw, Mapping) else []
     if not isinstance(raw, Mapping) or len(kinds) != 1:
         what = f"has {len(kinds)} kinds" if len(kinds) > 1 else f"is {quoted_value(raw)}, without a kind of range"
-        raise ConfigError(name, what, _near_kind(raw) or f"Write one of {', '.join(KINDS)} with its values.")
+        raise ConfigError(
+            name, what, _near_kind(raw) or f"Write one of {', '.join(KINDS)} with its values.", "out-of-bounds"
+        )
     kind: Kind = next(candidate for candidate in KINDS if candidate == kinds[0])
     more = (*MORE_KEYS.get(kind, ()), *(RATE_KEYS if name == "learning_rate" else ()))
     for key in raw:
         if key != kind and key not in more:
             near = difflib.get_close_matches(str(key), more, 1)
             remedy = f"Did you mean `{near[0]}`?" if near else f"Keys that go with {kind}: {', '.join(more) or 'none'}."
-            raise ConfigError(f"{name}.{key}", f"has no effect with {kind}", remedy)
+            raise ConfigError(f"{name}.{key}", f"has no effect with {kind}", remedy, "no-effect")
     return _range(name, kind, raw) if kind in RANGES else _choices(name, kind, raw[kind])
 
 
@@ -97,27 +101,36 @@ def _range(name: str, kind: Kind, raw: Mapping[str, Any]) -> Dimension:
     if not isinstance(ends, list) or len(ends) != 2 or not all(number(end) for end in ends):
         what = "two whole numbers" if whole else "two numbers"
         raise ConfigError(
-            name, f"has {quoted_value(ends)} for a range", f"Write {what}, {{{kind}: [LOWEST, HIGHEST]}}."
+            name, f"has {quoted_value(ends)} for a range", f"Write {what}, {{{kind}: [LOWEST, HIGHEST]}}.", "wrong-type"
         )
     low, high = ends
     if low > high:
-        raise ConfigError(name, f"is an empty range: {low} is above {high}", f"Write {kind}: [{high}, {low}].")
+        raise ConfigError(
+            name, f"is an empty range: {low} is above {high}", f"Write {kind}: [{high}, {low}].", "out-of-bounds"
+        )
     if kind == "powers_of_two":
         _require_powers(name, low, high)
     if kind == "int" and not (low == int(low) and high == int(high)):
         raise ConfigError(
-            name, f"has ends that are not whole numbers: {low} and {high}", "Write whole numbers, or uniform."
+            name,
+            f"has ends that are not whole numbers: {low} and {high}",
+            "Write whole numbers, or uniform.",
+            "wrong-type",
         )
     log = _flag(name, raw, "log")
     if (kind == "log_uniform" or log) and low <= 0:
-        raise ConfigError(name, f"starts at {low}, which has no logarithm", "Start above 0, or write uniform.")
+        raise ConfigError(
+            name, f"starts at {low}, which has no logarithm", "Start above 0, or write uniform.", "out-of-bounds"
+        )
     step = _count(name, raw, "step", 1)
     if log and step != 1:
-        raise ConfigError(f"{name}.step", "does not work with log", "Remove one of them.")
+        raise ConfigError(f"{name}.step", "does not work with log", "Remove one of them.", "contradiction")
     points = _count(name, raw, "points", 2, MOST) if raw.get("points") is not None else None
     if whole and max(-low, high) > LARGEST_WHOLE:
         what = f"reaches {quoted_value(max((low, high), key=abs))}"
-        raise ConfigError(name, what, f"Write whole numbers up to {LARGEST_WHOLE}, which a study keeps exactly.")
+        raise ConfigError(
+            name, what, f"Write whole numbers up to {LARGEST_WHOLE}, which a study keeps exactly.", "out-of-bounds"
+        )
     exact = int if whole else float
     return Dimension(name, kind, exact(low), exact(high), log=log, step=step, points=points)
 
@@ -127,20 +140,26 @@ def _require_powers(name: str, low: Any, high: Any) -> None:
         if not power_of_two(end):
             near = [2 ** max(0, math.floor(math.log2(end))), 2 ** max(0, math.ceil(math.log2(end)))] if end > 0 else [1]
             written = " or ".join(str(power) for power in dict.fromkeys(near))
-            raise ConfigError(name, f"{end} is not a power of two", f"Write {written}, or int: [{low}, {high}].")
+            raise ConfigError(
+                name, f"{end} is not a power of two", f"Write {written}, or int: [{low}, {high}].", "out-of-bounds"
+            )
 
 
 def _choices(name: str, kind: Kind, raw: Any) -> Dimension:
     if not isinstance(raw, list) or not raw:
-        raise ConfigError(name, f"has {quoted_value(raw)} for its {kind}", f"Write a list, {{{kind}: [1, 2]}}.")
+        raise ConfigError(
+            name, f"has {quoted_value(raw)} for its {kind}", f"Write a list, {{{kind}: [1, 2]}}.", "wrong-type"
+        )
     if kind == "grid":
         if not all(number(value) for value in raw):
-            raise ConfigError(name, "has a grid with values that are not numbers", "Write numbers, or values: [...].")
+            raise ConfigError(
+                name, "has a grid with values that are not numbers", "Write numbers, or values: [...].", "wrong-type"
+            )
         raw = sorted(raw)
     texts = [yaml_flow.flow(value) for value in raw]
     twice = [text for text, times in Counter(texts).items() if times > 1]
     if twice or (kind == "grid" and len(set(raw)) < len(raw)):
-        raise ConfigError(name, f"has {(twice or texts)[0]} twice", "Write each value once.")
+        raise ConfigError(name, f"has {(twice or texts)[0]} twice", "Write each value once.", "repeated")
     return Dimension(name, kind, choices=tuple(raw))
 
 
@@ -150,15 +169,22 @@ def _rate(raw: Mapping[str, Any]) -> RateRule | None:
     if rule is None:
         for key in ("per", "warmup_epochs"):
             if raw.get(key) is not None:
-                raise ConfigError(f"{name}.{key}", "has no effect without a rule", "Write rule: linear, sqrt or none.")
+                raise ConfigError(
+                    f"{name}.{key}", "has no effect without a rule", "Write rule: linear, sqrt or none.", "no-effect"
+                )
         return None
     known_rule = next((candidate for candidate in RULES if candidate == rule), None)
     if known_rule is None:
-        raise ConfigError(f"{name}.rule", f"is {quoted_value(rule)}", f"Write one of {', '.join(RULES)}.")
+        raise ConfigError(
+            f"{name}.rule", f"is {quoted_value(rule)}", f"Write one of {', '.join(RULES)}.", "out-of-bounds"
+        )
     warmup = raw.get("warmup_epochs", 0.0)
     if not number(warmup) or warmup < 0:
         raise ConfigError(
-            f"{name}.warmup_epochs", f"is {quoted_value(warmup)}", "Write a number of epochs, 0 for none."
+            f"{name}.warmup_epochs",
+            f"is {quoted_value(warmup)}",
+            "Write a number of epochs, 0 for none.",
+            "out-of-bounds",
         )
     return RateRule(known_rule, _count(name, raw, "per", 256), float(warmup))
 
@@ -166,7 +192,7 @@ def _rate(raw: Mapping[str, Any]) -> RateRule | None:
 def _flag(name: str, raw: Mapping[str, Any], key: str) -> bool:
     value = raw.get(key)
     if value is not None and not isinstance(value, bool):
-        raise ConfigError(f"{name}.{key}", f"is {quoted_value(value)}", "Write true or false.")
+        raise ConfigError(f"{name}.{key}", f"is {quoted_value(value)}", "Write true or false.", "wrong-type")
     return value is True
 
 
@@ -176,7 +202,7 @@ def _count(name: str, raw: Mapping[str, Any], key: str, default: int, most: int 
         return default
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         end = "of at least 1" if most == LARGEST_WHOLE else f"from 1 to {most}"
-        raise ConfigError(f"{name}.{key}", f"is {quoted_value(value)}", f"Write a whole number {end}.")
+        raise ConfigError(f"{name}.{key}", f"is {quoted_value(value)}", f"Write a whole number {end}.", "out-of-bounds")
     return value
 
 

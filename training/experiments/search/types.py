@@ -103,4 +103,4 @@ class SearchSpec:
 
     def _simulates(self, strategy: Any) -> bool:
         """Whether one process simulates all workers of a strategy, as a config writes it."""
-        return read_strategy({"strategy": strategy}, self.experiment.description).is_simulated
+        return read_strategy({"strategy": strategy}, self.experiment.description, {}).is_simulated

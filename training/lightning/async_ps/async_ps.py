@@ -1,12 +1,9 @@
 """SGD with a parameter server under Lightning: the rule decides how the workers' gradients are applied, and whether a
 worker waits for others."""
 
-from typing import Final
-
 from scalebook.training.engine.rules.bounds import CountOrNone, NonNegativeInt, PositiveInt
 from scalebook.training.engine.rules.clock_settings import ClockSettings
 from scalebook.training.engine.rules.codecs import Codec, CodecName, make_codec
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.engine.rules.damping import Damping, DampingName, make_damping
 from scalebook.training.engine.rules.local_steps import Local, LocalName, make_local
 from scalebook.training.engine.rules.run_limits import USUAL, Limits, WorkerRange, read_limits
@@ -21,8 +18,6 @@ from scalebook.training.lightning.arguments import (
 )
 from scalebook.training.lightning.async_ps.engine_strategy import EngineStrategy
 from scalebook.training.lightning.buffers import BufferPolicy
-
-PULL: Final = f"{ARGUMENTS}.pull_codec"
 
 
 class AsyncPS(EngineStrategy):
@@ -100,16 +95,16 @@ class AsyncPS(EngineStrategy):
         super().__init__(
             lambda: AsyncArguments(
                 server=Settings(
-                    rule=make_rule(read_object(rule, RuleName | Rule, Rule.KEY)),
-                    damping=make_damping(read_object(damping, DampingName | Damping, Damping.KEY)),
+                    rule=make_rule(read_object(rule, RuleName | Rule, Rule.ARGUMENT)),
+                    damping=make_damping(read_object(damping, DampingName | Damping, Damping.ARGUMENT)),
                     warmup_updates=warmup_updates,
                     shards=shards,
                     host=host,
                     drift=record == "drift",
                     clock=read_clock_settings(clock),
-                    push_codec=make_codec(read_object(push_codec, CodecName | Codec, Codec.KEY)),
-                    pull_codec=make_codec(read_object(pull_codec, CodecName | Codec, PULL), PULL),
-                    local=make_local(read_object(local, LocalName | Local, Local.KEY)),
+                    push_codec=make_codec(read_object(push_codec, CodecName | Codec, Codec.ARGUMENT)),
+                    pull_codec=make_codec(read_object(pull_codec, CodecName | Codec, "pull_codec"), "pull_codec"),
+                    local=make_local(read_object(local, LocalName | Local, Local.ARGUMENT)),
                 ),
                 workers=read_workers(workers),
                 buffers=buffers,

@@ -16,7 +16,7 @@ from typing_extensions import override
 from scalebook.training.base import NodeRank, ProcessLost
 from scalebook.training.base.node_rank import node_rank
 from scalebook.training.engine.launch import Launch
-from scalebook.training.engine.rules.peering import ONE_MACHINE
+from scalebook.training.engine.rules.peering import one_machine
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.lightning.arguments import AsyncArguments
 from scalebook.training.lightning.async_ps.nodes import NodePart, SimulationNode, TrainingNode, machine_of_several
@@ -199,7 +199,7 @@ class AsyncRun(AroundFork):
     def configure(self, nodes: int, on_each: int) -> None:
         """Set the number of nodes, and of workers on each. ValueError for peers on several."""
         if nodes > 1 and self._arguments.server.local.peers:
-            raise ONE_MACHINE.error()
+            raise one_machine()
         self._nodes, self._on_each = nodes, on_each
         self._place = node_rank(os.environ, nodes, on_each)
 

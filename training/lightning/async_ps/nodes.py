@@ -9,9 +9,9 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from scalebook.training.base import ConfigError, NodeRank
+from scalebook.training.base import NodeRank
 from scalebook.training.engine.launch import Launch, ServerEnd
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.served_run import Run, ServerConnection, ServerEndpoint, WorkerProxyEnd, settings_digest
 from scalebook.training.engine.worker.worker_end import Figures, SimulationEnd, WorkerEnd
@@ -276,7 +276,7 @@ def machine_of_several(
         except ModuleNotFoundError as error:
             why = f"needs the package {error.name}, which is not installed here"
             remedy = "Install it, or write false where the network is your own."
-            raise ConfigError(f"{ARGUMENTS}.tls", why, remedy) from error
+            raise ArgumentError("missing-package", "tls", why, remedy) from error
         undo.pop_all()
     server = (
         ServerMonitor(place, endpoint, me, arguments.limits.deadline_s, launch)

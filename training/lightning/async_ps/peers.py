@@ -1,11 +1,10 @@
 """SGD without a server under Lightning: workers exchange parameters with each other."""
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from scalebook.training.engine.rules.bounds import Above, CountOrNone, NonNegativeInt
 from scalebook.training.engine.rules.clock_settings import ClockSettings
 from scalebook.training.engine.rules.codecs import Codec, CodecName, make_codec
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.engine.rules.exchanges import ExchangeName, PeerExchange, make_exchange
 from scalebook.training.engine.rules.local_steps import Every
 from scalebook.training.engine.rules.peering import Peering
@@ -16,7 +15,6 @@ from scalebook.training.lightning.arguments import AsyncArguments, read_clock_se
 from scalebook.training.lightning.async_ps.engine_strategy import EngineStrategy
 from scalebook.training.lightning.buffers import BufferPolicy
 
-CODEC: Final = f"{ARGUMENTS}.codec"
 PeerHost = Literal["inline", "virtual"]
 
 
@@ -73,9 +71,9 @@ class Peers(EngineStrategy):
                     host=host,
                     clock=read_clock_settings(clock),
                     local=Peering(
-                        make_exchange(read_object(exchange, ExchangeName | PeerExchange, PeerExchange.KEY)),
-                        make_topology(read_object(topology, TopologyName | Topology, Topology.KEY)),
-                        codec=make_codec(read_object(codec, CodecName | Codec, CODEC), CODEC),
+                        make_exchange(read_object(exchange, ExchangeName | PeerExchange, PeerExchange.ARGUMENT)),
+                        make_topology(read_object(topology, TopologyName | Topology, Topology.ARGUMENT)),
+                        codec=make_codec(read_object(codec, CodecName | Codec, "codec"), "codec"),
                         mixing=mixing,
                         every=every,
                         global_every=global_every,

@@ -84,7 +84,7 @@ def refuse_elastic(elastic: WorkerRange, on_each: int, nodes: int, settings: Set
     """ValueError, with key and remedy, if the number of workers cannot change while the run trains."""
     rule = settings.rule
     if contradiction := misfit(elastic, on_each, nodes, rule.facts(), rule.settings()):
-        raise contradiction.error()
+        raise contradiction
 
 
 def refuse_model(module: LightningModule, settings: Settings) -> None:

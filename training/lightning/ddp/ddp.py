@@ -17,15 +17,15 @@ from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
 from scalebook.training.engine.codecs.coder import Coder, Spec
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.bounds import PositiveFloat
 from scalebook.training.engine.rules.codecs import Bf16, Codec, CodecName, Fp16, make_codec
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.lightning.arguments import read_object
 from scalebook.training.lightning.package import DDPStrategy, Trainer, rank_zero_warn
 from scalebook.training.lightning.process_group.forked_group import DEADLINE_S, ForkedGroup
 from scalebook.training.lightning.process_group.neighbours import gather_values
 
-KEY: Final = f"{ARGUMENTS}.codec"
+ARGUMENT: Final = "codec"
 LENGTH_BYTES: Final = 8
 """Size of a frame's length, which is exchanged before the frame, bytes."""
 _HALVES: Final[dict[type[Codec], torch.dtype]] = {Bf16: torch.bfloat16, Fp16: torch.float16}
@@ -104,7 +104,7 @@ class FrameExchange(Exchange):
     def average(self, bucket: GradBucket) -> Future[Tensor]:
         buffer = bucket.buffer()
         if buffer.is_sparse:
-            raise ValueError(_sparse(self._codec, "a gradient is"))
+            raise _sparse(self._codec, "a gradient is")
         of_bucket = zip(bucket.parameters(), bucket.gradients(), strict=True)
         by_place = {self._places[parameter]: gradient for parameter, gradient in of_bucket}
         places = tuple(sorted(by_place))
@@ -121,7 +121,7 @@ class FrameExchange(Exchange):
     def _coder(self, places: tuple[int, ...], gradients: Sequence[Tensor]) -> Coder:
         if places not in self._coders:
             specs = [Spec(tuple(gradient.shape), gradient.dtype) for gradient in gradients]
-            self._coders[places] = Coder(self._codec, specs, KEY)
+            self._coders[places] = Coder(self._codec, specs, ARGUMENT)
         return self._coders[places]
 
     def _encoded(self, coder: Coder, places: tuple[int, ...], gradients: Sequence[Tensor]) -> Tensor:
@@ -165,12 +165,17 @@ def make_exchange(codec: Codec, model: Module, on_gpu: bool) -> Exchange:
         return Exchange()
     for name, module in model.named_modules():
         if isinstance(module, Embedding | EmbeddingBag) and module.sparse:
-            raise ValueError(_sparse(codec, f"that of {name or type(module).__name__} is"))
-    codec.check([tuple(parameter.shape) for parameter in parameters], KEY)
+            raise _sparse(codec, f"that of {name or type(module).__name__} is")
+    codec.check([tuple(parameter.shape) for parameter in parameters], ARGUMENT)
     if codec.in_halves:  # added up as such
         return HalfExchange(_HALVES[type(codec)])
     if on_gpu:
-        raise ValueError(f"{KEY}: {codec.name} works on a CPU only. Write bf16, fp16 or fp32, or accelerator: cpu.")
+        raise ArgumentError(
+            "contradiction",
+            ARGUMENT,
+            f"{codec.name} works on a CPU only",
+            "Write bf16, fp16 or fp32, or accelerator: cpu.",
+        )
     return FrameExchange(codec, parameters)
 
 
@@ -181,8 +186,9 @@ def nbytes(gradients: Tensor) -> int:
     return gradients._indices().nbytes + gradients._values().nbytes
 
 
-def _sparse(codec: Codec, subject: str) -> str:
-    return f"{KEY}: {codec.name} carries dense gradients alone, and {subject} sparse. Write fp32, or sparse: false."
+def _sparse(codec: Codec, subject: str) -> ArgumentError:
+    why = f"{codec.name} carries dense gradients alone, and {subject} sparse"
+    return ArgumentError("contradiction", ARGUMENT, why, "Write fp32, or sparse: false.")
 
 
 def _done(gradients: Tensor) -> Future[Tensor]:
@@ -213,10 +219,13 @@ class DDP(ForkedGroup, DDPStrategy):
     def __init__(
         self, codec: CodecName | Codec = "fp32", deadline_s: PositiveFloat = DEADLINE_S, **kwargs: Any
     ) -> None:
-        self.codec = make_codec(read_object(codec, CodecName | Codec, KEY), KEY)
+        self.codec = make_codec(read_object(codec, CodecName | Codec, ARGUMENT), ARGUMENT)
         if self.codec.codes and kwargs.get("ddp_comm_hook") is not None:
-            raise ValueError(
-                f"{KEY}: {self.codec.name} cannot be combined with a ddp_comm_hook. Write fp32, or remove it."
+            raise ArgumentError(
+                "contradiction",
+                ARGUMENT,
+                f"{self.codec.name} cannot be combined with a ddp_comm_hook",
+                "Write fp32, or remove it.",
             )
         if self.codec.codes and not self.codec.in_halves:
             kwargs.setdefault("bucket_cap_mb", ONE_BUCKET_MB)

@@ -16,6 +16,8 @@ from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, Ro
 from torch.nn import Dropout, Module, Parameter
 from typing_extensions import override
 
+from scalebook.training.engine.rules.argument_error import ArgumentError
+
 ATTRIBUTE: Final = "_tp_plan"
 HEAD_SIZES: Final = ("head_dim", "head_size", "attention_head_size")
 """Attributes of an attention layer that say the width of one head."""
@@ -134,9 +136,11 @@ def _refuse_heads(parts: Mapping[str, Module], name: str, workers: int) -> None:
     size = next((getattr(attention, key) for key in HEAD_SIZES if hasattr(attention, key)), None)
     width = getattr(parts[name], "out_features", None)
     if isinstance(size, int) and isinstance(width, int) and width // size % workers:
-        raise ValueError(
-            f"trainer.strategy.init_args.tensor: {name} has {width // size} attention heads, which {workers} workers "
-            f"cannot share equally. Write a number that divides them, or {REMEDY}."
+        raise ArgumentError(
+            "contradiction",
+            "tensor",
+            f"{name} has {width // size} attention heads, which {workers} workers cannot share equally",
+            f"Write a number that divides them, or {REMEDY}.",
         )
 
 
@@ -146,7 +150,9 @@ def _refuse_dropout(parts: Mapping[str, Module], name: str) -> None:
     chances |= {key: part.p for key, part in parts[above].named_children() if isinstance(part, Dropout)}
     for key, chance in chances.items():
         if chance > 0:
-            raise ValueError(
-                f"trainer.strategy.init_args.tensor: {above}.{key} is {chance:g}, and workers would draw the same mask "
-                "for units of which each has others. Write 0 in the model's config, or tensor: 1."
+            raise ArgumentError(
+                "contradiction",
+                "tensor",
+                f"{above}.{key} is {chance:g}, and workers would draw the same mask for units of which each has others",
+                "Write 0 in the model's config, or tensor: 1.",
             )

@@ -15,6 +15,7 @@ from torchmetrics import Metric
 from torchmetrics.utilities.distributed import gather_all_tensors
 from typing_extensions import override
 
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.bounds import PositiveFloat, PositiveInt
 from scalebook.training.experiments.pipeline_order import Schedule
 from scalebook.training.experiments.split_degrees import microbatches_of, refuse_degrees
@@ -286,9 +287,11 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
     def _into_stages(self, module: LightningModule) -> None:
         """Keep this worker's stage, and let `self(...)` be the output of all."""
         if not module.automatic_optimization:
-            raise ValueError(
-                f"trainer.strategy.init_args.stages: {type(module).__name__} steps its optimizers itself, and would do "
-                "so for each microbatch. Let Lightning step them (automatic_optimization), or write no stages."
+            raise ArgumentError(
+                "contradiction",
+                "stages",
+                f"{type(module).__name__} steps its optimizers itself, and would do so for each microbatch",
+                "Let Lightning step them (automatic_optimization), or write no stages.",
             )
         refuse_sparse(module)
         refuse_shared_memory(module)

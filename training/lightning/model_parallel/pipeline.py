@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torchmetrics import Metric
 from typing_extensions import override
 
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.experiments.pipeline_order import Schedule, order
 from scalebook.training.lightning.model_parallel.microbatches import LoggedCall, StepLog, divide
 from scalebook.training.lightning.model_parallel.stages import HOW, OwnStage
@@ -292,10 +292,12 @@ class Pipeline:
         once, divided, again = losses
         apart = APART if "32" in str(self._module.trainer.precision) else APART_IN_16_BITS
         if self.is_last and once == again and abs(once - divided) > apart * max(abs(once), abs(divided)) + NOTHING:
-            raise ValueError(
-                f"{ARGUMENTS}.microbatches: the loss of the first batch is {once:.6g}, and the mean over its "
-                f"microbatches {divided:.6g}. Return a mean over samples from training_step, with nothing that relates "
-                "samples to each other, or write microbatches: 1 and schedule: gpipe."
+            raise ArgumentError(
+                "contradiction",
+                "microbatches",
+                f"the loss of the first batch is {once:.6g}, and the mean over its microbatches {divided:.6g}",
+                "Return a mean over samples from training_step, with nothing that relates samples to "
+                "each other, or write microbatches: 1 and schedule: gpipe.",
             )
 
     def _averaged(self, gradients: list[Tensor | None], parameters: Sequence[Tensor]) -> list[Tensor | None]:

@@ -18,6 +18,7 @@ from torch.nn import Embedding, EmbeddingBag, Linear, Module, ModuleList, Multih
 from torch.optim import LBFGS, Adafactor, Optimizer, Rprop
 from torch.utils._pytree import tree_map_only
 
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.lightning.model_parallel.brought_plan import ATTRIBUTE, brings_plan, brought_plan
 from scalebook.training.lightning.tied_weights import refuse_shared_memory
 
@@ -113,9 +114,11 @@ def tensor_plan(module: Module, workers: int) -> dict[str, ParallelStyle]:
             _refuse_unsplittable(parts, name, style, workers, ATTRIBUTE)
         return brought
     if own is None:
-        raise ValueError(
-            f"trainer.strategy.init_args.tensor: {kind} does not say how it splits. {HOW}; or write tensor: 1, which "
-            "needs nothing."
+        raise ArgumentError(
+            "contradiction",
+            "tensor",
+            f"{kind} does not say how it splits",
+            f"{HOW}; or write tensor: 1, which needs nothing.",
         )
     plan: Plan = own()
     styles: dict[str, ParallelStyle] = {}
@@ -151,9 +154,11 @@ def _refuse_unsplittable(parts: Mapping[str, Module], name: str, style: Parallel
     by_columns = isinstance(style, ColwiseParallel) == isinstance(part, Linear)
     width = part.weight.shape[0 if by_columns else 1]
     if width % workers:
-        raise ValueError(
-            f"trainer.strategy.init_args.tensor: {name} has a width of {width}, which {workers} workers cannot share "
-            f"equally. Write a number that divides it, or leave the layer out of {plan}."
+        raise ArgumentError(
+            "contradiction",
+            "tensor",
+            f"{name} has a width of {width}, which {workers} workers cannot share equally",
+            f"Write a number that divides it, or leave the layer out of {plan}.",
         )
 
 

@@ -16,7 +16,7 @@ from torch.nn import Module, Parameter, Sequential
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import LBFGS, Optimizer
 
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.experiments.pipeline_order import cut
 
 HOW: Final = (
@@ -36,13 +36,17 @@ def parts_of(module: Module, stages: int) -> list[Module]:
         is_plain = len(holders) == 1 and isinstance(holders[0], Sequential) and not module._parameters
         parts = list(holders[0].children()) if is_plain else []
         if not parts:
-            raise ValueError(f"{ARGUMENTS}.stages: {kind} does not say how it is divided into stages. {HOW}.")
+            raise ArgumentError(
+                "contradiction", "stages", f"{kind} does not say how it is divided into stages", f"{HOW}."
+            )
     if (other := next((part for part in parts if not isinstance(part, Module)), None)) is not None:
         raise ValueError(f"model: stages() of {kind} returns a {type(other).__name__}, and not only modules. {HOW}.")
     if len(parts) < stages:
-        raise ValueError(
-            f"{ARGUMENTS}.stages: {kind} has {len(parts)} parts in its stages(), fewer than {stages} stages. Write "
-            f"stages: {len(parts)}, or return smaller parts."
+        raise ArgumentError(
+            "contradiction",
+            "stages",
+            f"{kind} has {len(parts)} parts in its stages(), fewer than {stages} stages",
+            f"Write stages: {len(parts)}, or return smaller parts.",
         )
     return parts
 
@@ -87,9 +91,11 @@ class OwnStage:
     def __init__(self, module: Module, stage: int, stages: int) -> None:
         self._module, self._is_whole = module, False
         if any(isinstance(parameter, DTensor) for parameter in module.parameters()):
-            raise ValueError(
-                f"{ARGUMENTS}.stages: configure_model splits {type(module).__name__} itself, and a stage's worker has "
-                "whole layers. Write no stages, or leave it whole."
+            raise ArgumentError(
+                "contradiction",
+                "stages",
+                f"configure_model splits {type(module).__name__} itself, and a stage's worker has whole layers",
+                "Write no stages, or leave it whole.",
             )
         by_stage = parts_by_stage(module, stages)
         self.everything = [part for parts in by_stage for part in parts]
@@ -139,10 +145,12 @@ class OwnStage:
         """ValueError for a layer that is trained with statistics of its batch, which would be a microbatch."""
         for name, part in self._module.named_modules():
             if isinstance(part, _BatchNorm) and part.training:
-                raise ValueError(
-                    f"{ARGUMENTS}.stages: {name}, a {type(part).__name__}, normalises by statistics of a batch, and "
-                    "would see a microbatch at a time. Use LayerNorm or GroupNorm, freeze it (eval), or write shard "
-                    "instead."
+                raise ArgumentError(
+                    "contradiction",
+                    "stages",
+                    f"{name}, a {type(part).__name__}, normalises by statistics of a batch, and would see a "
+                    "microbatch at a time",
+                    "Use LayerNorm or GroupNorm, freeze it (eval), or write shard instead.",
                 )
 
     def forget(self) -> None:
@@ -212,7 +220,7 @@ def stages_of_tensors(module: Module, by_stage: Sequence[Sequence[Module]]) -> d
                 raise ValueError(
                     f"model: {names[id(tensor)]} is in stage {owners[id(tensor)]} and in stage {stage}, which have no "
                     "parameter in common. Let stages() return one part that contains both uses, or untie them; "
-                    "trainer.strategy.init_args.shard divides any model."
+                    "the strategy's shard divides any model."
                 )
     return owners
 

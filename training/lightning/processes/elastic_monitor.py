@@ -61,7 +61,7 @@ class ElasticMonitor(ServerMonitor):
         raise TimedOut(
             f"{WORKERS}.min: is {self._elastic.min}, and {len(self._taken)} have come, for {self._deadline_s:g} s, to "
             f"{self._place.where}. Start it on more nodes, each with its own NODE_RANK, or raise "
-            f"{self.DEADLINE_KEY}."
+            f"the strategy's {self.DEADLINE}."
         )
 
     @override

@@ -74,8 +74,8 @@ class NodeMonitor(PeerMonitor):
     """What the monitors of the first node and of others share. `ends_all`: which ends on other nodes end the whole
     run."""
 
-    DEADLINE_KEY: ClassVar[str] = "trainer.strategy.init_args.deadline_s"
-    """The config key of the deadline."""
+    DEADLINE: ClassVar[str] = "deadline_s"
+    """The strategy's argument of the deadline."""
 
     def __init__(
         self, place: NodeRank, met: StartSignal, me: NodeHello, deadline_s: float, ends_all: Collection[ExitReason]
@@ -146,7 +146,7 @@ class NodeMonitor(PeerMonitor):
         """Of a machine that has not come."""
         return TimedOut(
             f"{node_rank.NODES}: is {self._place.nodes}, and {who}, for {self._deadline_s:g} s: {where}. Start it "
-            f"there as here, with its own NODE_RANK, or raise {self.DEADLINE_KEY}."
+            f"there as here, with its own NODE_RANK, or raise the strategy's {self.DEADLINE}."
         )
 
 
@@ -284,7 +284,7 @@ class FirstMonitor(NodeMonitor):
         """Send the refusal to all nodes, or to this node alone."""
         whom = None if machine is None else [machine, self._hellos[machine].pid]
         problem = why.problem
-        self._say("refused", [[problem.key, problem.message, problem.remedy], whom])
+        self._say("refused", [[problem.key, problem.message, problem.fix, problem.code], whom])
 
     def _say(self, kind: str, value: Any) -> None:
         self._mailbox.post(json.dumps([kind, value]))

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 class ServerMonitor(FirstMonitor):
     """The monitor of the node with the shards."""
 
-    DEADLINE_KEY = f"{LIMITS}.deadline_s"
+    DEADLINE = f"{LIMITS}.deadline_s"
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class ServerMonitor(FirstMonitor):
 class WorkersMonitor(OtherMonitor):
     """The monitor of a node whose workers reach the shards over the network."""
 
-    DEADLINE_KEY = f"{LIMITS}.deadline_s"
+    DEADLINE = f"{LIMITS}.deadline_s"
 
     def __init__(self, place: NodeRank, way: ServerConnection, me: NodeHello, deadline_s: float) -> None:
         super().__init__(place, way, me, deadline_s, EXCEPTIONS)

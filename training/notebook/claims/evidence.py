@@ -197,8 +197,8 @@ class EvidenceReader:
         """The evidence for all sides of a claim without ratios, `against` first."""
         ran = self._ran(cell) if any(isinstance(side, dict) for side in cell.sides) else ""
         runs, experiments = self._all_of(cell, ran)
-        configs = [experiment.written for experiment in experiments]
-        self.direction = directions.of_runs(cell.metric, cell.goal, [run.tags for run in runs], configs)
+        callbacks = [experiment.callbacks for experiment in experiments]
+        self.direction = directions.of_runs(cell.metric, cell.goal, [run.tags for run in runs], callbacks)
         return [
             self._experiment(cell, side) if isinstance(side, str) else self._part_of(cell, side, ran)
             for side in cell.sides

@@ -127,18 +127,32 @@ def without_marks(source: str) -> str:
 def _problem(nb: Notebook, region: Region, now: Table | None) -> Problem | None:
     names = [*(claim.name for claim in nb.claims()), *(comparison.name for comparison in nb.comparisons())]
     if region.name not in names:
-        return Problem("results", "are of no claim or comparison of this notebook", suggestion(region.name, names))
+        return Problem(
+            "unknown-name", "results", "are of no claim or comparison of this notebook", suggestion(region.name, names)
+        )
     if region.end is None:
-        return Problem("results", "have no end", "Write <!-- end of results --> on a line of its own below them.")
+        return Problem(
+            "missing", "results", "have no end", "Write <!-- end of results --> on a line of its own below them."
+        )
     remedy = f"`{COMMAND} FILE` writes them."
     if region.text and region.digest != _digest(region.text):
         what = "were changed by hand" if region.digest else "were not written by runs"
-        return Problem("results", what, remedy, "warning")
+        return Problem("outdated-results", "results", what, remedy, "warning")
     if now is None or not now.runs:
         return None
     if region.runs != now.runs:
-        return Problem("results", "are not of these runs" if region.text else "are not written", remedy, "warning")
-    return None if region.text == now.text else Problem("results", "are not what these runs say", remedy, "warning")
+        return Problem(
+            "outdated-results",
+            "results",
+            "are not of these runs" if region.text else "are not written",
+            remedy,
+            "warning",
+        )
+    return (
+        None
+        if region.text == now.text
+        else Problem("outdated-results", "results", "are not what these runs say", remedy, "warning")
+    )
 
 
 def _regions(cell: int, source: str) -> Iterator[Region]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from scalebook.training.base import Workspace
 from scalebook.training.base.files import records
-from scalebook.training.experiments.classes import read_class
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs import MLFLOW_STATUS, JobFolder, Result, TrialOf, job_requests
 from scalebook.training.planner.tuning.followed_job import follow
@@ -146,7 +145,7 @@ class BatchTries:
         updates = max(2, 2 * self.updates * strategy.workers * ahead // strategy.gradients)
         callback = {"class_path": CALLBACK, "init_args": {"batch_size": size, "updates": self.updates}}
         short = shorten_training(self.experiment, updates, callback)
-        reference = read_class(short.written["data"])
+        reference = short.named["data"]
         data = {"class_path": reference.name, "init_args": {**(reference.args or {}), "batch_size": size}}
         return short.with_config({**short.written, "data": data})
 

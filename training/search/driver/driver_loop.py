@@ -333,7 +333,7 @@ def _failed(folder: SearchFolder, error: Exception) -> SearchResult:
     """A search whose driver cannot go on: said in the folder, and in MLflow if that is not the cause."""
     cause, advice = f"its driver failed: {type(error).__name__}: {error}", f"Read {folder.log}, then resume the search."
     if isinstance(error, ConfigError):
-        cause, advice = f"{error.problem.key} {error.problem.message}", error.problem.remedy
+        cause, advice = f"{error.problem.key} {error.problem.message}", error.problem.fix
     result = SearchResult("failed", time.time(), cause, advice)
     try:
         SearchRecord(folder).record_end(result.status, cause, advice, None)

@@ -7,8 +7,7 @@ from typing import Any
 
 from scalebook.training.base import Workspace
 from scalebook.training.base.files import BrokenRecord, records, safe_reading
-from scalebook.training.experiments.classes import read_class
-from scalebook.training.experiments.experiment import Experiment
+from scalebook.training.experiments.experiment import Experiment, listed, saves_checkpoints
 from scalebook.training.experiments.search.definition import SearchSpec
 from scalebook.training.experiments.search.keys import ALL
 from scalebook.training.experiments.search.point import resolve, summary
@@ -94,9 +93,7 @@ class TrialJobs:
 def quiet(trainer: Mapping[str, Any]) -> dict[str, Any]:
     """What the config says, with `QUIET` where it says nothing. Lightning refuses a ModelCheckpoint beside
     `enable_checkpointing: false`."""
-    callbacks = trainer.get("callbacks")
-    listed = callbacks if isinstance(callbacks, list) else [callbacks]
-    keeps = any((read_class(callback).name or "").endswith("Checkpoint") for callback in listed)
+    keeps = any(map(saves_checkpoints, listed(trainer.get("callbacks"))))
     left_out = {"enable_checkpointing"} if keeps else set()
     return {**{key: value for key, value in QUIET.items() if key not in left_out}, **trainer}
 

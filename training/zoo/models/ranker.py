@@ -9,7 +9,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from typing_extensions import override
 
-from scalebook.training.base import ConfigError
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.tracking import names
 from scalebook.training.zoo.data.docstrings import Docstrings, RankingBatch
 from scalebook.training.zoo.data.ngrams import PADDING
@@ -60,16 +60,18 @@ class Ranker(LightningModule):
 
     def parallel_plan(self) -> NoReturn:
         """ConfigError: there is no such plan."""
-        raise ConfigError(
-            "trainer.strategy.init_args.tensor",
+        raise ArgumentError(
+            "model-not-supported",
+            "tensor",
             "Ranker is one table, of which a text reads few rows, and torch splits no sum of rows",
             "Write tensor: 1, or use AsyncPS with sparse: true, whose workers hold and send the rows they read.",
         )
 
     def stages(self) -> NoReturn:
         """ConfigError: there are none."""
-        raise ConfigError(
-            "trainer.strategy.init_args.stages",
+        raise ArgumentError(
+            "model-not-supported",
+            "stages",
             "Ranker is one table, and its loss compares all texts of a batch, which microbatches would divide",
             "Write stages: 1, or use AsyncPS with sparse: true, whose workers hold and send the rows they read.",
         )

@@ -16,6 +16,7 @@ from torchmetrics.functional.text import chrf_score
 from typing_extensions import override
 
 from scalebook.training.base import ConfigError, extras
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.tracking import names
 from scalebook.training.zoo.data.parallel_text import ParallelText, TranslationBatch
 from scalebook.training.zoo.data.subwords import END, PADDING, START, Subwords
@@ -140,8 +141,9 @@ class Translator(LightningModule):
 
     def stages(self) -> NoReturn:
         """ConfigError: there are none."""
-        raise ConfigError(
-            "trainer.strategy.init_args.stages",
+        raise ArgumentError(
+            "model-not-supported",
+            "stages",
             "Translator has one table for its first and its last layer, and its loss is a mean over subwords",
             "Write stages: 1, and tensor or shard in its place.",
         )

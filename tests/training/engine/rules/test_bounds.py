@@ -7,6 +7,7 @@ import pytest
 from scalebook.training.engine.rules.bounds import Above, AtLeast, Below, bounds
 from scalebook.training.engine.rules.damping import Damping
 from scalebook.training.engine.rules.update_rules import Bounded, Rule
+from tests.training.engine.refusing import refused
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,21 +44,21 @@ def test_they_are_read_from_annotations() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "mistake"),
     [
-        (lambda: Picky(-1), r"rule\.init_args\.tolerance: -1 is less than 0\. Use 0 or more\."),
-        (lambda: Picky(tolerance=1, share=0.0), r"init_args\.share: 0\.0 is not above 0\. Use more than 0\."),
-        (lambda: Picky(1, 1.0), r"init_args\.share: 1\.0 is not below 1\. Use less than 1\."),
-        (lambda: Picky(1, float("nan")), r"init_args\.share: nan is not above 0"),
-        (lambda: Heir(-2), r"rule\.init_args\.tolerance: -2"),
-        (lambda: Pickier(-3), r"rule\.init_args\.tolerance: -3"),
-        (lambda: Pickier(1, least=1), r"rule\.init_args\.least: 1 is less than 2\. Use 3, for example\."),
-        (lambda: Weighing(scale=-1.0), r"damping\.init_args\.scale: -1\.0 is not above 0"),
+        (lambda: Picky(-1), "out-of-bounds rule.tolerance"),
+        (lambda: Picky(tolerance=1, share=0.0), "out-of-bounds rule.share"),
+        (lambda: Picky(1, 1.0), "out-of-bounds rule.share"),
+        (lambda: Picky(1, float("nan")), "out-of-bounds rule.share"),
+        (lambda: Heir(-2), "out-of-bounds rule.tolerance"),
+        (lambda: Pickier(-3), "out-of-bounds rule.tolerance"),
+        (lambda: Pickier(1, least=1), "out-of-bounds rule.least"),
+        (lambda: Weighing(scale=-1.0), "out-of-bounds damping.scale"),
     ],
 )
-def test_a_class_refuses_what_is_outside(make: object, message: str) -> None:
+def test_a_class_refuses_what_is_outside(make: object, mistake: str) -> None:
     assert callable(make)
-    with pytest.raises(ValueError, match=message):
+    with refused(mistake):
         make()
 
 

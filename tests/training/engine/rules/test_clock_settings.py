@@ -6,94 +6,95 @@ from typing import Any
 import pytest
 
 from scalebook.training.engine.rules.clock_settings import ClockSettings, Death, Distribution, Link, MachineGroup
+from tests.training.engine.refusing import refused
 
 KEY = r"^trainer\.strategy\.init_args\.clock\."
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "mistake"),
     [
-        ({"gradient_s": -1.0}, r"gradient_s: -1.0 is less than 0\. Use 0 or more\."),
-        ({"gradient_s": math.nan}, r"gradient_s: nan is less than 0\."),
-        ({"gradient_s": math.inf}, r"gradient_s: inf is not below inf\. Use a finite number\."),
-        ({"server_s": -0.1}, r"server_s: -0.1 is less than 0\."),
-        ({"stragglers": {4: 2.0}}, r"stragglers: worker 4 does not exist\. Use numbers from 0 to 3\."),
-        ({"stragglers": {3: 0.0}}, r"stragglers\.3: 0.0 is not above 0\. Use more than 0\."),
-        ({"link": Link(bandwidth=0.0)}, r"link\.bandwidth: 0.0 is not above 0\."),
-        ({"link": Link(latency_s=-1e-3)}, r"link\.latency_s: -0.001 is less than 0\."),
-        ({"server_link": Link(bandwidth=-1.0)}, r"server_link\.bandwidth: -1.0 is not above 0\."),
-        ({"links": {-1: Link()}}, r"links: worker -1 does not exist\."),
-        ({"links": {2: Link(bandwidth=0.0)}}, r"links\.2\.bandwidth: 0.0 is not above 0\."),
-        ({"link": Link(bandwidth=Distribution("gamma", 0.0, 0.1))}, r"link\.bandwidth\.mean: 0.0 is not above 0\."),
-        ({"gradient_s": Distribution("gamma", -1.0, 0.1)}, r"gradient_s\.mean: -1.0 is less than 0\."),
-        ({"gradient_s": Distribution("lognormal", 1.0, -0.1)}, r"gradient_s\.cv: -0.1 is less than 0\."),
+        ({"gradient_s": -1.0}, "out-of-bounds clock.gradient_s"),
+        ({"gradient_s": math.nan}, "out-of-bounds clock.gradient_s"),
+        ({"gradient_s": math.inf}, "out-of-bounds clock.gradient_s"),
+        ({"server_s": -0.1}, "out-of-bounds clock.server_s"),
+        ({"stragglers": {4: 2.0}}, "out-of-bounds clock.stragglers"),
+        ({"stragglers": {3: 0.0}}, "out-of-bounds clock.stragglers.3"),
+        ({"link": Link(bandwidth=0.0)}, "out-of-bounds clock.link.bandwidth"),
+        ({"link": Link(latency_s=-1e-3)}, "out-of-bounds clock.link.latency_s"),
+        ({"server_link": Link(bandwidth=-1.0)}, "out-of-bounds clock.server_link.bandwidth"),
+        ({"links": {-1: Link()}}, "out-of-bounds clock.links"),
+        ({"links": {2: Link(bandwidth=0.0)}}, "out-of-bounds clock.links.2.bandwidth"),
+        ({"link": Link(bandwidth=Distribution("gamma", 0.0, 0.1))}, "out-of-bounds clock.link.bandwidth.mean"),
+        ({"gradient_s": Distribution("gamma", -1.0, 0.1)}, "out-of-bounds clock.gradient_s.mean"),
+        ({"gradient_s": Distribution("lognormal", 1.0, -0.1)}, "out-of-bounds clock.gradient_s.cv"),
         (
             {"gradient_s": Distribution("gamma", 1.0)},
-            r"gradient_s\.cv: gamma needs a coefficient .*Write one, such as 0\.2\.",
+            "contradiction clock.gradient_s.cv",
         ),
         (
             {"gradient_s": Distribution("uniform", 1.0, 0.6)},
-            r"gradient_s\.cv: 0.6 would .*Use 0.577 or less, or kind: gamma\.",
+            "out-of-bounds clock.gradient_s.cv",
         ),
         (
             {"gradient_s": Distribution("exponential", 1.0, 2.0)},
-            r"gradient_s\.cv: is .*Remove it, or write kind: gamma\.",
+            "no-effect clock.gradient_s.cv",
         ),
         (
             {"gradient_s": Distribution("normal", 1.0, 0.1)},  # type: ignore[arg-type]  # as a config may have it
-            r"gradient_s\.kind: 'normal' is unknown\. Use one of uniform, exponential, lognormal, gamma, recorded\.",
+            "unknown-value clock.gradient_s.kind",
         ),
         (
             {"gradient_s": Distribution("gamma", cv=0.1)},
-            r"gradient_s\.mean: is missing\. Write a number such as 0\.05\.",
+            "missing clock.gradient_s.mean",
         ),
         (
             {"server_s": Distribution("gamma", 1.0, 0.1, run="abc")},
-            r"server_s\.run: has no effect on gamma\. Remove it, or write kind: recorded\.",
+            "no-effect clock.server_s.run",
         ),
-        ({"server_s": Distribution("recorded")}, r"server_s\.run: is missing\. Write the id of the run that"),
+        ({"server_s": Distribution("recorded")}, "missing clock.server_s.run"),
         (
             {"gradient_s": Distribution("recorded", run="abc")},
-            r"gradient_s\.values: the measurements of run abc have not been read\. Submit the config to Scalebook",
+            "contradiction clock.gradient_s.values",
         ),
         (
             {"gradient_s": Distribution("recorded", 2.0, run="abc", values=[1.0, 2.0])},
-            r"gradient_s\.mean: is not the mean of the values\. Remove mean, cv and values",
+            "contradiction clock.gradient_s.mean",
         ),
         (
             {"gradient_s": Distribution("recorded", 0.5, run="abc", values=[-1.0, 2.0])},
-            r"gradient_s\.values: -1.0 is less than 0\. Use 0 or more\.",
+            "out-of-bounds clock.gradient_s.values",
         ),
         (
             {"link": Link(bandwidth=Distribution("recorded", run="abc"))},
-            r"link\.bandwidth\.kind: runs do not record links.* or record gradient_s and server_s\.",
+            "contradiction clock.link.bandwidth.kind",
         ),
-        ({"server_process": 1}, r"server_process: is 1\. Write true or false\."),
-        ({"group": MachineGroup(0)}, r"group\.machines: 0 is less than 1\. Use 1 or more\."),
-        ({"group": MachineGroup(2.5)}, r"group\.machines: is 2\.5, not a whole number\. Write one, as 8\."),  # type: ignore[arg-type]
-        ({"group": MachineGroup(8, True)}, r"group\.phases: is True, not a whole number\."),
-        ({"group": MachineGroup(8, 0)}, r"group\.phases: 0 is less than 1\."),
-        ({"group": MachineGroup(8, None)}, r"group\.phases: is null\. Write a number, or remove it\."),  # type: ignore[arg-type]
-        ({"group": MachineGroup(8, messages=0)}, r"group\.messages: 0 is less than 1\. Use 1 or more, or null\."),
-        ({"group": MachineGroup(8, bytes=-1.0)}, r"group\.bytes: -1\.0 is less than 0\."),
-        ({"group": MachineGroup(8, bandwidth=0.0)}, r"group\.bandwidth: 0\.0 is not above 0\."),
-        ({"group": MachineGroup(8, latency_s=math.inf)}, r"group\.latency_s: inf is not below inf\."),
+        ({"server_process": 1}, "wrong-type clock.server_process"),
+        ({"group": MachineGroup(0)}, "out-of-bounds clock.group.machines"),
+        ({"group": MachineGroup(2.5)}, "wrong-type clock.group.machines"),  # type: ignore[arg-type]
+        ({"group": MachineGroup(8, True)}, "wrong-type clock.group.phases"),
+        ({"group": MachineGroup(8, 0)}, "out-of-bounds clock.group.phases"),
+        ({"group": MachineGroup(8, None)}, "wrong-type clock.group.phases"),  # type: ignore[arg-type]
+        ({"group": MachineGroup(8, messages=0)}, "out-of-bounds clock.group.messages"),
+        ({"group": MachineGroup(8, bytes=-1.0)}, "out-of-bounds clock.group.bytes"),
+        ({"group": MachineGroup(8, bandwidth=0.0)}, "out-of-bounds clock.group.bandwidth"),
+        ({"group": MachineGroup(8, latency_s=math.inf)}, "out-of-bounds clock.group.latency_s"),
         (
             {"group": MachineGroup(8, bytes=1e6)},
-            r"group\.bandwidth: is missing, so that the 1e\+06 bytes .*Write bytes per second, as 1\.25e\+9, or remove",
+            "missing clock.group.bandwidth",
         ),
-        ({"deaths": [Death(4, 1.0)]}, r"deaths: worker 4 does not exist\."),
-        ({"deaths": [Death(1, -1.0)]}, r"deaths\.at_s: -1.0 is less than 0\."),
+        ({"deaths": [Death(4, 1.0)]}, "out-of-bounds clock.deaths"),
+        ({"deaths": [Death(1, -1.0)]}, "out-of-bounds clock.deaths.at_s"),
         (
             {"deaths": [Death(1, 2.0, 1.0)]},
-            r"deaths: worker 1 comes back at 1 s, before it dies at 2 s\. Write a later",
+            "contradiction clock.deaths",
         ),
-        ({"deaths": [Death(1, 5.0), Death(1, 2.0, 8.0)]}, r"deaths: worker 1 dies at 5 s, but is dead by then\."),
-        ({"deaths": [Death(1, 1.0), Death(1, 2.0)]}, r"deaths: worker 1 dies at 2 s, but is dead by then\."),
+        ({"deaths": [Death(1, 5.0), Death(1, 2.0, 8.0)]}, "contradiction clock.deaths"),
+        ({"deaths": [Death(1, 1.0), Death(1, 2.0)]}, "contradiction clock.deaths"),
     ],
 )
-def test_a_bad_clock_is_refused_by_key_and_remedy(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=KEY + message):
+def test_a_bad_clock_is_refused_by_key_and_remedy(given: dict[str, Any], mistake: str) -> None:
+    with refused(mistake):
         ClockSettings(**{"gradient_s": 1.0} | given).check(workers=4)
 
 

@@ -90,9 +90,9 @@ def test_a_declaration_that_is_wrong_is_refused_when_the_class_is_made() -> None
 def test_an_argument_that_leaves_nobody_is_named_with_the_most_that_it_may_be() -> None:
     found = nobody_left(HalfOf.facts(), {"spared": 6}, 4)
     assert found is not None
-    assert (found.key, found.remedy) == ("rule.init_args.spared", "Write at most 4, or use more workers.")
+    assert (found.argument, found.fix) == ("rule.spared", "Write at most 4, or use more workers.")
     assert nobody_left(HalfOf.facts(), {"spared": 4}, 4) is None
-    with pytest.raises(ValueError, match=r"rule\.init_args\.spared: is 6, which leaves no worker"):
+    with pytest.raises(ValueError, match=r"rule\.spared: is 6, which leaves no worker"):
         HalfOf(6).check(4)
 
 
@@ -116,14 +116,9 @@ def test_every_contradiction_can_be_met_and_the_first_of_a_key_is_said() -> None
         for has_clock in (False, True)
     ]
     for row in TABLE:
-        said = [
-            one
-            for asked in every
-            for one in contradictions(asked)
-            if one.remedy == row.remedy.format(**asked._asdict())
-        ]
+        said = [one for asked in every for one in contradictions(asked) if one.fix == row.fix.format(**asked._asdict())]
         assert said, row.message
     for asked in every:
-        keys = [one.key for one in contradictions(asked)]
+        keys = [one.argument for one in contradictions(asked)]
         assert len(keys) == len(set(keys))
     assert contradictions(CheckedSettings(Async.facts(), DAMPINGS["none"].facts(), "inline", True)) == []

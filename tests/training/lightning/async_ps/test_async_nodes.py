@@ -12,7 +12,6 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 
-from scalebook.training.base.errors import ConfigError
 from scalebook.training.engine.rules.update_rules import RuleName
 from scalebook.training.lightning import AsyncPS
 from scalebook.training.lightning.async_ps import nodes
@@ -149,5 +148,5 @@ def test_without_what_makes_certificates_tls_says_what_to_do(tmp_path: Path, mon
     def body() -> None:
         fit(trainer(tmp_path, AsyncPS(), num_nodes=2))
 
-    with pytest.raises(ConfigError, match=r"init_args.tls: needs the package cryptography, .*Install it, or write fal"):
+    with pytest.raises(ValueError, match=r"^tls: needs the package cryptography, .*Install it, or write fal"):
         together(by_hand()[:1], body, tmp_path)

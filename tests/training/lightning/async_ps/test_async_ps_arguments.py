@@ -180,5 +180,5 @@ def test_when_the_fit_begins_the_callbacks_are_the_users(tmp_path: Path) -> None
 
 
 def test_a_policy_of_buffers_that_there_is_not() -> None:
-    with pytest.raises(ValueError, match=r"init_args\.buffers"):
+    with pytest.raises(ValueError, match=r"^buffers"):
         AsyncPS(buffers="mean")  # type: ignore[arg-type]

@@ -39,7 +39,11 @@ def said(path: Path) -> Iterator[str]:
     """Every message of an error that a module makes; `…` stands for what varies."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
-            if node.func.id in ERRORS:
+            if node.func.id == "ArgumentError":
+                argument, message, fix = map(_text, node.args[1:])
+                if message != "…":  # not put together of what the caller says
+                    yield f"{argument}: {message}. {fix}"
+            elif node.func.id in ERRORS:
                 yield _text(node.args[0])
             elif node.func.id in ENDS:
                 yield _text(node.args[0]) + ENDS[node.func.id]
@@ -69,8 +73,8 @@ def beside_tables() -> set[str]:
     unfit = unfit_for_rows("…", {})
     assert unfit is not None
     return {
-        str(local.error()).replace(".local:", ".…:").replace("Write none", "Write …"),
-        f"optimizer: {unfit.message}. {unfit.remedy}".replace("is …", "…"),
+        str(local).replace("local:", "…:").replace("Write none", "Write …"),
+        str(unfit).replace("is …", "…"),
     }
 
 
@@ -95,7 +99,6 @@ def test_only_errors_without_a_remedy_are_left_out() -> None:
     assert messages - in_code() == {
         "a stream without a length",
         "model: has sparse tables, but worker 0 is not on their node.",
-        "optimizer: …. …",
         "…",
         "…, or use another strategy than AsyncPS.",
     }

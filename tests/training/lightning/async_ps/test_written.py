@@ -107,9 +107,9 @@ def test_what_is_wrong_is_said_as_of_a_config(wrong: Mapping[str, Any], descript
         "trainer": {"strategy": {"class_path": "AsyncPS", "init_args": dict(wrong)}, "num_nodes": 2},
     }  # fmt: skip
     of_config = [str(one) for one in validate(Experiment.read(config, description)) if one.severity == "error"]
-    with pytest.raises(ValueError, match=r"^trainer\.strategy\.init_args\.") as error:
+    with pytest.raises(ValueError, match=r"^[a-z_.]+: ") as error:
         made(**dict(wrong))
-    assert str(error.value) in of_config
+    assert str(error.value) in [one.replace("trainer.strategy.init_args.", "") for one in of_config]
 
 
 def test_a_module_that_is_not_there() -> None:

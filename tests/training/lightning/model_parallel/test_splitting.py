@@ -11,7 +11,6 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from scalebook.training.base.errors import ConfigError
 from scalebook.training.lightning.model_parallel.splitting import DATA, TENSOR, shard_units, split, tensor_plan
 from scalebook.training.zoo.models import Ranker
 from tests.training.lightning.model_parallel.split_model import Pair
@@ -46,7 +45,7 @@ def test_wildcards_name_a_layer_of_each_block() -> None:
         ({"bag": RowwiseParallel()}, "model: parallel_plan splits bag, a EmbeddingBag"),
         ({"conv": ColwiseParallel()}, "model: parallel_plan splits conv, a Conv2d"),
         ({"attention.out_proj": RowwiseParallel()}, "splits attention.out_proj, a NonDynamically"),
-        ({"blocks.0.2": ColwiseParallel()}, "init_args.tensor: blocks.0.2 has a width of 4, which 3 workers cannot"),
+        ({"blocks.0.2": ColwiseParallel()}, "tensor: blocks.0.2 has a width of 4, which 3 workers cannot"),
     ],
 )
 def test_what_torch_would_compute_wrong_is_refused(plan: dict[str, Any], message: str) -> None:
@@ -63,9 +62,9 @@ def test_widths_are_those_of_what_is_divided() -> None:
 
 
 def test_a_module_without_a_plan_is_told_what_to_write() -> None:
-    with pytest.raises(ValueError, match=r"init_args.tensor: Linear does not say how it splits. Write parallel_plan"):
+    with pytest.raises(ValueError, match=r"^tensor: Linear does not say how it splits. Write parallel_plan"):
         tensor_plan(nn.Linear(2, 2), 2)
-    with pytest.raises(ConfigError, match=r"init_args.tensor: Ranker is one table.* AsyncPS with sparse: true"):
+    with pytest.raises(ValueError, match=r"^tensor: Ranker is one table.* AsyncPS with sparse: true"):
         tensor_plan(Ranker(rows=16, width=4), 2)
 
 

@@ -16,8 +16,8 @@ from lightning.pytorch.callbacks import LearningRateFinder
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.describe import describe
 from scalebook.training.cli.lightning_cli import TrainingCLI
-from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.lightning import DDP, AsyncPS
 from scalebook.training.lightning.processes import cuda_fork, strategy_launcher
 from scalebook.training.lightning.processes.threads import check_fork
@@ -143,7 +143,7 @@ def test_a_config_that_calls_its_strategy_by_name_does_not_begin_cuda(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "_device_count_nvml", lambda: -1)
     monkeypatch.setattr(cuda_fork, "_COUNT", "print(1)")
-    TrainingCLI("fit", complete(config("ddp", max_steps=1), description), None)
+    TrainingCLI("fit", Experiment(config("ddp", max_steps=1), description).to_run(), None)
     assert begun == []
 
 

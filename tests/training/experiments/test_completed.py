@@ -11,7 +11,6 @@ from scalebook.training.cli.lightning_cli import TrainingCLI
 from scalebook.training.engine.rules.codecs import TopK
 from scalebook.training.engine.rules.damping import DropAbove
 from scalebook.training.engine.rules.update_rules import Bounded
-from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.validate import validate
@@ -44,14 +43,14 @@ CONFIGS: list[dict[str, Any]] = [
 def test_completing_twice_changes_nothing_and_the_result_is_valid(
     config: dict[str, Any], description: Description
 ) -> None:
-    done = complete(config, description)
-    assert complete(done, description) == done
+    done = Experiment(config, description).to_run()
+    assert Experiment(done, description).to_run() == done
     assert validate(Experiment.read(done, description)) == []
 
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_lightning_parses_what_is_complete(config: dict[str, Any], description: Description) -> None:
-    done = complete(config, description)
+    done = Experiment(config, description).to_run()
     parsed = TrainingCLI("fit", done, None, run=False).config["fit"].as_dict()
     assert parsed["model"]["class_path"] == done["model"]["class_path"]
     assert parsed["threads"] == done["threads"]
@@ -62,14 +61,14 @@ def test_ddp_is_one_word_unless_gradients_travel_in_another_way(description: Des
     def strategy(codec: Any) -> Any:
         written = {"class_path": "scalebook.training.lightning.DDP", "init_args": {"codec": codec}}
         given = {**CONFIGS[1], "trainer": {"strategy": written, "devices": 2}}
-        done = complete(given, description)
+        done = Experiment(given, description).to_run()
         assert validate(Experiment.read(given, description)) == validate(Experiment.read(done, description)) == []
         return done["trainer"]["strategy"]
 
     assert strategy("fp32") == strategy({"class_path": "Fp32", "init_args": {"zstd": 0}}) == "ddp"
     written = strategy({"class_path": "TopK", "init_args": {"share": 0.1}})
     assert written["init_args"]["codec"]["init_args"] == {"share": 0.1, "error_feedback": True, "zstd": 0}
-    done = {**complete(CONFIGS[1], description), "trainer": {"strategy": written, "devices": 2}}
+    done = {**Experiment(CONFIGS[1], description).to_run(), "trainer": {"strategy": written, "devices": 2}}
     cli = TrainingCLI("fit", done, None, run=False)
     assert cli.parser.instantiate(cli.config)["fit"]["trainer"]["strategy"].codec == TopK(share=0.1)
 
@@ -77,7 +76,7 @@ def test_ddp_is_one_word_unless_gradients_travel_in_another_way(description: Des
 @pytest.mark.parametrize("rule", ["bounded", "Bounded", {"class_path": "Bounded", "init_args": {"bound": 4}}])
 def test_the_rule_that_runs_is_the_one_that_is_written(rule: Any, description: Description) -> None:
     strategy = {"class_path": "AsyncPS", "init_args": {"rule": rule, "damping": "drop_above"}}
-    done = complete({**CONFIGS[0], "trainer": {"strategy": strategy, "devices": 2}}, description)
+    done = Experiment({**CONFIGS[0], "trainer": {"strategy": strategy, "devices": 2}}, description).to_run()
     cli = TrainingCLI("fit", done, None, run=False)
     made = cli.parser.instantiate(cli.config)["fit"]["trainer"]["strategy"]
     assert made.arguments.server.rule == Bounded(4)
@@ -87,7 +86,7 @@ def test_the_rule_that_runs_is_the_one_that_is_written(rule: Any, description: D
 def test_a_parser_that_is_kept_says_what_a_new_one_says(
     description: Description, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = [complete(config, description) for config in CONFIGS]
+    whole = [Experiment(config, description).to_run() for config in CONFIGS]
     kept, new = [], []
     for config in whole:
         with pytest.raises(ConfigError, match="max_epochs"):
@@ -108,7 +107,7 @@ def test_preparing_touches_neither_chance_nor_threads() -> None:
 
 
 def test_everything_that_is_left_open_is_written_out(description: Description) -> None:
-    done = complete({"model": "PixelCNN", "data": "Digits"}, description)
+    done = Experiment({"model": "PixelCNN", "data": "Digits"}, description).to_run()
     assert done["seed_everything"] == 1
     assert done["threads"] == 1
     assert done["trainer"]["strategy"] == "auto"
@@ -123,7 +122,7 @@ def test_everything_that_is_left_open_is_written_out(description: Description) -
 
 
 def test_what_is_said_stays(description: Description) -> None:
-    done = complete(CONFIGS[2], description)
+    done = Experiment(CONFIGS[2], description).to_run()
     assert done["trainer"]["max_steps"] == 10
     assert "max_epochs" not in done["trainer"]
     assert done["optimizer"]["init_args"]["lr"] == 0.1
@@ -131,11 +130,11 @@ def test_what_is_said_stays(description: Description) -> None:
 
 
 def test_several_devices_without_a_strategy_are_ddp(description: Description) -> None:
-    assert complete({**CONFIGS[0], "trainer": {"devices": 2}}, description)["trainer"]["strategy"] == "ddp"
+    assert Experiment({**CONFIGS[0], "trainer": {"devices": 2}}, description).to_run()["trainer"]["strategy"] == "ddp"
 
 
 def test_a_model_with_its_own_optimizer_keeps_it(description: Description) -> None:
     models = [replace(one, own_optimizer=True) for one in description.models]
-    done = complete({**CONFIGS[2]}, replace(description, models=models))
+    done = Experiment({**CONFIGS[2]}, replace(description, models=models)).to_run()
     assert "optimizer" not in done
     assert "lr_scheduler" not in done
