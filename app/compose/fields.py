@@ -29,7 +29,7 @@ from scalebook.training.experiments.fields import check_value
 from scalebook.training.experiments.lr_scaling import FIELDS, KEY
 from scalebook.training.experiments.model_parameters import ModelParameters, cached_parameters
 from scalebook.training.experiments.strategies import DIRECTIONS, STRATEGY_NAMES, made_codec
-from scalebook.training.experiments.validate import NOISE_SCALE
+from scalebook.training.experiments.validation import NOISE_SCALE
 from scalebook.training.pricing import format_quantity
 
 UNITS = {"s": "s", "ms": "ms", "mb": "MB", "gb": "GB"}

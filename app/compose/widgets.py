@@ -19,7 +19,7 @@ from scalebook.training.experiments.description import ClassInfo, Description, F
 from scalebook.training.experiments.experiment import Experiment, LearningRate
 from scalebook.training.experiments.fields import check_value
 from scalebook.training.experiments.strategies import VIRTUAL, PeersSettings
-from scalebook.training.experiments.validate import GPU_SHARE, MATMUL, SEED, THREADS
+from scalebook.training.experiments.validation import GPU_SHARE, MATMUL, SEED, THREADS
 from scalebook.training.notebook import HELP, MOST_REPEATS
 
 SWITCH_HELP: Final = (

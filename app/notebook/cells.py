@@ -21,7 +21,7 @@ from scalebook.app.shared.words import plural, summary
 from scalebook.training.base import ConfigError
 from scalebook.training.experiments.data_paths import data_path_problems
 from scalebook.training.experiments.strategies import AsyncPSSettings
-from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.validation import validate
 from scalebook.training.jobs import gpu_problems, job_requests, machines_of, this_machine
 from scalebook.training.notebook import (
     BrokenCell,

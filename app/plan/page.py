@@ -13,7 +13,7 @@ from scalebook.app.shared.words import plural
 from scalebook.training.base import ConfigError
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
-from scalebook.training.experiments.validate import require
+from scalebook.training.experiments.validation import require
 from scalebook.training.notebook import ExperimentCell, offered
 from scalebook.training.planner import (
     Answer,

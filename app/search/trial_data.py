@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scalebook.app.shared.words import figure, interval, plural
 from scalebook.training.base import ConfigError, duration
-from scalebook.training.experiments.search.cost import trials_wanted
+from scalebook.training.experiments.search.costs import trials_wanted
 from scalebook.training.experiments.search.keys import ALL
 from scalebook.training.experiments.search.point import resolve, summary
 from scalebook.training.experiments.search.types import SearchSpec

@@ -17,7 +17,7 @@ from scalebook.training.experiments import paths
 from scalebook.training.experiments.classes import mapping
 from scalebook.training.experiments.description import Field
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.search.cost import Cost
+from scalebook.training.experiments.search.costs import Cost
 from scalebook.training.experiments.search.keys import KEYS, without_defaults
 from scalebook.training.experiments.search.point import STRATEGIES, resolve, summary
 from scalebook.training.experiments.search.presets import preset_body

@@ -24,7 +24,7 @@ from scalebook.training.base import ConfigError, Problem
 from scalebook.training.experiments.classes import mapping
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.search.cost import cost
+from scalebook.training.experiments.search.costs import cost
 from scalebook.training.experiments.search.definition import SearchSpec, read_search, search_problems
 from scalebook.training.jobs import NodeDevices, machines_of, this_machine
 from scalebook.training.notebook import Notebook, Stored

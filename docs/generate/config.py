@@ -21,7 +21,7 @@ from scalebook.training.experiments.known_classes import CALLBACKS, CLASSES
 from scalebook.training.experiments.lr_scaling import FIELDS as RATE_FIELDS
 from scalebook.training.experiments.search.keys import DEFAULTS, HANDLE_HELP, KIND_HELP, PRUNERS, SAMPLERS
 from scalebook.training.experiments.search.space_body import MORE_KEYS
-from scalebook.training.experiments.validate import OF_THE_RUN, SEED
+from scalebook.training.experiments.validation import OF_THE_RUN, SEED
 from scalebook.training.notebook.bodies import HELP as CELLS
 
 TITLE: Final = """# Config

@@ -22,7 +22,7 @@ from scalebook.training.base.files import yaml
 from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.experiments import catalogue
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.validation import validate
 from scalebook.training.pricing.profile import read_profile
 from tests.describing import fork_descriptions, forked
 from tests.docs.blocks import DOCS, Block, blocks

@@ -13,7 +13,7 @@ from scalebook.training.cli.lightning_cli import TrainingCLI
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
-from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.validation import validate
 from scalebook.training.zoo.models import MLPClassifier
 from tests.training.runs import config
 

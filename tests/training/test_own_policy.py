@@ -17,7 +17,7 @@ from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.classes import shortest_form
 from scalebook.training.experiments.description import ClassInfo, Description, Field
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.validation import validate
 from scalebook.training.jobs.job_requests import all_jobs
 from scalebook.training.tracking import names
 from tests.describing import fork_descriptions, forked

@@ -9,7 +9,7 @@ from typing import Final
 
 import torch
 
-from scalebook.training.engine.coordination import measures
+from scalebook.training.engine.coordination.measures import mean_staleness, shares, weighted_mean, whole_drift
 from scalebook.training.engine.coordination.measures import (
     Counts,
     MovedBytes,
@@ -71,7 +71,7 @@ def shares(times: Sequence[WorkerTimes]) -> dict[str, float]:
         names.COMMUNICATE_SHARE: sum(time.communicate for time in times),
         names.DATA_SHARE: sum(time.data for time in times),
     }
-    return measures.shares(totals)
+    return shares(totals)
 
 
 def busiest(times: Sequence[WorkerTimes], updates: int) -> dict[str, float]:
@@ -94,8 +94,8 @@ def pushes(rows: Sequence[PushMeasures]) -> dict[str, float]:
     runs."""
     if not rows:
         return {}
-    drift = measures.whole_drift(((row.section, row.shard), row.drift, row.applied) for row in rows)
-    ages = measures.weighted_mean([(row.age_s, row.applied) for row in rows])
+    drift = whole_drift(((row.section, row.shard), row.drift, row.applied) for row in rows)
+    ages = weighted_mean([(row.age_s, row.applied) for row in rows])
     return {
         names.DROPPED: float(sum(row.dropped for row in rows)),
         names.DUPLICATES: float(sum(row.duplicates for row in rows)),
@@ -116,7 +116,7 @@ def by_worker(
         if worker_times.memory_bytes:
             figures[names.PEAK_MEMORY_MB] = worker_times.memory_bytes / MB
         if histogram is not None:
-            mean = measures.mean_staleness(histogram.counts[worker : worker + 1].tolist())
+            mean = mean_staleness(histogram.counts[worker : worker + 1].tolist())
             figures |= {} if math.isnan(mean) else {names.STALENESS_MEAN: mean}
         by_name |= {names.per_worker(name, worker): value for name, value in figures.items()}
     return by_name

@@ -27,7 +27,7 @@ from scalebook.training.experiments.confinement import Confinement
 from scalebook.training.experiments.description import GROUPS, ClassInfo, Description, Field, NotOffered
 from scalebook.training.experiments.introspect import Source, describe_class, fields_of
 from scalebook.training.experiments.known_classes import offered
-from scalebook.training.experiments.logged import logged
+from scalebook.training.cli.logged import logged
 from scalebook.training.experiments.logged_metrics import LoggedMetrics
 from scalebook.training.experiments.model_parameters import ModelParameters
 from scalebook.training.lightning import DDP, AsyncPS, ModelParallel, Peers

@@ -19,7 +19,7 @@ from scalebook.training.experiments.command_line import CONFIG_OPTIONS, merge, p
 from scalebook.training.experiments.description import GROUPS, Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.num_nodes import place_of
-from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.validation import validate
 from scalebook.training.jobs import VISIBLE, JobFolder, gpus_here, job_requests, read_recorded
 
 RUN: Final = "--run"

@@ -57,7 +57,7 @@ from scalebook.training.experiments.identity import alike_digests
 from scalebook.training.experiments.known_classes import paths_today
 from scalebook.training.experiments.lr_scaling import KEY, RateScaling
 from scalebook.training.experiments.model_conflicts import unfit
-from scalebook.training.experiments.validate import GPU_SHARE, MATMUL, NOISE_SCALE, THREADS
+from scalebook.training.experiments.validation import GPU_SHARE, MATMUL, NOISE_SCALE, THREADS
 from scalebook.training.jobs import JobFolder
 from scalebook.training.lightning.async_ps.engine_strategy import EngineStrategy
 from scalebook.training.lightning.process_group.forked_group import ForkedGroup

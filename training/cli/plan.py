@@ -13,7 +13,7 @@ from scalebook.training.experiments.classes import suggestion
 from scalebook.training.experiments.command_line import CONFIG_OPTIONS, CommandLine, merge, parse
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.validate import require
+from scalebook.training.experiments.validation import require
 from scalebook.training.notebook import store
 from scalebook.training.planner import Question, check_figure
 from scalebook.training.planner.question import COMPARED, MOST_TRAINED, WORKERS, numbers, rules

@@ -15,7 +15,7 @@ from scalebook.training.experiments.classes import suggestion
 from scalebook.training.experiments.command_line import read
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.search.cost import trials_wanted
+from scalebook.training.experiments.search.costs import trials_wanted
 from scalebook.training.experiments.search.definition import SearchSpec, search_problems
 from scalebook.training.experiments.search.point import summary
 from scalebook.training.jobs import SupervisorKeeper, has_environment, supervisor_handle
@@ -112,7 +112,7 @@ def _follow(folder: SearchFolder, description: Description) -> int:
 
 
 def _check(options: Any) -> int:
-    from scalebook.training.experiments.search.cost import cost
+    from scalebook.training.experiments.search.costs import cost
     from scalebook.training.experiments.search.definition import read_search
     from scalebook.training.jobs import this_machine
 

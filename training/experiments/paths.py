@@ -11,7 +11,7 @@ from scalebook.training.experiments.description import ClassInfo, Field, Group
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.lr_scaling import FIELDS as RATE_FIELDS
 from scalebook.training.experiments.lr_scaling import KEY as LR_SCALING
-from scalebook.training.experiments.validate import THREADS
+from scalebook.training.experiments.validation import THREADS
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.fields import quoted_value
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.strategies import DDPSettings
-from scalebook.training.experiments.validate import require
+from scalebook.training.experiments.validation import require
 from scalebook.training.jobs.begin_request import OF, PARTS
 from scalebook.training.jobs.devices import this_machine
 from scalebook.training.jobs.executor import configured_executor

@@ -9,7 +9,7 @@ from scalebook.training.base import Problem, one_line
 from scalebook.training.experiments.classes import suggestion
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.search.definition import search_problems
-from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.validation import validate
 from scalebook.training.jobs import NodeDevices, gpu_problems
 from scalebook.training.notebook.bodies import composed, line_of
 from scalebook.training.notebook.cells import (

@@ -18,7 +18,7 @@ from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.search.definition import SearchSpec, body_of, identity, read_search
 from scalebook.training.experiments.search.point import resolve, summary
-from scalebook.training.experiments.search.search_problems import MOST_POINTS, extremes
+from scalebook.training.experiments.search.search_checks import MOST_POINTS, extremes
 from scalebook.training.jobs import (
     NodeDevices,
     gpu_problems,

@@ -16,7 +16,7 @@ from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.cluster.cluster_spool import ClusterSpool, KnownNodes, RemoteState, write_state
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.validation import validate
 from scalebook.training.jobs.begin_request import RayHandle
 from scalebook.training.jobs.devices import Allocation, NodeDevices, this_machine
 from scalebook.training.jobs.executor import LocalHandle

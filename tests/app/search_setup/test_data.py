@@ -8,7 +8,7 @@ from scalebook.app.search_setup.data import KINDS, SearchField, first_row, kind_
 from scalebook.app.shared import notebooks
 from scalebook.training.experiments.description import Field
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.search.cost import Cost
+from scalebook.training.experiments.search.costs import Cost
 from scalebook.training.experiments.search.definition import read_search
 from scalebook.training.experiments.search.space import Dimension
 from scalebook.training.notebook.parse import parse

@@ -6,7 +6,7 @@ from scalebook.app.shared import form
 from scalebook.app.shared.form import Budget
 from scalebook.training.experiments.description import ClassInfo, Field, Group
 from scalebook.training.experiments.experiment import Experiment, seeds_from
-from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.validation import validate
 from tests.app.described import description
 from tests.app.recorded import config
 

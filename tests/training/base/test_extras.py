@@ -19,7 +19,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.describe import describe
 from scalebook.training.experiments.catalogue import content_hash
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.validation import validate
 from scalebook.training.zoo.data import Dataset, Digits, Docstrings, Messages
 from scalebook.training.zoo.models import Translator
 

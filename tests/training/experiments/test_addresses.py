@@ -7,7 +7,7 @@ import pytest
 from scalebook.training.experiments.confinement import is_address
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.validation import validate
 
 GOOD: dict[str, Any] = {"model": "PixelCNN", "data": "Digits"}
 ADDRESSES = (

@@ -11,7 +11,7 @@ from scalebook.training.engine.rules.update_rules import make_rule
 from scalebook.training.experiments.classes import choose_class, shortest_form
 from scalebook.training.experiments.description import ClassInfo, Description, Field
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.validation import validate
 from tests.training.engine.refusing import refused
 
 INNER = ClassInfo("my.Inner", "Inner", fields=[Field("depth", "int", default=2, minimum=1)], config_value="inner")

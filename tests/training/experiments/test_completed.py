@@ -13,7 +13,7 @@ from scalebook.training.engine.rules.damping import DropAbove
 from scalebook.training.engine.rules.update_rules import Bounded
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.validation import validate
 
 CONFIGS: list[dict[str, Any]] = [
     {"model": "PixelCNN", "data": "Digits"},

@@ -25,7 +25,7 @@ from scalebook.training.experiments.description import GROUPS, Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.former_arguments import WRITTEN_OUT
 from scalebook.training.experiments.known_classes import CLASSES, ours
-from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.validation import validate
 from scalebook.training.jobs import job_requests
 from scalebook.training.search import search_requests
 from tests.training.runs import ASYNC, config

@@ -10,7 +10,7 @@ from scalebook.training.experiments import data_paths
 from scalebook.training.experiments.data_paths import staying
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.validate import require, validate
+from scalebook.training.experiments.validation import require, validate
 from tests.training.runs import config
 
 

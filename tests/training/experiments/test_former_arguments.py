@@ -8,7 +8,7 @@ from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.former_arguments import NOW, WRITTEN_OUT, without_written_out
 from scalebook.training.experiments.identity import config_hash
-from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.validation import validate
 
 
 def strategy(**arguments: Any) -> dict[str, Any]:

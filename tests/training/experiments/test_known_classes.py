@@ -18,7 +18,7 @@ from scalebook.training.experiments.identity import base_content, config_hash
 from scalebook.training.experiments.known_classes import CLASSES, OURS, KnownClass, paths_hashed, paths_today
 from scalebook.training.experiments.search.definition import read_search
 from scalebook.training.experiments.search.point import resolve
-from scalebook.training.experiments.validate import require
+from scalebook.training.experiments.validation import require
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.lightning.arguments import read_object
 

@@ -21,7 +21,7 @@ from scalebook.training.experiments.logged_metrics import (
 )
 from scalebook.training.experiments.model_parameters import kept_at
 from scalebook.training.experiments.search.definition import search_problems
-from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.validation import validate
 from scalebook.training.notebook.claim_checks import unknown_metric
 from scalebook.training.notebook.notebook_problems import check
 from scalebook.training.notebook.parse import parse

@@ -9,7 +9,7 @@ from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.lr_scaling import RateScaling, read_scaling
-from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.validation import validate
 
 
 def config(scaling: Any, strategy: Any = "auto", devices: int = 1, batch: int = 512, **trainer: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.num_nodes import over_nodes, place_of
-from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.validation import validate
 from tests.training.base.test_node_rank import TORCHRUN
 from tests.training.runs import ASYNC, config
 

@@ -6,7 +6,7 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.paths import fields, place, plain, put
-from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.validation import validate
 from tests.training.experiments.searches import CONFIG
 
 SERVER = {"class_path": "AsyncPS", "init_args": {"rule": "bounded"}}

@@ -12,7 +12,7 @@ from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.model_conflicts import asks
 from scalebook.training.experiments.model_parameters import ModelParameter, ModelParameters
-from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.validation import validate
 
 TABLE = ModelParameter("table.weight", [50, 4], "float32", sparse=True)
 LAYER = ModelParameter("layer.weight", [4, 4], "float32")

@@ -8,7 +8,7 @@ from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.split_degrees import refuse_degrees
-from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.validation import validate
 from tests.training.engine.refusing import refused
 from tests.training.runs import config
 

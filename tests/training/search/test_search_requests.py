@@ -11,7 +11,7 @@ from scalebook.training.base.files import yaml
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.search.cost import cost
+from scalebook.training.experiments.search.costs import cost
 from scalebook.training.experiments.search.definition import read_search
 from scalebook.training.experiments.search.presets import preset_body
 from scalebook.training.experiments.search.types import SearchSpec

@@ -24,7 +24,7 @@ from scalebook.training.experiments.search.keys import (
     SAMPLERS,
     without_defaults,
 )
-from scalebook.training.experiments.search.search_problems import check
+from scalebook.training.experiments.search.search_checks import check
 from scalebook.training.experiments.search.space_body import ReadSpace, read_space
 from scalebook.training.experiments.search.types import AMOUNTS, Objective, RateRule, Scaling, SearchSpec
 from scalebook.training.tracking import directions, names

@@ -11,7 +11,7 @@ from scalebook.training.experiments.classes import mapping
 from scalebook.training.experiments.command_line import CommandLine, parse
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment, saves_checkpoints
-from scalebook.training.experiments.validate import require
+from scalebook.training.experiments.validation import require
 
 TRAINER: Final[dict[str, Any]] = {
     "max_epochs": -1,

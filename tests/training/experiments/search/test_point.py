@@ -16,7 +16,7 @@ from scalebook.training.experiments.search.point import (
     resolve,
     summary,
 )
-from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.validation import validate
 from tests.training.experiments.searches import CONFIG
 
 SERVER = {

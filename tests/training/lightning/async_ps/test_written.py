@@ -14,7 +14,7 @@ from scalebook.training.engine.rules.run_limits import Limits, WorkerRange
 from scalebook.training.engine.rules.update_rules import Bounded
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.validation import validate
 from scalebook.training.lightning import DDP, AsyncPS
 
 CLOCK: dict[str, Any] = {

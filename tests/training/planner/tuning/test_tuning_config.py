@@ -6,7 +6,7 @@ import pytest
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.validate import require
+from scalebook.training.experiments.validation import require
 from scalebook.training.planner.tuning.tuning_config import number, requested, shorten_training, whole_number
 from tests.training.experiments.searches import NO_CLASSES
 

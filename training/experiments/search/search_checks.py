@@ -27,7 +27,7 @@ from scalebook.training.experiments.search.search_settings import settings_probl
 from scalebook.training.experiments.search.space import HANDLES, RANGES, Dimension
 from scalebook.training.experiments.search.space_body import ReadSpace
 from scalebook.training.experiments.search.types import SearchSpec
-from scalebook.training.experiments.validate import check_class, validate
+from scalebook.training.experiments.validation import check_class, validate
 
 SHOWN: Final = 3
 PERIOD: Final = 1024

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from scalebook.training.base import ConfigError, Problem, node_rank
 from scalebook.training.base.files import yaml
-from scalebook.training.experiments import logged_metrics, model_conflicts, validations
+from scalebook.training.experiments import logged_metrics, model_conflicts
+from scalebook.training.experiments import validation_schedule as validations
 from scalebook.training.experiments.classes import (
     GROUP_OF_KEY,
     few_strangers,

@@ -5,7 +5,7 @@ import pytest
 from scalebook.training.base.files import yaml
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.search.cost import Cost, cost
+from scalebook.training.experiments.search.costs import Cost, cost
 from scalebook.training.experiments.search.definition import read_search
 from tests.training.experiments.searches import CONFIG
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from scalebook.training.experiments.search.point import grid_points, is_single, put_strategy
-from scalebook.training.experiments.search.search_problems import candidates
+from scalebook.training.experiments.search.search_checks import candidates
 from scalebook.training.experiments.search.search_settings import MOST_POINTS
 from scalebook.training.experiments.search.types import SearchSpec
 

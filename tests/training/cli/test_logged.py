@@ -1,6 +1,6 @@
 from lightning import LightningModule
 
-from scalebook.training.experiments.logged import logged
+from scalebook.training.cli.logged import logged
 
 
 class Base(LightningModule):

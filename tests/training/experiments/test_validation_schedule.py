@@ -7,8 +7,8 @@ from lightning.pytorch import Trainer
 from scalebook.training.cli.lightning_cli import TrainingCLI
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import NULL_IS_SAID, Experiment
-from scalebook.training.experiments.validate import validate
-from scalebook.training.experiments.validations import words
+from scalebook.training.experiments.validation import validate
+from scalebook.training.experiments.validation_schedule import words
 
 VIRTUAL: dict[str, Any] = {
     "class_path": "AsyncPS",

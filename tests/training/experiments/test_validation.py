@@ -6,7 +6,7 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
-from scalebook.training.experiments.validate import require, validate
+from scalebook.training.experiments.validation import require, validate
 
 GOOD: dict[str, Any] = {
     "model": "PixelCNN",
