@@ -17,12 +17,9 @@ from scalebook.app.serving.addresses import Addresses, by_same_name
 from scalebook.app.serving.mlflow_server import remote_address
 from scalebook.training.base import ConfigError, Workspace, sqlite_address
 from scalebook.training.base.files import BrokenRecord
-from scalebook.training.engine.coordination.measures import PushRecord
-from scalebook.training.experiments import catalogue, logged_metrics
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.model_parameters import find_out
-from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.engine import PushRecord
+from scalebook.training.experiments import Description, Experiment, catalogue, find_out, logged_metrics
+from scalebook.training.experiments.search import SearchSpec
 from scalebook.training.jobs import job_requests
 from scalebook.training.jobs import waiting_reasons as queue_reasons
 from scalebook.training.notebook import ClaimCell, Stored

@@ -7,8 +7,7 @@ lightly are built on. Python treats it as a different package from `lightning`.
 Import it before `from scalebook import AsyncPS`: a process can have the strategies of one package only.
 """
 
-from scalebook.training.lightning import DDP, AsyncPS, register
-from scalebook.training.lightning.package import PACKAGE
+from scalebook.training.lightning import DDP, PACKAGE, AsyncPS, register
 
 __all__ = ["DDP", "AsyncPS", "register"]
 

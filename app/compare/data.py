@@ -10,9 +10,7 @@ from scalebook.app.shared import drafts, notebooks
 from scalebook.app.shared.drafts import Draft
 from scalebook.training.base import ConfigError, Problem, Workspace
 from scalebook.training.base.files import yaml, yaml_flow
-from scalebook.training.experiments.classes import mapping
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.identity import config_hash
+from scalebook.training.experiments import Description, classes, config_hash
 from scalebook.training.notebook import (
     ClaimCell,
     ComparisonCell,
@@ -42,12 +40,12 @@ def better(stored: Stored, tags: Tags, sides: Sequence[str], metric: str) -> Dir
         runs += tags.get(name, ())
         if search is not None:
             own = search.body.get("config")
-            trainers.append(mapping(own).get("trainer"))
+            trainers.append(classes.mapping(own).get("trainer"))
             experiment = nb.experiment(search.experiment or "")
             runs += tags.get(search.experiment or "", ())
         if experiment is not None:
             trainers.append(experiment.config.get("trainer"))
-    return directions.of_runs(metric, None, runs, [mapping(trainer).get("callbacks") for trainer in trainers])
+    return directions.of_runs(metric, None, runs, [classes.mapping(trainer).get("callbacks") for trainer in trainers])
 
 
 def tags_of(runs: Sequence[RunRecord]) -> dict[str, list[Mapping[str, str]]]:

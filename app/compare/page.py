@@ -14,7 +14,7 @@ from scalebook.app.shared.charts import CurveLook
 from scalebook.app.shared.widgets import number_box, page_title, press_button, turn_better
 from scalebook.training.base import ConfigError
 from scalebook.training.base.files import yaml
-from scalebook.training.experiments.experiment import Experiment
+from scalebook.training.experiments import Experiment
 from scalebook.training.notebook import ComparisonCell, compare_runs, labels, meanings_by_name
 from scalebook.training.tracking import Goal, RunRecord, directions, names
 

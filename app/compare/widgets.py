@@ -17,7 +17,7 @@ from scalebook.app.shared.charts import Series
 from scalebook.app.shared.widgets import choose_better, number_box, press_button
 from scalebook.app.shared.words import figure, interval, plain
 from scalebook.training.base import ConfigError, Problem
-from scalebook.training.experiments.strategies import strategy_words
+from scalebook.training.experiments import strategy_words
 from scalebook.training.notebook import AXES, Axis, Comparison, ComparisonCell, ExperimentRow, axes_with_data, sentences
 from scalebook.training.notebook import HELP as OF_CELLS
 from scalebook.training.notebook.claim_body import OF

@@ -6,9 +6,8 @@ from typing import Any, Final
 
 from scalebook.app.shared import form
 from scalebook.training.base import Workspace
-from scalebook.training.engine.rules.clock_settings import RECORDED
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.identity import config_hash
+from scalebook.training.engine.rules import clock_settings
+from scalebook.training.experiments import Description, config_hash
 from scalebook.training.jobs import ENDED, JobFolder
 from scalebook.training.notebook import Notebook
 from scalebook.training.planner import measured
@@ -54,7 +53,7 @@ def clock_sources(
 
 def clock_of_run(run: str, title: str = "") -> ClockSource:
     """The clock of a run: its workers' times per gradient, its servers' times per push."""
-    recorded = {"kind": RECORDED, "run": run}
+    recorded = {"kind": clock_settings.RECORDED, "run": run}
     label = f"As recorded in {title} ({run[:8]})" if title else f"As recorded in {run[:8]}"
     return ClockSource(label, {"gradient_s": recorded, "server_s": dict(recorded)})
 

@@ -13,23 +13,24 @@ from scalebook.app.shared.widgets import number_box, number_text
 from scalebook.app.shared.words import plain, scaled_words
 from scalebook.training.base import ConfigError, one_line
 from scalebook.training.base.files import yaml
-from scalebook.training.engine.rules.codecs import Codec, numel
-from scalebook.training.experiments import model_conflicts
-from scalebook.training.experiments.classes import (
+from scalebook.training.engine.rules import Codec, numel
+from scalebook.training.experiments import (
+    DIRECTIONS,
+    NOISE_SCALE,
+    STRATEGY_NAMES,
     ChosenClass,
-    choose_class,
-    in_words,
-    mapping,
-    read_class,
-    shortest_form,
+    ClassInfo,
+    Description,
+    Experiment,
+    Field,
+    ModelParameters,
+    cached_parameters,
+    check_value,
+    classes,
+    lr_scaling,
+    made_codec,
+    model_conflicts,
 )
-from scalebook.training.experiments.description import ClassInfo, Description, Field
-from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.fields import check_value
-from scalebook.training.experiments.lr_scaling import FIELDS, KEY
-from scalebook.training.experiments.model_parameters import ModelParameters, cached_parameters
-from scalebook.training.experiments.strategies import DIRECTIONS, STRATEGY_NAMES, made_codec
-from scalebook.training.experiments.validation import NOISE_SCALE
 from scalebook.training.pricing import format_quantity
 
 UNITS = {"s": "s", "ms": "ms", "mb": "MB", "gb": "GB"}
@@ -147,7 +148,7 @@ def class_field(
     A value that names none of the classes is shown as text, to be mended.
     """
     value = draft.value(path, field)
-    if value is not None and choose_class(value, field) is None:
+    if value is not None and classes.choose_class(value, field) is None:
         shortened = free_text(label or field_words(field.name), value, key, help_of(field))
         draft.assign(path, field, shortened)
         return shortened
@@ -155,21 +156,21 @@ def class_field(
     if info is None:
         draft.assign(path, field, None)
         return None
-    before = choose_class(value, field)
+    before = classes.choose_class(value, field)
     args = copy.deepcopy(dict(before.args)) if before is not None and before.info == info else {}
     draft.put(path, {"class_path": info.class_path, "init_args": args})
     if info.summary:
         st.caption(info.summary)
     for argument in info.fields:
         inner(f"{path}.init_args.{argument.name}", argument)
-    shortened = shortest_form(draft.get(path), field)
+    shortened = classes.shortest_form(draft.get(path), field)
     draft.assign(path, field, shortened)
     return shortened
 
 
 def _class_choice(field: Field, value: Any, key: str, label: str | None, labels: Mapping[str, str]) -> ClassInfo | None:
     options: list[ClassInfo | None] = [None, *field.classes] if field.nullable else [*field.classes]
-    before = choose_class(value, field)
+    before = classes.choose_class(value, field)
     index = options.index(before.info if before else None) if before or field.nullable else None
     info: ClassInfo | None = st.selectbox(
         label or field_words(field.name),
@@ -200,7 +201,7 @@ def label_of(info: ClassInfo) -> str:
 
 def written_label(value: Any) -> str:
     """The placeholder of a choice without a selection: the name of the unknown class in the config."""
-    return one_line(read_class(value).name or "", 60) or "Choose one"
+    return one_line(classes.read_class(value).name or "", 60) or "Choose one"
 
 
 def _class_name(info: ClassInfo) -> str:
@@ -213,9 +214,9 @@ def _class_line(info: ClassInfo) -> str:
 
 DrawLabelled = Callable[[str, Field, str], Any]
 """Draws the field at a dotted path with a label, writes its value into the config, and returns it."""
-RULE, PER, WARMUP = (replace(FIELDS[0], default="none"), *FIELDS[1:])
+RULE, PER, WARMUP = (replace(lr_scaling.FIELDS[0], default="none"), *lr_scaling.FIELDS[1:])
 """In the form, a config without the key means `none`."""
-AS_TEXT: Final = Field(KEY, "json", "A mapping with rule, per and warmup_epochs.", nullable=True)
+AS_TEXT: Final = Field(lr_scaling.KEY, "json", "A mapping with rule, per and warmup_epochs.", nullable=True)
 
 
 def rate_fields(draft: form.ConfigDraft, description: Description, field: DrawLabelled) -> None:
@@ -226,9 +227,9 @@ def rate_fields(draft: form.ConfigDraft, description: Description, field: DrawLa
         scales = _rate_rule(draft, field)
     if scales:
         with middle:
-            field(f"{KEY}.per", PER, "Reference batch, samples")
+            field(f"{lr_scaling.KEY}.per", PER, "Reference batch, samples")
         with right:
-            field(f"{KEY}.warmup_epochs", WARMUP, "Warm-up, epochs")
+            field(f"{lr_scaling.KEY}.warmup_epochs", WARMUP, "Warm-up, epochs")
         if words := scaled_words(Experiment(draft.config, description)):
             st.caption(words)
     field("noise_scale", NOISE_SCALE, "Measure the gradient noise scale")
@@ -237,19 +238,19 @@ def rate_fields(draft: form.ConfigDraft, description: Description, field: DrawLa
 def _rate_rule(draft: form.ConfigDraft, field: DrawLabelled) -> bool:
     """Draw the choice of the rule; returns whether the rule has more fields. A value that is not a mapping is shown as
     text."""
-    written = draft.get(KEY)
+    written = draft.get(lr_scaling.KEY)
     if written is not None and not isinstance(written, dict):
-        field(KEY, AS_TEXT, "Scaling with batch size")
+        field(lr_scaling.KEY, AS_TEXT, "Scaling with batch size")
         return False
-    rule = mapping(written).get("rule")
+    rule = classes.mapping(written).get("rule")
     if written is not None and rule is None:
-        draft.put(f"{KEY}.rule", FIELDS[0].default)
-    if field(f"{KEY}.rule", RULE, "Scaling with batch size") != "none":
+        draft.put(f"{lr_scaling.KEY}.rule", lr_scaling.FIELDS[0].default)
+    if field(f"{lr_scaling.KEY}.rule", RULE, "Scaling with batch size") != "none":
         return True
     if rule == "none":
-        draft.put(f"{KEY}.rule", rule)  # as it is written
+        draft.put(f"{lr_scaling.KEY}.rule", rule)  # as it is written
     else:
-        draft.drop(KEY)
+        draft.drop(lr_scaling.KEY)
     return False
 
 
@@ -311,7 +312,7 @@ def codec_labels(draft: form.ConfigDraft, description: Description, field: Field
                 if nbytes == plain
                 else f"{format_quantity(nbytes, 'B')}, {_share(nbytes, plain)}"
             )
-            labels[option.class_path] = f"{in_words(usual) or usual.word} · {cost}"
+            labels[option.class_path] = f"{classes.in_words(usual) or usual.word} · {cost}"
     return labels
 
 

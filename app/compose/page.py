@@ -24,11 +24,8 @@ from scalebook.app.shared.widgets import draft_line, page_title, show_problems
 from scalebook.app.state import ComposeDraft
 from scalebook.training.base import ConfigError, Problem
 from scalebook.training.base.files import yaml
+from scalebook.training.experiments import Description, Experiment, config_hash, validate
 from scalebook.training.experiments import validation_schedule as validations
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.identity import config_hash
-from scalebook.training.experiments.validation import validate
 from scalebook.training.jobs import NodeDevices, about_gpus, gpu_problems, job_requests, machines_of, this_machine
 from scalebook.training.notebook import Notebook, Stored, edit
 from scalebook.training.notebook.claims import claim_locks

@@ -15,11 +15,22 @@ from scalebook.app.shared import form, html
 from scalebook.app.shared.widgets import code_block, confirmed_anyway, number_box, press_button
 from scalebook.app.shared.words import plural, sentence
 from scalebook.training.base import Problem
-from scalebook.training.experiments.description import ClassInfo, Description, Field, FieldType, Group
-from scalebook.training.experiments.experiment import Experiment, LearningRate
-from scalebook.training.experiments.fields import check_value
-from scalebook.training.experiments.strategies import VIRTUAL, PeersSettings
-from scalebook.training.experiments.validation import GPU_SHARE, MATMUL, SEED, THREADS
+from scalebook.training.experiments import (
+    GPU_SHARE,
+    MATMUL,
+    SEED,
+    THREADS,
+    VIRTUAL,
+    ClassInfo,
+    Description,
+    Experiment,
+    Field,
+    FieldType,
+    Group,
+    LearningRate,
+    PeersSettings,
+    check_value,
+)
 from scalebook.training.notebook import HELP, MOST_REPEATS
 
 SWITCH_HELP: Final = (

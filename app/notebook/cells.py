@@ -19,9 +19,7 @@ from scalebook.app.shared.dialogs import write
 from scalebook.app.shared.widgets import press_button
 from scalebook.app.shared.words import plural, summary
 from scalebook.training.base import ConfigError
-from scalebook.training.experiments.data_paths import data_path_problems
-from scalebook.training.experiments.strategies import AsyncPSSettings
-from scalebook.training.experiments.validation import validate
+from scalebook.training.experiments import AsyncPSSettings, data_path_problems, validate
 from scalebook.training.jobs import gpu_problems, job_requests, machines_of, this_machine
 from scalebook.training.notebook import (
     BrokenCell,

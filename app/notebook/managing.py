@@ -17,7 +17,7 @@ from scalebook.app.shared.dialogs import attempt, in_conflict
 from scalebook.app.shared.widgets import press_button
 from scalebook.app.shared.words import ago
 from scalebook.training.base import SETTINGS, ConfigError, trust
-from scalebook.training.experiments.found_modules import FoundModule, found, name_module, write_template
+from scalebook.training.experiments import FoundModule, found, name_module, write_template
 from scalebook.training.notebook import DeletedNotebook, PastState, Stored, changes, history, lifecycle, store
 
 MOST_TOLD = 3

@@ -14,9 +14,7 @@ from scalebook.app.shared.notebooks import NotebookChoice
 from scalebook.app.shared.words import plain
 from scalebook.training.base import CodeNow, ConfigError, Workspace
 from scalebook.training.base.files import safe_reading
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.identity import config_hash
+from scalebook.training.experiments import Description, Experiment, config_hash
 from scalebook.training.jobs import JobFolder
 from scalebook.training.notebook import ExperimentCell, Note, changed_since, differences, meanings_by_name
 from scalebook.training.search import SearchFolder

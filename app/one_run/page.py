@@ -19,7 +19,7 @@ from scalebook.app.shared.charts import CurveLook
 from scalebook.app.shared.widgets import call_page, page_title
 from scalebook.training.base import ConfigError
 from scalebook.training.base.files import safe_reading, yaml
-from scalebook.training.experiments.experiment import Experiment
+from scalebook.training.experiments import Experiment
 from scalebook.training.jobs import job_requests, part_folders, read_usage
 from scalebook.training.tracking import names
 

@@ -10,9 +10,9 @@ import streamlit as st
 from scalebook.app.shared import charts, html, style
 from scalebook.app.shared.charts import PALETTE, Series
 from scalebook.app.shared.words import ago, figure
-from scalebook.training.engine.coordination.measures import Pushes, PushRecord
-from scalebook.training.engine.rules.topologies import TOPOLOGIES, graph_of, second_eigenvalue
-from scalebook.training.experiments.strategies import PeersSettings, Strategy
+from scalebook.training.engine import Pushes, PushRecord
+from scalebook.training.engine.rules import TOPOLOGIES, graph_of, second_eigenvalue
+from scalebook.training.experiments import PeersSettings, Strategy
 from scalebook.training.jobs import Usage
 from scalebook.training.notebook import Axis
 from scalebook.training.pricing import PartRecord, PlacedLayer, WorkerPart, format_quantity, part_record

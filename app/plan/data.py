@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from scalebook.training.base import ConfigError
 from scalebook.training.base.files import yaml
-from scalebook.training.engine.rules.clock_settings import Distribution
+from scalebook.training.engine.rules import Distribution
 from scalebook.training.planner import Answer, Curve, Point, SplitAnswer, split_words
 from scalebook.training.pricing import Profile, format_quantity, links
 from scalebook.training.pricing.profile import mean, read_profile

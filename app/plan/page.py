@@ -11,9 +11,7 @@ from scalebook.app.shared import charts, html, notebooks, style
 from scalebook.app.shared.widgets import page_title, press_button
 from scalebook.app.shared.words import plural
 from scalebook.training.base import ConfigError
-from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.identity import config_hash
-from scalebook.training.experiments.validation import require
+from scalebook.training.experiments import Experiment, config_hash, require
 from scalebook.training.notebook import ExperimentCell, offered
 from scalebook.training.planner import (
     Answer,

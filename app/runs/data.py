@@ -13,8 +13,7 @@ from scalebook.app.shared import form, notebooks
 from scalebook.app.shared.drafts import SavedDraft
 from scalebook.training.base import ConfigError, Workspace
 from scalebook.training.cluster import RayExecutor
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.strategies import strategy_words
+from scalebook.training.experiments import Description, strategy_words
 from scalebook.training.jobs import (
     ENDED,
     STOPPED,

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 from scalebook.app.runs.data import RunView
 from scalebook.training.base import Workspace, sqlite_address, trust
 from scalebook.training.base.files import BrokenRecord, records, safe_reading
-from scalebook.training.engine.coordination.measures import PushRecord
+from scalebook.training.engine import PushRecord
 from scalebook.training.pricing import PartRecord
 from scalebook.training.tracking import (
     NEWEST_FIRST,

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlencode
 
 from scalebook.training.base import ConfigError, Workspace
 from scalebook.training.base.files import records
-from scalebook.training.experiments.strategies import strategy_words
+from scalebook.training.experiments import strategy_words
 from scalebook.training.tracking import RunRecord, directions, names, notes
 
 LONGEST_TEXT: Final = 200

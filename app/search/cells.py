@@ -12,10 +12,8 @@ from scalebook.app.shared import dialogs, notes
 from scalebook.app.shared.dialogs import write
 from scalebook.app.shared.widgets import turn_better
 from scalebook.training.base import ConfigError
-from scalebook.training.experiments.classes import mapping
-from scalebook.training.experiments.data_paths import data_path_problems
-from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.search.definition import read_search, search_problems
+from scalebook.training.experiments import Experiment, classes, data_path_problems
+from scalebook.training.experiments.search import read_search, search_problems
 from scalebook.training.jobs import machines_of
 from scalebook.training.notebook import SearchCell, Stored, edit
 from scalebook.training.search import search_requests
@@ -51,7 +49,7 @@ def _card(stored: Stored, index: int, cell: SearchCell, search: SearchView | Non
         machines = machines_of(resources.workspace())
         problems = search_requests.lacking_gpus(read_search(cell.body, base, description), machines)
     stale = data.what_changed(search, cell.body, base, description) if search is not None and not problems else ""
-    searched = base or Experiment(mapping(cell.body.get("config")), description)
+    searched = base or Experiment(classes.mapping(cell.body.get("config")), description)
     notices = [*problems, *data_path_problems(searched)]
     intent = widgets.search_card(cell.name, cell.body, search, stale, _best(search), notices, stored.stamp)
     if offer_direction(stored, cell, searched):

@@ -8,11 +8,8 @@ from scalebook.app.search import trial_data
 from scalebook.app.shared.words import figure, plain, plural, spoken
 from scalebook.training.base import ConfigError, Workspace
 from scalebook.training.base.files import BrokenRecord
-from scalebook.training.experiments.classes import mapping
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.search.point import resolve
-from scalebook.training.experiments.search.types import AMOUNTS, SearchSpec
+from scalebook.training.experiments import Description, Experiment, classes
+from scalebook.training.experiments.search import AMOUNTS, SearchSpec, resolve
 from scalebook.training.notebook import Notebook, SearchCell, Stored, edit
 from scalebook.training.notebook.claims import claim_locks
 from scalebook.training.search import (
@@ -234,8 +231,8 @@ def space_words(body: Mapping[str, Any]) -> str:
     """The space in words: `batch size 16 … 1,024 × learning rate 0.001 … 1 (linear per 256)`. The body may have
     mistakes."""
     parts = []
-    for name, row in mapping(body.get("space")).items():
-        range_ = mapping(row)
+    for name, row in classes.mapping(body.get("space")).items():
+        range_ = classes.mapping(row)
         kind, values = next(((kind, value) for kind, value in range_.items() if isinstance(value, list)), ("", []))
         listed = kind in ("values", "grid")
         words = (

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from scalebook.app.search import looks, trial_data
-from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.experiments.search import SearchSpec
 from scalebook.training.search.map import Shades, landscape
 from scalebook.training.search.map.landscape import value
 from scalebook.training.search.study import TrialRecord

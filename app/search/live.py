@@ -7,7 +7,7 @@ from scalebook.app.search import learning_curves, trial_charts, trial_data, tria
 from scalebook.app.search.widgets import TrialIntent
 from scalebook.app.shared import charts, html, style
 from scalebook.app.shared.words import spoken
-from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.experiments.search import SearchSpec
 from scalebook.training.search import SearchFolder, SearchProgress, search_folder
 from scalebook.training.search.map import landscape
 from scalebook.training.search.study import TrialRecord, own_values

@@ -20,9 +20,8 @@ from scalebook.app.shared.frame import last_notebook, watch_changes
 from scalebook.app.shared.widgets import call_page, page_title, press_button, show_broken
 from scalebook.app.shared.words import ago, summary
 from scalebook.training.base import ConfigError
-from scalebook.training.experiments.classes import mapping
-from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.search.point import resolve
+from scalebook.training.experiments import Experiment, classes
+from scalebook.training.experiments.search import resolve
 from scalebook.training.notebook import Notebook
 from scalebook.training.search import search_requests
 
@@ -173,7 +172,7 @@ def _experiment(search: SearchView) -> str:
 
 def _base(search: SearchView) -> Experiment:
     """The searched experiment; an empty one where the search has none."""
-    return Experiment(mapping(search.body.get("config")), resources.description())
+    return Experiment(classes.mapping(search.body.get("config")), resources.description())
 
 
 def _better(search: SearchView) -> None:

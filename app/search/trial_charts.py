@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from scalebook.app.search import looks, trial_data
 from scalebook.app.shared import charts
 from scalebook.app.shared.words import spoken
-from scalebook.training.experiments.search.space import Dimension
-from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.experiments.search import Dimension, SearchSpec
 from scalebook.training.search.map import can_be_axis, landscape, scale
 from scalebook.training.search.map.shades import LOG_RATIO
 from scalebook.training.search.study import TrialRecord

@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scalebook.app.shared.words import figure, interval, plural
 from scalebook.training.base import ConfigError, duration
-from scalebook.training.experiments.search.costs import trials_wanted
-from scalebook.training.experiments.search.keys import ALL
-from scalebook.training.experiments.search.point import resolve, summary
-from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.experiments.search import SearchSpec, keys, resolve, summary, trials_wanted
 from scalebook.training.search import SearchProgress
 from scalebook.training.search.map.landscape import value
 from scalebook.training.search.study import Tags, TrialRecord, own_values
@@ -97,7 +94,7 @@ def notes(spec: SearchSpec, progress: SearchProgress | None) -> list[str]:
     if spec.is_simulated:
         sentences.append(names.time_words([True]))
     elif spec.exclusive:
-        where = "all nodes" if spec.exclusive == ALL else "the machine"
+        where = "all nodes" if spec.exclusive == keys.ALL else "the machine"
         sentences.append(f"**Exclusive**: one trial at a time, alone on {where}, so times can be compared.")
     elif any(objective.name == "seconds" for objective in spec.objectives):
         sentences.append("**Not exclusive**: trials ran side by side and slowed each other down.")

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from scalebook.app.search import looks, trial_data
 from scalebook.app.shared import charts
 from scalebook.app.shared.words import spoken
-from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.experiments.search import SearchSpec
 from scalebook.training.search.map import Iso, Landscape, Scale, ShadeGrid, scale
 from scalebook.training.search.map.landscape import KINDS, landscape, panels, range_of, value
 from scalebook.training.search.study import TrialRecord

@@ -15,10 +15,8 @@ from scalebook.app.shared import html, style
 from scalebook.app.shared.widgets import CellIntent, cell_menu, number_box, press_button, show_problems
 from scalebook.app.shared.words import ago, plural, sentence
 from scalebook.training.base import Problem, duration
-from scalebook.training.experiments.description import Field
-from scalebook.training.experiments.fields import check_value, quoted_value
-from scalebook.training.experiments.search.space import Dimension
-from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.experiments import Field, check_value, quoted_value
+from scalebook.training.experiments.search import Dimension, SearchSpec
 from scalebook.training.search import SearchProgress
 from scalebook.training.search.study import TrialRecord
 from scalebook.training.tracking import own_metrics

@@ -13,16 +13,19 @@ from scalebook.app.shared.drafts import Draft
 from scalebook.app.shared.words import plain, plural
 from scalebook.training.base import ConfigError, Workspace, duration
 from scalebook.training.base.files import yaml
-from scalebook.training.experiments import paths
-from scalebook.training.experiments.classes import mapping
-from scalebook.training.experiments.description import Field
-from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.search.costs import Cost
-from scalebook.training.experiments.search.keys import KEYS, without_defaults
-from scalebook.training.experiments.search.point import STRATEGIES, resolve, summary
-from scalebook.training.experiments.search.presets import preset_body
-from scalebook.training.experiments.search.space import Dimension, Kind
-from scalebook.training.experiments.search.types import AMOUNTS, SearchSpec
+from scalebook.training.experiments import Experiment, Field, classes, paths
+from scalebook.training.experiments.search import (
+    AMOUNTS,
+    STRATEGIES,
+    Cost,
+    Dimension,
+    Kind,
+    SearchSpec,
+    keys,
+    preset_body,
+    resolve,
+    summary,
+)
 from scalebook.training.jobs import NodeDevices, computes_on_gpus
 from scalebook.training.notebook import Note, Notebook, SearchCell, edit, offered
 from scalebook.training.tracking import Direction, Goal, RunReader, RunRecord, directions
@@ -112,7 +115,7 @@ def _now(experiment: Experiment, path: str, field: Field) -> Any:
     value: Any = experiment.written
     for key in path.split("."):
         if isinstance(value, Mapping) and "class_path" in value:
-            value = mapping(value.get("init_args"))
+            value = classes.mapping(value.get("init_args"))
         if not isinstance(value, Mapping) or key not in value:
             return field.default
         value = value[key]
@@ -211,7 +214,7 @@ def with_preset(
 
 def tidy_body(body: Mapping[str, Any]) -> Body:
     """The body with its keys in reading order and without defaults; unknown keys stay, at the end."""
-    return without_defaults({key: body[key] for key in KEYS if key in body} | dict(body))
+    return keys.without_defaults({key: body[key] for key in keys.KEYS if key in body} | dict(body))
 
 
 def metrics(experiment: Experiment, runs: Sequence[RunRecord] = ()) -> list[str]:

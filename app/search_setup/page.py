@@ -21,11 +21,8 @@ from scalebook.app.shared.what_it_logs import what_it_logs
 from scalebook.app.shared.widgets import draft_line, page_title, show_problems
 from scalebook.app.state import SearchDraft
 from scalebook.training.base import ConfigError, Problem
-from scalebook.training.experiments.classes import mapping
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.search.costs import cost
-from scalebook.training.experiments.search.definition import SearchSpec, read_search, search_problems
+from scalebook.training.experiments import Description, Experiment, classes
+from scalebook.training.experiments.search import SearchSpec, cost, read_search, search_problems
 from scalebook.training.jobs import NodeDevices, machines_of, this_machine
 from scalebook.training.notebook import Notebook, Stored
 from scalebook.training.notebook.claims import claim_locks
@@ -114,7 +111,7 @@ def _searched(body: Body, description: Description) -> Experiment:
     """The experiment that is searched over, of the cell's own config or by name; an empty one where there is none."""
     config = body.get("config")
     base = None if isinstance(config, dict) else searches.base_of(_opened().notebook, body, description)
-    return base or Experiment(mapping(config), description)
+    return base or Experiment(classes.mapping(config), description)
 
 
 def _head(choice: NotebookChoice, draft: SearchDraft) -> int:

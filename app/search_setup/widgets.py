@@ -15,13 +15,8 @@ from scalebook.app.shared.widgets import choose_better, code_block, number_box, 
 from scalebook.app.shared.words import plain
 from scalebook.training.base import ConfigError
 from scalebook.training.base.files import yaml
-from scalebook.training.experiments.classes import mapping
-from scalebook.training.experiments.description import Field
-from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.search.keys import HELP, PRUNERS, SAMPLERS, MethodChoice
-from scalebook.training.experiments.search.presets import PRESETS
-from scalebook.training.experiments.search.space import Kind
-from scalebook.training.experiments.search.types import AMOUNTS
+from scalebook.training.experiments import Experiment, Field, classes
+from scalebook.training.experiments.search import AMOUNTS, PRESETS, Kind, MethodChoice, keys
 from scalebook.training.tracking import Direction
 
 WIDTHS: Final = [2.5, 3.1, 7.6, 0.8]
@@ -193,7 +188,7 @@ def experiment(notebooks: Mapping[str, str], notebook: str, cells: Sequence[str]
         index = list(cells).index(cell) if cell in cells else None
         picked = st.selectbox("Experiment", cells, index, key=f"{key}.{notebook}.experiment", disabled=fixed,
                               placeholder="Choose one",
-                              help=HELP["experiment"])  # fmt: skip
+                              help=keys.HELP["experiment"])  # fmt: skip
     return chosen, picked or ""
 
 
@@ -201,7 +196,7 @@ def first_step(body: Body, fields: Sequence[SearchField], key: str) -> FirstStep
     """Draw step 1: presets, dimensions, strong or weak scaling."""
     st.header("Search space")
     preset = _cards(str(body.get("preset") or OWN), bool(body.get("space")), key)
-    space, changed = _space(mapping(body.get("space")), fields, key)
+    space, changed = _space(classes.mapping(body.get("space")), fields, key)
     body = {**body, "space": space}
     st.header("Batch size is")
     body["scaling"] = _scaling(str(body.get("scaling", "strong")), key)
@@ -237,7 +232,7 @@ def _space(space: Mapping[str, Any], fields: Sequence[SearchField], key: str) ->
         dimension_heads()
     for name, row in space.items():
         field = by_name.get(name) or SearchField(name, name, None, Field(name, "json"))
-        new_row = dimension(field, mapping(row), f"{key}.{name}")
+        new_row = dimension(field, classes.mapping(row), f"{key}.{name}")
         if new_row is None:
             changed = True
         else:
@@ -285,8 +280,8 @@ def second_step(body: Body, offered: OfferedMetrics, key: str, simulated: bool) 
     with left:
         _sampler(body, key)
     with right:
-        body["pruner"] = _choice("Pruner", PRUNERS, str(body.get("pruner", "none")), key,
-                                 HELP["pruner"])  # fmt: skip
+        body["pruner"] = _choice("Pruner", keys.PRUNERS, str(body.get("pruner", "none")), key,
+                                 keys.HELP["pruner"])  # fmt: skip
     st.header("Budget")
     _budget(body, key)
     st.header("Machine")
@@ -296,9 +291,9 @@ def second_step(body: Body, offered: OfferedMetrics, key: str, simulated: bool) 
     st.caption(SIMULATED_TEXT if simulated else EXCLUSIVE_TEXT)
     left, right = st.columns(2)
     with left:
-        _number(body, "failures", "Failures before the search stops", key, 10, HELP["failures"])
+        _number(body, "failures", "Failures before the search stops", key, 10, keys.HELP["failures"])
     with right:
-        _number(body, "memory_mb", "Memory per process, MB", key, None, HELP["memory_mb"])
+        _number(body, "memory_mb", "Memory per process, MB", key, None, keys.HELP["memory_mb"])
     return body
 
 
@@ -325,13 +320,13 @@ def _objectives(body: Body, offered: OfferedMetrics, key: str) -> None:
     body["objective"] = with_objectives([first] if other == NOTHING else [first, other], directions, offered.experiment)
     with right:
         target = body.get("target")
-        body["target"] = number_box("Target", target, f"{key}.target", empty="none", hint=HELP["target"])
+        body["target"] = number_box("Target", target, f"{key}.target", empty="none", hint=keys.HELP["target"])
 
 
 def _sampler(body: Body, key: str) -> None:
     sampler = body.get("sampler", "tpe")
     name = next(iter(sampler), "tpe") if isinstance(sampler, dict) else str(sampler)
-    method = _choice("Sampler", SAMPLERS, name, key, HELP["sampler"])
+    method = _choice("Sampler", keys.SAMPLERS, name, key, keys.HELP["sampler"])
     body["sampler"] = sampler if method == name else method  # with the seed that a cell may give it
 
 
@@ -346,11 +341,11 @@ def _choice(label: str, entries: Mapping[str, MethodChoice], before: str, key: s
 def _budget(body: Body, key: str) -> None:
     trials, seeds, minutes = st.columns(3)
     with trials:
-        _number(body, "trials", "Trials", key, 30, HELP["trials"])
+        _number(body, "trials", "Trials", key, 30, keys.HELP["trials"])
     with seeds:
-        _number(body, "seeds", "Seeds per trial", key, 1, HELP["seeds"])
+        _number(body, "seeds", "Seeds per trial", key, 1, keys.HELP["seeds"])
     with minutes:
-        hint = HELP["minutes"]
+        hint = keys.HELP["minutes"]
         body["minutes"] = number_box(
             "Time limit, minutes", body.get("minutes"), f"{key}.minutes", empty="no limit", hint=hint
         )

@@ -10,10 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
-from scalebook.training.experiments.classes import ALIASES, NamedClass, mapping, positive, read_class
-from scalebook.training.experiments.description import ClassInfo, Description, Field, Group
-from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.strategies import VIRTUAL
+from scalebook.training.experiments import (
+    VIRTUAL,
+    ClassInfo,
+    Description,
+    Experiment,
+    Field,
+    Group,
+    NamedClass,
+    classes,
+)
 
 Config = dict[str, Any]
 BudgetKind = Literal["epochs", "updates", "time"]
@@ -82,7 +88,7 @@ class ConfigDraft:
         return self._named(key).info(group, description)
 
     def _named(self, key: str) -> NamedClass:
-        return read_class(self.get(key))
+        return classes.read_class(self.get(key))
 
     def choose(self, key: str, info: ClassInfo, group: Group, description: Description) -> None:
         """Name the class `info` at `key`. Its arguments stay if the class does not change, and are removed
@@ -90,7 +96,7 @@ class ConfigDraft:
         path, args = info.class_path, dict[str, Any]()
         if self.chosen_class(key, group, description) == info:  # results hang on the name that it is written with
             path = self._named(key).name or info.class_path
-            args = copy.deepcopy(dict(mapping(self.get(f"{key}.init_args"))))
+            args = copy.deepcopy(dict(classes.mapping(self.get(f"{key}.init_args"))))
         if info.config_value is not None and not args:
             self.put(key, info.config_value)
             return
@@ -142,7 +148,7 @@ class ConfigDraft:
         return takes and not self.is_simulated() and (self._nodes() > 1 or self.is_range())
 
     def _nodes(self) -> int:
-        return positive(self.get("trainer.num_nodes")) or 1
+        return classes.positive(self.get("trainer.num_nodes")) or 1
 
     def is_range(self) -> bool:
         """Whether the number of workers is `{min, max}`."""
@@ -174,7 +180,7 @@ class ConfigDraft:
     def _strategy_of(self) -> str:
         """The bare name of the strategy's class."""
         name = self._named("trainer.strategy").name or ""
-        return ALIASES.get(name, name).rpartition(".")[2]
+        return classes.ALIASES.get(name, name).rpartition(".")[2]
 
     def recorded_run(self) -> str:
         """The id of the run whose recorded times the clock uses; "" if it uses none."""

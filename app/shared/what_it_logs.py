@@ -7,9 +7,7 @@ import streamlit as st
 from scalebook.app import resources, state
 from scalebook.app.shared.widgets import press_button
 from scalebook.app.shared.words import sentence
-from scalebook.training.experiments import logged_metrics
-from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.validation import validate
+from scalebook.training.experiments import Experiment, logged_metrics, validate
 from scalebook.training.tracking import RunRecord, names
 
 EVERY_S = 1.0

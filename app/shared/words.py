@@ -8,9 +8,7 @@ from typing import Final
 
 from scalebook.app.shared import form
 from scalebook.training.base import duration
-from scalebook.training.experiments.classes import mapping
-from scalebook.training.experiments.experiment import Experiment, LearningRate
-from scalebook.training.experiments.strategies import strategy_words
+from scalebook.training.experiments import Experiment, LearningRate, classes, strategy_words
 
 LONG: Final = 15
 """Powers of ten from which a figure is written with an exponent."""
@@ -155,7 +153,7 @@ def _optimizer_words(experiment: Experiment) -> str:
 
 
 def _budget_words(experiment: Experiment) -> str:
-    if not any(key in mapping(experiment.written.get("trainer")) for key in form.BUDGET_KEYS.values()):
+    if not any(key in classes.mapping(experiment.written.get("trainer")) for key in form.BUDGET_KEYS.values()):
         return ""
     budget = form.ConfigDraft(dict(experiment.written)).budget()
     if not isinstance(budget.value, int | float):

@@ -9,13 +9,18 @@ from typing import Final
 
 import torch
 
-from scalebook.training.engine.coordination.measures import mean_staleness, shares, weighted_mean, whole_drift
-from scalebook.training.engine.coordination.measures import (
+from scalebook.training.engine import (
     Counts,
     MovedBytes,
     PushMeasures,
     StalenessHistogram,
     WorkerTimes,
+    mean_staleness,
+    weighted_mean,
+    whole_drift,
+)
+from scalebook.training.engine import (
+    shares as time_shares,
 )
 from scalebook.training.tracking import names
 
@@ -71,7 +76,7 @@ def shares(times: Sequence[WorkerTimes]) -> dict[str, float]:
         names.COMMUNICATE_SHARE: sum(time.communicate for time in times),
         names.DATA_SHARE: sum(time.data for time in times),
     }
-    return shares(totals)
+    return time_shares(totals)
 
 
 def busiest(times: Sequence[WorkerTimes], updates: int) -> dict[str, float]:

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from scalebook.training.callbacks.measure import Measure
 from scalebook.training.jobs import JobFolder, Progress, SystemMetrics, UsageMeter
-from scalebook.training.lightning.run_figures import figures_of
+from scalebook.training.lightning import figures_of
 from scalebook.training.tracking import RunLogger, names
 
 EVERY_S: Final = 1.0

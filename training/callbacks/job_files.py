@@ -25,11 +25,14 @@ from scalebook.training.callbacks.computed_figures import MB
 from scalebook.training.callbacks.heartbeat import fraction
 from scalebook.training.callbacks.measure import Measure
 from scalebook.training.jobs import STOPPED, JobFolder, LostWorker
-from scalebook.training.lightning import ModelParallel
-from scalebook.training.lightning.processes.deaths import HearsOfDeaths
-from scalebook.training.lightning.processes.forked import Terminated, why_terminated
-from scalebook.training.lightning.processes.process_watch import LostProcess
-from scalebook.training.lightning.run_figures import figures_of
+from scalebook.training.lightning import (
+    HearsOfDeaths,
+    LostProcess,
+    ModelParallel,
+    Terminated,
+    figures_of,
+    why_terminated,
+)
 from scalebook.training.pricing import PartRecord
 from scalebook.training.tracking import Axes, names, upload
 

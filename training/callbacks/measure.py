@@ -28,10 +28,8 @@ from scalebook.training.callbacks.computed_figures import (
 from scalebook.training.callbacks.metric_summary import MetricSummary, logged
 from scalebook.training.callbacks.step_clocks import DataClock, DeviceSteps, StepSeconds
 from scalebook.training.callbacks.step_counts import LocalFigures
-from scalebook.training.engine.coordination.measures import Counts
-from scalebook.training.engine.memory.device import device_of
-from scalebook.training.lightning.process_group.forked_group import batches_at_once
-from scalebook.training.lightning.run_figures import RunFigures, figures_of
+from scalebook.training.engine import Counts, device_of
+from scalebook.training.lightning import RunFigures, batches_at_once, figures_of
 from scalebook.training.tracking import Axes, Goal, RunLogger, WorkerFile, directions, names, worker_figures
 
 FIRST_EVENT_S: Final = 0.1

@@ -18,8 +18,7 @@ from typing_extensions import override
 from scalebook.training.base import ConfigError
 from scalebook.training.callbacks.batches import batch_size, loss_of
 from scalebook.training.callbacks.measure import Measure
-from scalebook.training.lightning import ModelParallel
-from scalebook.training.lightning.run_figures import figures_of
+from scalebook.training.lightning import ModelParallel, figures_of
 from scalebook.training.tracking import RunLogger, names
 
 COST: Final = 0.03

@@ -9,8 +9,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from typing_extensions import override
 
 from scalebook.training.base.files import records
-from scalebook.training.engine.coordination.measures import MembershipChange, PushRecord, StalenessHistogram
-from scalebook.training.lightning.run_figures import figures_of
+from scalebook.training.engine import MembershipChange, PushRecord, StalenessHistogram
+from scalebook.training.lightning import figures_of
 from scalebook.training.tracking import drawing, names, upload
 
 EVERY_S: Final = 1.0

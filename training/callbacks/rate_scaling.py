@@ -10,9 +10,8 @@ from torch.optim import Optimizer
 from typing_extensions import override
 
 from scalebook.training.base import ConfigError
-from scalebook.training.experiments.lr_scaling import KEY, NO_BATCH, RateScaling
-from scalebook.training.lightning.async_ps.applied_step import CountsUpdates, ScaledRate
-from scalebook.training.lightning.process_group.forked_group import batches_at_once
+from scalebook.training.experiments import RateScaling, lr_scaling
+from scalebook.training.lightning import CountsUpdates, ScaledRate, batches_at_once
 
 
 class ScaledRates(Callback):
@@ -76,7 +75,7 @@ class ScaledRates(Callback):
             if self.scaling.warmup_epochs == 0:
                 return math.inf
             raise ConfigError(
-                f"{KEY}.warmup_epochs",
+                f"{lr_scaling.KEY}.warmup_epochs",
                 "needs a data set that knows its length",
                 "Write 0, or warm up by a schedule of the optimizer.",
             ) from error
@@ -101,7 +100,7 @@ def scaled_rates(scaling: RateScaling | None, data: Namespace | None) -> list[Ca
         return []
     batch = None if data is None else data.get("init_args.batch_size")
     if batch is None:
-        raise ConfigError(KEY, NO_BATCH, "Remove it, or write rule: none.")
+        raise ConfigError(lr_scaling.KEY, lr_scaling.NO_BATCH, "Remove it, or write rule: none.")
     return [ScaledRates(scaling, int(batch))]
 
 
@@ -109,7 +108,7 @@ def refuse_without_rate(optimizer: Optimizer) -> None:
     """ConfigError for an optimizer without a learning rate to scale."""
     if not all("lr" in group for group in optimizer.param_groups):
         raise ConfigError(
-            KEY,
+            lr_scaling.KEY,
             f"needs a learning rate, and {type(optimizer).__name__} has no `lr` in its param groups",
             "Remove it, or use another optimizer.",
         )

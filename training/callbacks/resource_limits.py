@@ -4,7 +4,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from typing_extensions import override
 
-from scalebook.training.lightning.async_ps.engine_strategy import EngineStrategy
+from scalebook.training.lightning import EngineStrategy
 
 
 class Threads(Callback):

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from lightning.pytorch.profilers import Profiler
 from typing_extensions import override
 
-from scalebook.training.engine.memory.device import Device, Mark
+from scalebook.training.engine import Device, Mark
 
 FETCH: Final = ".train_dataloader_next"
 """How the event around each fetch of a training batch ends its name."""

@@ -7,10 +7,8 @@ from lightning.pytorch import Trainer
 from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
-from scalebook.training.engine.coordination.measures import Counts, MovedBytes, WorkerTimes
-from scalebook.training.lightning import DDP, ModelParallel
-from scalebook.training.lightning.process_group.forked_group import batches_at_once
-from scalebook.training.lightning.run_figures import RunFigures
+from scalebook.training.engine import Counts, MovedBytes, WorkerTimes
+from scalebook.training.lightning import DDP, ModelParallel, RunFigures, batches_at_once
 
 NANOSECOND = 1e-9
 

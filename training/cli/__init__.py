@@ -4,3 +4,16 @@ Begin with `main.py`, which imports a command's module when the command is used.
 Scalebook's defaults, `runner.py` the main function of a job's process; `describe.py` finds by introspection what a
 config may name.
 """
+
+from typing import TYPE_CHECKING
+
+from scalebook.training.lazy import interface
+
+if TYPE_CHECKING:
+    from scalebook.training.cli import main
+
+__all__ = [
+    "main",
+]
+
+__getattr__ = interface(__name__)

@@ -20,16 +20,24 @@ import scalebook.training.zoo.data
 import scalebook.training.zoo.models
 import scalebook.training.zoo.optimizers
 from scalebook.training.base import SETTINGS, UNTRUSTED, ConfigError, Workspace, extras, import_modules, trust
-from scalebook.training.cli.model_making import parameters
-from scalebook.training.experiments.catalogue import content_hash
-from scalebook.training.experiments.classes import suggestion, within
-from scalebook.training.experiments.confinement import Confinement
-from scalebook.training.experiments.description import GROUPS, ClassInfo, Description, Field, NotOffered
-from scalebook.training.experiments.introspect import Source, describe_class, fields_of
-from scalebook.training.experiments.known_classes import offered
 from scalebook.training.cli.logged import logged
-from scalebook.training.experiments.logged_metrics import LoggedMetrics
-from scalebook.training.experiments.model_parameters import ModelParameters
+from scalebook.training.cli.model_making import parameters
+from scalebook.training.experiments import (
+    GROUPS,
+    ClassInfo,
+    Confinement,
+    Description,
+    Field,
+    LoggedMetrics,
+    ModelParameters,
+    NotOffered,
+    Source,
+    catalogue,
+    describe_class,
+    fields_of,
+    offered,
+)
+from scalebook.training.experiments.classes import suggestion, within
 from scalebook.training.lightning import DDP, AsyncPS, ModelParallel, Peers
 from scalebook.training.tracking import names
 
@@ -125,7 +133,7 @@ def describe(workspace: Workspace) -> Description:
         lr_schedulers=_schedulers(),
         trainer=_trainer(),
         default_optimizer=DEFAULT_OPTIMIZER,
-        content=content_hash(workspace),
+        content=catalogue.content_hash(workspace),
         problems=problems,
     )
 

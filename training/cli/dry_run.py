@@ -10,7 +10,8 @@ from typing_extensions import override
 from scalebook.training.base import active_run, failures
 from scalebook.training.callbacks import logged
 from scalebook.training.cli.lightning_cli import TrainingCLI, quieten
-from scalebook.training.experiments.logged_metrics import BATCHES, LoggedMetrics
+from scalebook.training.experiments import LoggedMetrics
+from scalebook.training.experiments.logged_metrics import BATCHES
 
 
 class LoggedNames(Callback):

@@ -14,12 +14,16 @@ from typing import Any, Final
 
 from scalebook.training.base import ConfigError, NodeRank, Workspace, import_modules, safe_path, trust
 from scalebook.training.base.files import HELP, CommandParser, terminal, yaml
-from scalebook.training.experiments import catalogue, model_conflicts
-from scalebook.training.experiments.command_line import CONFIG_OPTIONS, merge, parse, read
-from scalebook.training.experiments.description import GROUPS, Description
-from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.num_nodes import place_of
-from scalebook.training.experiments.validation import validate
+from scalebook.training.experiments import (
+    GROUPS,
+    Description,
+    Experiment,
+    catalogue,
+    command_line,
+    model_conflicts,
+    place_of,
+    validate,
+)
 from scalebook.training.jobs import VISIBLE, JobFolder, gpus_here, job_requests, read_recorded
 
 RUN: Final = "--run"
@@ -45,7 +49,9 @@ def parser(command: str, offered: str = "") -> CommandParser:
         example=f"{command} --run 3f2a9c1e" if evaluates else "fit -c x.yaml --trainer.max_epochs 3",
         page="concepts/training.md" if evaluates else "reference/config.md",
     )
-    parser.add_argument(*CONFIG_OPTIONS, metavar="FILE", action="append", help="config; several are merged")
+    parser.add_argument(
+        *command_line.CONFIG_OPTIONS, metavar="FILE", action="append", help="config; several are merged"
+    )
     if evaluates:
         parser.add_argument(RUN, metavar="ID", help="use the config and the newest checkpoint of this run")
         parser.add_argument("--ckpt_path", metavar="FILE", help="use this checkpoint, a key of the config")
@@ -67,7 +73,7 @@ def main(argv: Sequence[str]) -> int:
     idle = len(argv) == 1 or {*HELP, "--print_config"} & set(argv)
     trust.resolve_trust(workspace, trust.OPTION in argv, runs=not idle)
     description = catalogue.describe(workspace)
-    line = parse(argv[1:], description, _options(command))
+    line = command_line.parse(argv[1:], description, _options(command))
     if line.options.keys() & set(HELP) or len(argv) == 1:
         names = {group: ", ".join(info.name for info in getattr(description, group)) for group in GROUPS}
         offered = "Models: {models}. Data: {data}. Strategies: {strategies}.".format(**names)
@@ -146,5 +152,5 @@ def _evaluate(command: str, config: dict[str, Any]) -> int:
 
 def _of_run(job: JobFolder, overrides: dict[str, Any], description: Description) -> dict[str, Any]:
     """Config and newest checkpoint of a recorded run, with the overrides of the command line."""
-    config = {**read(job.config), "ckpt_path": str(job.path / "checkpoints" / "last.ckpt")}
-    return merge(config, overrides, description)
+    config = {**command_line.read(job.config), "ckpt_path": str(job.path / "checkpoints" / "last.ckpt")}
+    return command_line.merge(config, overrides, description)

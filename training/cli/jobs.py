@@ -10,7 +10,7 @@ from typing import Any, Final, get_args
 from scalebook.training.base import LONGEST_KEY, ConfigError, Workspace, one_line, roughly, trust
 from scalebook.training.base.files import CommandParser, add_command, safe_reading, terminal
 from scalebook.training.cli.run_lines import bar
-from scalebook.training.experiments.catalogue import describe
+from scalebook.training.experiments import catalogue
 from scalebook.training.jobs import (
     ENDED,
     Direction,
@@ -198,7 +198,7 @@ def _move(workspace: Workspace, options: Any) -> int:
 
 def _resume(workspace: Workspace, options: Any) -> int:
     job = job_requests.find(workspace, options.id)
-    resumed = job_requests.resume(workspace, job, describe(workspace))
+    resumed = job_requests.resume(workspace, job, catalogue.describe(workspace))
     print(f"{resumed.id[:8]} resumes from the checkpoint of {options.id}")
     return 0
 

@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader
 from torchmetrics import MeanMetric
 from typing_extensions import override
 
-import scalebook.training.lightning.async_ps
+import scalebook.training.lightning
 import scalebook.training.zoo.data
 import scalebook.training.zoo.models
 import scalebook.training.zoo.optimizers
@@ -50,18 +50,23 @@ from scalebook.training.callbacks import (
 )
 from scalebook.training.cli.model_making import parameters_of
 from scalebook.training.cli.tee import TALKERS
-from scalebook.training.experiments.argument_keys import as_config_errors, problem_of
+from scalebook.training.experiments import (
+    GPU_SHARE,
+    MATMUL,
+    NOISE_SCALE,
+    NOW,
+    THREADS,
+    RateScaling,
+    alike_digests,
+    as_config_errors,
+    lr_scaling,
+    model_conflicts,
+    paths_today,
+    problem_of,
+)
 from scalebook.training.experiments.command_line import read
-from scalebook.training.experiments.former_arguments import NOW
-from scalebook.training.experiments.identity import alike_digests
-from scalebook.training.experiments.known_classes import paths_today
-from scalebook.training.experiments.lr_scaling import KEY, RateScaling
-from scalebook.training.experiments.model_conflicts import unfit
-from scalebook.training.experiments.validation import GPU_SHARE, MATMUL, NOISE_SCALE, THREADS
 from scalebook.training.jobs import JobFolder
-from scalebook.training.lightning.async_ps.engine_strategy import EngineStrategy
-from scalebook.training.lightning.process_group.forked_group import ForkedGroup
-from scalebook.training.lightning.processes.cuda_fork import prepare_for_forks
+from scalebook.training.lightning import EngineStrategy, ForkedGroup, prepare_for_forks
 from scalebook.training.tracking import RunLogger, WorkerFile, directions, names, names_class
 from scalebook.training.zoo import shuffled_by_epochs
 
@@ -319,7 +324,9 @@ class TrainingCLI(LightningCLI):
 
         def configure_optimizers(module: LightningModule) -> Any:
             name = optimizer_init["class_path"]
-            if why := unfit(parameters_of(module), name, optimizer_init.get("init_args", {}), is_server=False):
+            if why := model_conflicts.unfit(
+                parameters_of(module), name, optimizer_init.get("init_args", {}), is_server=False
+            ):
                 raise ConfigError.of(problem_of(why))
             optimizer = instantiate_class((module.parameters(),), optimizer_init)
             scheduler = instantiate_class(optimizer, scheduler_init) if scheduler_init else None
@@ -366,7 +373,7 @@ class TrainingCLI(LightningCLI):
             more["enable_progress_bar"] = sys.stdout.isatty() or bars
         if (share := self._get(self.config_init, "gpu_share", default=1.0)) < 1:
             callbacks.append(GpuShare(share))
-        callbacks += scaled_rates(self._get(self.config_init, KEY), self._get(self.config, "data"))
+        callbacks += scaled_rates(self._get(self.config_init, lr_scaling.KEY), self._get(self.config, "data"))
         plugins = _listed(trainer_config["plugins"])
         if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
             more["plugins"] = [*plugins, PlainCheckpoints(*self._arguments())]

@@ -80,9 +80,9 @@ def _called(argv: list[str]) -> int:
         if command == "ui":
             os.execve(sys.executable, safe_path.python("-m", "scalebook.app.serve", *rest), safe_path.environment())
         if command not in COMMANDS:
-            from scalebook.training.experiments.classes import suggestion
+            from scalebook.training.experiments import classes
 
-            raise ConfigError(command, "is not a command", suggestion(command, [*COMMANDS, "ui"]))
+            raise ConfigError(command, "is not a command", classes.suggestion(command, [*COMMANDS, "ui"]))
         with safe_path.importing():
             module = importlib.import_module(COMMANDS[command])
         with refusals_told():

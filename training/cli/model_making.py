@@ -8,8 +8,7 @@ from jsonargparse import ArgumentParser
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from torch import nn
 
-from scalebook.training.experiments.known_classes import paths_today
-from scalebook.training.experiments.model_parameters import ModelParameter, ModelParameters
+from scalebook.training.experiments import ModelParameter, ModelParameters, paths_today
 
 
 def parameters(config: Mapping[str, Any]) -> ModelParameters:

@@ -11,9 +11,7 @@ from typing import Final
 from scalebook.training.base import LONGEST_KEY, ConfigError, Workspace, one_line, processes, trust
 from scalebook.training.base.files import CommandParser, add_command, disk_errors
 from scalebook.training.cli.notebook_run import NotebookSelection, run, write_tables
-from scalebook.training.experiments.catalogue import describe
-from scalebook.training.experiments.classes import suggestion
-from scalebook.training.experiments.description import Description
+from scalebook.training.experiments import Description, catalogue, classes
 from scalebook.training.jobs import machines_of
 from scalebook.training.notebook import CellProblem, ExperimentCell, Notebook, Stored, check, copy_examples, store
 from scalebook.training.notebook.claims import EvidenceReader, claim_table, judge_all, written_tables
@@ -34,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
     stored = store.read(options.file)
     workspace = Workspace(options.file.resolve().parent)
     trust.resolve_trust(workspace, options.trust, runs=options.command == "run")
-    description = describe(workspace)
+    description = catalogue.describe(workspace)
     problems = check(stored.notebook, description, machines_of(workspace))
     if options.command == "export":
         wanted = ARCHIVE if options.archive else options.format
@@ -182,7 +180,9 @@ def _chosen(nb: Notebook, names: Sequence[str]) -> list[ExperimentCell]:
             what = f"{name} is a search, which `notebook run` does not run"
             raise ConfigError("--cell", what, f"Use `scalebook search run FILE.md --cell {name}`.")
         if name not in experiments and not any(getattr(cell, "name", None) == name for cell in nb.cells):
-            raise ConfigError("--cell", f"{name} is not an experiment of this notebook", suggestion(name, experiments))
+            raise ConfigError(
+                "--cell", f"{name} is not an experiment of this notebook", classes.suggestion(name, experiments)
+            )
     cells = [cell for cell in nb.experiments() if not names or cell.name in names]
     if not cells and not names and nb.searches():
         raise ConfigError(

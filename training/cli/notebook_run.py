@@ -9,7 +9,7 @@ from typing import Final, TextIO
 from scalebook.training.base import Workspace, duration
 from scalebook.training.base.files import disk_problem, require_room
 from scalebook.training.cli.run_lines import RunLines
-from scalebook.training.experiments.description import Description
+from scalebook.training.experiments import Description
 from scalebook.training.jobs import (
     ENDED,
     JobFolder,

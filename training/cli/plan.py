@@ -8,12 +8,15 @@ from typing import Final
 
 from scalebook.training.base import ConfigError, Workspace, safe_path, trust
 from scalebook.training.base.files import HELP, CommandParser
-from scalebook.training.experiments.catalogue import describe
-from scalebook.training.experiments.classes import suggestion
-from scalebook.training.experiments.command_line import CONFIG_OPTIONS, CommandLine, merge, parse
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.validation import require
+from scalebook.training.experiments import (
+    CommandLine,
+    Description,
+    Experiment,
+    catalogue,
+    classes,
+    command_line,
+    require,
+)
 from scalebook.training.notebook import store
 from scalebook.training.planner import Question, check_figure
 from scalebook.training.planner.question import COMPARED, MOST_TRAINED, WORKERS, numbers, rules
@@ -91,7 +94,7 @@ def parser() -> CommandParser:
     for option, (metavar, words) in OPTIONS.items():
         parser.add_argument(option, metavar=metavar, help=words)
     parser.add_argument(CELL, metavar="NAME", help="experiment of the notebook; optional if there is only one")
-    parser.add_argument(*CONFIG_OPTIONS, metavar="FILE", help="config to measure")
+    parser.add_argument(*command_line.CONFIG_OPTIONS, metavar="FILE", help="config to measure")
     parser.add_argument(trust.OPTION, action="store_true", help=trust.HELP)
     return parser
 
@@ -100,7 +103,7 @@ def main(argv: Sequence[str]) -> int:
     """Exit code: 0 with an answer, 1 if measuring failed, 130 interrupted. ConfigError before anything starts."""
     if argv and not argv[0].startswith("-"):
         return _of_cell(Path(argv[0]), argv[1:])
-    if any(word.partition("=")[0] in CONFIG_OPTIONS for word in argv) or not set(argv) - {trust.OPTION}:
+    if any(word.partition("=")[0] in command_line.CONFIG_OPTIONS for word in argv) or not set(argv) - {trust.OPTION}:
         return _of_config(argv)
     if set(argv) & set(HELP):
         parser().print_help()
@@ -130,8 +133,8 @@ def _of_config(argv: Sequence[str]) -> int:
 def _of_cell(path: Path, argv: Sequence[str]) -> int:
     workspace = Workspace(path.resolve().parent)
     trust.resolve_trust(workspace, trust.OPTION in argv, runs=True)
-    description = describe(workspace)
-    line = parse(argv, description, parser().takes_value())
+    description = catalogue.describe(workspace)
+    line = command_line.parse(argv, description, parser().takes_value())
     if line.options.keys() & set(HELP):
         parser().print_help()
         return 0
@@ -145,9 +148,11 @@ def _of_cell(path: Path, argv: Sequence[str]) -> int:
             else f"is missing; it has {len(experiments)} experiments"
         )
         raise ConfigError(
-            CELL, what, suggestion(name or "", experiments) if experiments else "Write a cell ```yaml experiment=NAME."
+            CELL,
+            what,
+            classes.suggestion(name or "", experiments) if experiments else "Write a cell ```yaml experiment=NAME.",
         )
-    line.config = merge(cell.config, line.config, description)
+    line.config = command_line.merge(cell.config, line.config, description)
     require(line.experiment(description), queued=False)
     return _measured(workspace, description, line)
 

@@ -8,8 +8,7 @@ from typing import TextIO
 
 from scalebook.training.base import Workspace, processes
 from scalebook.training.base.files import records, terminal, yaml
-from scalebook.training.experiments.command_line import CommandLine
-from scalebook.training.experiments.description import Description
+from scalebook.training.experiments import CommandLine, Description
 from scalebook.training.planner import (
     OPTION,
     NotMeasured,

@@ -35,9 +35,7 @@ from scalebook.training.callbacks import left_by_lost
 from scalebook.training.cli.blame import blamed
 from scalebook.training.cli.lightning_cli import TrainingCLI, quieten
 from scalebook.training.cli.tee import copied_to
-from scalebook.training.experiments.classes import ENGINE_STRATEGIES
-from scalebook.training.experiments.confinement import Confinement
-from scalebook.training.experiments.num_nodes import on_gpus, over_nodes
+from scalebook.training.experiments import Confinement, classes, on_gpus, over_nodes
 from scalebook.training.jobs import (
     MLFLOW_STATUS,
     STOPPED,
@@ -53,7 +51,7 @@ from scalebook.training.jobs import (
     parts_of,
     this_machine,
 )
-from scalebook.training.lightning.processes.forked import EndedEarly, WorkerTraceback
+from scalebook.training.lightning import EndedEarly, WorkerTraceback
 from scalebook.training.tracking import SPOOL, names, require_known, run_start
 
 if TYPE_CHECKING:
@@ -242,7 +240,7 @@ def _fewer_gpus(job: JobFolder, devices: Any) -> int:
     because all nodes must have the same config."""
     request, started = job.request(), job.started()
     gpus = min(request.gpus, len(started.gpus)) if started is not None else 0
-    return gpus if gpus != devices and request.strategy in ENGINE_STRATEGIES else 0
+    return gpus if gpus != devices and request.strategy in classes.ENGINE_STRATEGIES else 0
 
 
 def _inline(job: JobFolder) -> bool:

@@ -10,14 +10,8 @@ from scalebook.training.base import LONGEST_KEY, ConfigError, Workspace, one_lin
 from scalebook.training.base.files import CommandParser, add_command, terminal
 from scalebook.training.cli.notebook_run import say_claims
 from scalebook.training.cli.run_lines import bar
-from scalebook.training.experiments.catalogue import describe
-from scalebook.training.experiments.classes import suggestion
-from scalebook.training.experiments.command_line import read
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.search.costs import trials_wanted
-from scalebook.training.experiments.search.definition import SearchSpec, search_problems
-from scalebook.training.experiments.search.point import summary
+from scalebook.training.experiments import Description, Experiment, catalogue, classes, command_line
+from scalebook.training.experiments.search import SearchSpec, search_problems, summary, trials_wanted
 from scalebook.training.jobs import SupervisorKeeper, has_environment, supervisor_handle
 from scalebook.training.notebook import ExperimentCell, comparison_table, store
 from scalebook.training.notebook.claims import claim_locks
@@ -112,8 +106,7 @@ def _follow(folder: SearchFolder, description: Description) -> int:
 
 
 def _check(options: Any) -> int:
-    from scalebook.training.experiments.search.costs import cost
-    from scalebook.training.experiments.search.definition import read_search
+    from scalebook.training.experiments.search import cost, read_search
     from scalebook.training.jobs import this_machine
 
     _, name, body, base, description = _wanted(options)
@@ -134,15 +127,15 @@ def _wanted(options: Any) -> tuple[Workspace, str, dict[str, Any], Experiment | 
     cell: ExperimentCell | None = None
     if options.config is not None:
         workspace = Workspace.find()
-        name, body = options.config.stem, read(options.config)
+        name, body = options.config.stem, command_line.read(options.config)
         if isinstance(body.get("config"), str):
-            body = {**body, "config": read(options.config.parent / body["config"])}
+            body = {**body, "config": command_line.read(options.config.parent / body["config"])}
     else:
         workspace = Workspace(options.file.resolve().parent)
         name, body, cell = _cell(options)
     if options.trials is not None:
         body = {**body, "trials": options.trials}
-    description = describe(workspace)
+    description = catalogue.describe(workspace)
     base = cell.experiment(description) if cell else None
     problems = search_problems(body, base, description)
     for problem in problems:
@@ -167,7 +160,7 @@ def _cell(options: Any) -> tuple[str, dict[str, Any], ExperimentCell | None]:
     cell = notebook.search(options.cell or searches[0])
     if cell is None:
         raise ConfigError(
-            "--cell", f"{options.cell} is not a search of this notebook", suggestion(options.cell, searches)
+            "--cell", f"{options.cell} is not a search of this notebook", classes.suggestion(options.cell, searches)
         )
     return cell.name, dict(cell.body), notebook.experiment(str(cell.body.get("experiment", "")))
 
@@ -195,13 +188,13 @@ def _list(options: Any) -> int:
 
 def _show(options: Any) -> int:
     folder = search_requests.find(Workspace.find(), options.id)
-    print(results(folder, folder.spec(describe(folder.workspace))))
+    print(results(folder, folder.spec(catalogue.describe(folder.workspace))))
     return 0
 
 
 def _resume(options: Any) -> int:
     folder = search_requests.find(Workspace.find(), options.id)
-    description = describe(folder.workspace)
+    description = catalogue.describe(folder.workspace)
     if not has_environment(folder.path):
         print("scalebook: further trials have the environment variables of this shell")
     return _follow(search_requests.resume(folder, description, options.trials), description)

@@ -21,7 +21,7 @@ from scalebook.training.base.files import BrokenRecord, records, yaml
 from scalebook.training.base.trust import trust, trusted
 from scalebook.training.cluster.cluster_spool import JobOrder
 from scalebook.training.cluster.rendezvous import Rendezvous
-from scalebook.training.experiments.data_paths import data_of, staying
+from scalebook.training.experiments import data_of, staying
 from scalebook.training.jobs import Allocation, JobFolder, begin_request, kept_environment
 
 MARK: Final = "machine"

@@ -6,3 +6,168 @@ planner and jobs take an `Experiment`; raw mappings are left to YAML, to Lightni
 what is known of the classes that a config names, `catalogue.py` how it is got, `identity.py` the hash of a config,
 `known_classes.py` the classes that configs may name. `search/` reads searches.
 """
+
+from typing import TYPE_CHECKING
+
+from scalebook.training.lazy import interface
+
+if TYPE_CHECKING:
+    from scalebook.training.experiments import (
+        catalogue,
+        classes,
+        command_line,
+        logged_metrics,
+        lr_scaling,
+        model_conflicts,
+        paths,
+        pipeline_order,
+        search,
+        validation_schedule,
+    )
+    from scalebook.training.experiments.argument_keys import as_config_errors, key_of, problem_of
+    from scalebook.training.experiments.classes import ChosenClass, NamedClass
+    from scalebook.training.experiments.command_line import CommandLine
+    from scalebook.training.experiments.confinement import Confinement
+    from scalebook.training.experiments.data_paths import data_of, data_path_problems, staying
+    from scalebook.training.experiments.description import (
+        GROUPS,
+        ClassInfo,
+        Description,
+        Field,
+        FieldType,
+        Group,
+        NotOffered,
+    )
+    from scalebook.training.experiments.experiment import (
+        Experiment,
+        LearningRate,
+        listed,
+        saves_checkpoints,
+        seeds_from,
+    )
+    from scalebook.training.experiments.fields import check_value, quoted_value
+    from scalebook.training.experiments.former_arguments import NOW, without_written_out
+    from scalebook.training.experiments.found_modules import FoundModule, found, name_module, write_template
+    from scalebook.training.experiments.identity import alike_digests, base_content, config_hash
+    from scalebook.training.experiments.introspect import Source, argument, describe_class, fields_of
+    from scalebook.training.experiments.known_classes import offered, paths_today
+    from scalebook.training.experiments.logged_metrics import LoggedMetrics
+    from scalebook.training.experiments.lr_scaling import RateScaling
+    from scalebook.training.experiments.model_parameters import (
+        ModelParameter,
+        ModelParameters,
+        cached_parameters,
+        find_out,
+    )
+    from scalebook.training.experiments.num_nodes import on_gpus, over_nodes, place_of
+    from scalebook.training.experiments.pipeline_order import Operation, Schedule
+    from scalebook.training.experiments.split_degrees import microbatches_of, refuse_degrees
+    from scalebook.training.experiments.strategies import (
+        DIRECTIONS,
+        STRATEGY_NAMES,
+        VIRTUAL,
+        AsyncPSSettings,
+        DDPSettings,
+        ModelParallelSettings,
+        PeersSettings,
+        SingleProcess,
+        Strategy,
+        choice,
+        made_codec,
+        strategy_words,
+    )
+    from scalebook.training.experiments.validation import (
+        GPU_SHARE,
+        MATMUL,
+        NOISE_SCALE,
+        SEED,
+        THREADS,
+        require,
+        validate,
+    )
+
+__all__ = [
+    "DIRECTIONS",
+    "GPU_SHARE",
+    "GROUPS",
+    "MATMUL",
+    "NOISE_SCALE",
+    "NOW",
+    "SEED",
+    "STRATEGY_NAMES",
+    "THREADS",
+    "VIRTUAL",
+    "AsyncPSSettings",
+    "ChosenClass",
+    "ClassInfo",
+    "CommandLine",
+    "Confinement",
+    "DDPSettings",
+    "Description",
+    "Experiment",
+    "Field",
+    "FieldType",
+    "FoundModule",
+    "Group",
+    "LearningRate",
+    "LoggedMetrics",
+    "ModelParallelSettings",
+    "ModelParameter",
+    "ModelParameters",
+    "NamedClass",
+    "NotOffered",
+    "Operation",
+    "PeersSettings",
+    "RateScaling",
+    "Schedule",
+    "SingleProcess",
+    "Source",
+    "Strategy",
+    "alike_digests",
+    "argument",
+    "as_config_errors",
+    "base_content",
+    "cached_parameters",
+    "catalogue",
+    "check_value",
+    "choice",
+    "classes",
+    "command_line",
+    "config_hash",
+    "data_of",
+    "data_path_problems",
+    "describe_class",
+    "fields_of",
+    "find_out",
+    "found",
+    "key_of",
+    "listed",
+    "logged_metrics",
+    "lr_scaling",
+    "made_codec",
+    "microbatches_of",
+    "model_conflicts",
+    "name_module",
+    "offered",
+    "on_gpus",
+    "over_nodes",
+    "paths",
+    "paths_today",
+    "pipeline_order",
+    "place_of",
+    "problem_of",
+    "quoted_value",
+    "refuse_degrees",
+    "require",
+    "saves_checkpoints",
+    "search",
+    "seeds_from",
+    "staying",
+    "strategy_words",
+    "validate",
+    "validation_schedule",
+    "without_written_out",
+    "write_template",
+]
+
+__getattr__ = interface(__name__)

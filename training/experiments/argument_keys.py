@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from scalebook.training.base import ConfigError, Problem
-from scalebook.training.engine.rules.argument_error import ArgumentError
+from scalebook.training.engine.rules import ArgumentError
 
 ARGUMENTS: Final = "trainer.strategy.init_args"
 OBJECTS: Final = ("rule", "damping", "local", "push_codec", "pull_codec", "codec", "exchange", "topology")

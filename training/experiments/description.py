@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from scalebook.training.base.files import records
-from scalebook.training.engine.rules.facts import CodecFacts, DampingFacts, LocalFacts, RuleFacts
+from scalebook.training.engine.rules import CodecFacts, DampingFacts, LocalFacts, RuleFacts
 from scalebook.training.experiments.known_classes import OURS
 
 FieldType = Literal["int", "float", "bool", "str", "enum", "list", "class", "json"]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from scalebook.training.engine.rules.codecs import CODECS
+from scalebook.training.engine.rules import CODECS
 from scalebook.training.experiments.classes import mapping
 
 _OF_A_SPLIT: Final = (

@@ -8,14 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from scalebook.training.base import Problem
-from scalebook.training.engine.rules.argument_error import ArgumentError
-from scalebook.training.engine.rules.codecs import Codec
-from scalebook.training.engine.rules.table_conflicts import (
-    SPARSE_ALONE,
-    settings_beside_tables,
-    unfit_for_dense,
-    unfit_for_rows,
-)
+from scalebook.training.engine.rules import ArgumentError, Codec, table_conflicts
 from scalebook.training.experiments.argument_keys import key_of, problem_of
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.model_parameters import ModelParameter, cached_parameters, find_out
@@ -104,14 +97,18 @@ def unfit(
     name = name.removeprefix(TORCHS)
     trained = [parameter for parameter in parameters if parameter.trained]
     has_tables = any(parameter.sparse for parameter in trained)
-    why = unfit_for_dense(name, [parameter.name for parameter in trained if not parameter.sparse], has_tables)
-    return why or (unfit_for_rows(name, settings) if has_tables and is_server else None)
+    why = table_conflicts.unfit_for_dense(
+        name, [parameter.name for parameter in trained if not parameter.sparse], has_tables
+    )
+    return why or (table_conflicts.unfit_for_rows(name, settings) if has_tables and is_server else None)
 
 
 def asks(experiment: Experiment) -> bool:
     """Whether the validity of the experiment depends on the model's parameters."""
     optimizer = _optimizer(experiment)
-    return (optimizer is not None and optimizer[0] == f"{TORCHS}{SPARSE_ALONE}") or bool(_forbidden(experiment))
+    return (optimizer is not None and optimizer[0] == f"{TORCHS}{table_conflicts.SPARSE_ALONE}") or bool(
+        _forbidden(experiment)
+    )
 
 
 def inspect_model(experiment: Experiment) -> bool:
@@ -128,14 +125,14 @@ def _forbidden(experiment: Experiment) -> list[ArgumentError]:
     """What tables would forbid of the strategy's arguments."""
     strategy = experiment.strategy
     if isinstance(strategy, PeersSettings):
-        return settings_beside_tables("peers", {}, keeps_squares=False) if strategy.exchange else []
+        return table_conflicts.settings_beside_tables("peers", {}, keeps_squares=False) if strategy.exchange else []
     if not isinstance(strategy, AsyncPSSettings):
         return []
     facts = strategy.local_facts
     adaptive = strategy.damping is not None and strategy.damping.settings().get("adaptive") is True
     codes = {name: codec.name for name, codec in strategy.codecs.items() if codec.codes}
     local = strategy.local.word if strategy.local and (facts.steps or facts.sums) else None
-    return settings_beside_tables(local, codes, adaptive)
+    return table_conflicts.settings_beside_tables(local, codes, adaptive)
 
 
 def _optimizer(experiment: Experiment) -> tuple[str, Mapping[str, Any]] | None:

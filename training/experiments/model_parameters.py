@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from scalebook.training.base import Workspace, safe_path
 from scalebook.training.base.files import BrokenRecord, records
-from scalebook.training.engine.rules.codecs import WIDTHS, Shape
+from scalebook.training.engine.rules import WIDTHS, Shape
 from scalebook.training.experiments.classes import ChosenClass
 from scalebook.training.experiments.experiment import Experiment
 

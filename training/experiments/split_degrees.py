@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from scalebook.training.engine.rules.argument_error import ArgumentError
+from scalebook.training.engine.rules import ArgumentError
 from scalebook.training.experiments.pipeline_order import Schedule
 
 PRECISIONS: Final = ("32-true", "bf16-mixed", "bf16-true", "16-true", "32", "bf16", 32)

@@ -9,21 +9,26 @@ from functools import cached_property
 from typing import Any, ClassVar, Final
 
 from scalebook.training.base import Problem
-from scalebook.training.engine.rules.argument_error import ArgumentError
-from scalebook.training.engine.rules.clock_settings import read_clock
-from scalebook.training.engine.rules.codecs import CODECS, Codec
-from scalebook.training.engine.rules.contradictions import (
+from scalebook.training.engine.rules import (
+    CODECS,
+    EXCHANGES,
+    TOPOLOGIES,
+    ArgumentError,
+    Async,
     CheckedSettings,
-    contradictions,
-    far,
-    nobody_left,
+    Codec,
+    Complete,
+    DampingFacts,
+    LocalFacts,
+    OnePeerExponential,
+    PeerExchange,
+    Peering,
+    RuleFacts,
+    clock_settings,
+    one_machine,
+    run_limits,
 )
-from scalebook.training.engine.rules.exchanges import EXCHANGES, PeerExchange
-from scalebook.training.engine.rules.facts import DampingFacts, LocalFacts, RuleFacts
-from scalebook.training.engine.rules.peering import Peering, one_machine
-from scalebook.training.engine.rules.run_limits import misfit, read_limits, read_range
-from scalebook.training.engine.rules.topologies import TOPOLOGIES, Complete, OnePeerExponential
-from scalebook.training.engine.rules.update_rules import Async
+from scalebook.training.engine.rules.contradictions import contradictions, far, nobody_left
 from scalebook.training.experiments.argument_keys import key_of, problem_of, problems_of
 from scalebook.training.experiments.classes import ChosenClass, choose_class, in_words, mapping, positive, read_class
 from scalebook.training.experiments.description import ClassInfo, Description
@@ -226,7 +231,7 @@ class EngineSettings(Strategy):
 
     def _limit_problems(self) -> list[Problem]:
         limits = self.args.get("limits")
-        return [] if limits is None else problems_of(read_limits, limits)
+        return [] if limits is None else problems_of(run_limits.read_limits, limits)
 
 
 class AsyncPSSettings(EngineSettings):
@@ -286,7 +291,7 @@ class AsyncPSSettings(EngineSettings):
         if self.rule and self.damping:
             yield from self._rule_problems(self.rule, self.damping)
         if self.args.get("clock") is not None:
-            yield from problems_of(read_clock, self.args["clock"], self.workers)
+            yield from problems_of(clock_settings.read_clock, self.args["clock"], self.workers)
         yield from self._limit_problems()
         if self.workers == 1:
             restarts = mapping(self.args.get("limits")).get("restarts")
@@ -316,7 +321,9 @@ class AsyncPSSettings(EngineSettings):
         if written is None or positive(written):
             return
         try:
-            error = misfit(read_range(written), self.workers // self.nodes, self.nodes, rule, counts)
+            error = run_limits.misfit(
+                run_limits.read_range(written), self.workers // self.nodes, self.nodes, rule, counts
+            )
         except ArgumentError as refused:
             error = refused
         if error:
@@ -395,7 +402,7 @@ class PeersSettings(EngineSettings):
             settings = CheckedSettings(RuleFacts(), DampingFacts(), host, False, clock is not None)
             yield from map(problem_of, contradictions(settings))
         if clock is not None:
-            yield from problems_of(lambda: read_clock(clock, self.workers).check_without_servers())
+            yield from problems_of(lambda: clock_settings.read_clock(clock, self.workers).check_without_servers())
         yield from self._limit_problems()
         yield from problems_of(self._check_peering)
         if self._is_never_equal():

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from scalebook.training.base import ConfigError, Problem, Workspace
-from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.strategies import STRATEGY_NAMES, DDPSettings
+from scalebook.training.experiments import STRATEGY_NAMES, DDPSettings, Experiment
 from scalebook.training.jobs.devices import NodeDevices
 from scalebook.training.jobs.executor import configured_executor
 from scalebook.training.jobs.gpus import gpu_words, gpus_here

@@ -21,8 +21,7 @@ from zipfile import is_zipfile
 
 from scalebook.training.base import FailureClass, ProcessId, Workspace, failures
 from scalebook.training.base.files import BrokenRecord, RecordFolder, disk_problem, record_folder, records, safe_reading
-from scalebook.training.experiments.former_arguments import without_written_out
-from scalebook.training.experiments.known_classes import paths_today
+from scalebook.training.experiments import paths_today, without_written_out
 from scalebook.training.jobs.begin_request import JOINED, JoinedParts
 from scalebook.training.jobs.devices import Allocation
 from scalebook.training.jobs.executor import EXECUTORS, Executor, Handle, LocalHandle, executor_of

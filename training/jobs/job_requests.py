@@ -13,13 +13,15 @@ from typing import Any, Final
 
 from scalebook.training.base import ConfigError, Workspace, trust
 from scalebook.training.base.files import BrokenRecord, disk_errors, records, refusals_told, yaml
-from scalebook.training.experiments.data_paths import staying
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.fields import quoted_value
-from scalebook.training.experiments.identity import config_hash
-from scalebook.training.experiments.strategies import DDPSettings
-from scalebook.training.experiments.validation import require
+from scalebook.training.experiments import (
+    DDPSettings,
+    Description,
+    Experiment,
+    config_hash,
+    quoted_value,
+    require,
+    staying,
+)
 from scalebook.training.jobs.begin_request import OF, PARTS
 from scalebook.training.jobs.devices import this_machine
 from scalebook.training.jobs.executor import configured_executor

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scalebook.training.base import ConfigError
 from scalebook.training.base.files import BrokenRecord, records
-from scalebook.training.engine.rules.clock_settings import CLOCK, RECORDED
-from scalebook.training.experiments.classes import mapping, read_class
+from scalebook.training.engine.rules import clock_settings
+from scalebook.training.experiments import classes
 from scalebook.training.jobs.job_folder import ENDED, JobFolder
 from scalebook.training.tracking import names
 
 if TYPE_CHECKING:  # loaded where a clock names a run: of the configs that are submitted few have one
-    from scalebook.training.engine.coordination.measures import Timings
-    from scalebook.training.engine.rules.duration_summary import DurationSummary
+    from scalebook.training.engine import Timings
+    from scalebook.training.engine.rules import DurationSummary
 
 FEWEST: Final = 50
 """The fewest gradients, or pushes, that make a distribution."""
@@ -32,17 +32,17 @@ def read_recorded(config: Mapping[str, Any], find: Callable[[str], JobFolder]) -
     """The config, with values filled in for the recorded parts of its clock that have none yet. `find` returns the run
     with an id. ConfigError if there is no such run, or it has not measured this part."""
     completed = copy.deepcopy(dict(config))
-    strategy = read_class(mapping(completed.get("trainer")).get("strategy"))
-    clock = mapping(mapping(strategy.args).get("clock"))
+    strategy = classes.read_class(classes.mapping(completed.get("trainer")).get("strategy"))
+    clock = classes.mapping(classes.mapping(strategy.args).get("clock"))
     for name in PARTS:
         part = clock.get(name)
-        if isinstance(part, dict) and part.get("kind") == RECORDED and not part.get("values"):
+        if isinstance(part, dict) and part.get("kind") == clock_settings.RECORDED and not part.get("values"):
             part |= _measured(part, name, find)
     return completed
 
 
 def _measured(part: Mapping[str, Any], name: str, find: Callable[[str], JobFolder]) -> dict[str, Any]:
-    key = f"{CLOCK}.{name}"
+    key = f"{clock_settings.CLOCK}.{name}"
     try:
         job = find(str(part.get("run")))
     except ConfigError as error:
@@ -63,7 +63,7 @@ def _measured(part: Mapping[str, Any], name: str, find: Callable[[str], JobFolde
 
 
 def _timings(job: JobFolder, key: str) -> "Timings":
-    from scalebook.training.engine.coordination.measures import Timings
+    from scalebook.training.engine import Timings
 
     if job.state() not in ENDED:
         raise ConfigError(key, f"{job.id[:8]} is {job.state()}, and records its timings at its end", REMEDY)
@@ -77,7 +77,7 @@ def _timings(job: JobFolder, key: str) -> "Timings":
 
 
 def _of_workers(timings: "Timings", worker: Any, job: JobFolder, key: str) -> "DurationSummary | None":
-    from scalebook.training.engine.rules.duration_summary import together
+    from scalebook.training.engine.rules import together
 
     if worker is None:
         return together([took for took in timings.workers if took is not None])

@@ -11,12 +11,19 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 from scalebook.training.base import ConfigError
-from scalebook.training.engine.rules.argument_error import ArgumentError
-from scalebook.training.engine.rules.bounds import CountOrNone, check
-from scalebook.training.engine.rules.clock_settings import ClockSettings, made_clock
-from scalebook.training.engine.rules.run_limits import Limits, WorkerRange, read_range
-from scalebook.training.engine.rules.settings import Clip, Settings
-from scalebook.training.engine.rules.update_rules import Rule
+from scalebook.training.engine.rules import (
+    ArgumentError,
+    Clip,
+    ClockSettings,
+    CountOrNone,
+    Limits,
+    Rule,
+    Settings,
+    WorkerRange,
+    bounds,
+    clock_settings,
+    run_limits,
+)
 from scalebook.training.lightning.buffers import BufferPolicy
 from scalebook.training.lightning.package import GradClipAlgorithmType, Trainer, is_overridden
 
@@ -25,13 +32,13 @@ T = TypeVar("T")
 
 def read_workers(written: T) -> T:
     """A number or None unchanged; `{min, max}` as a WorkerRange. ValueError for anything else."""
-    value: Any = written if isinstance(written, int | WorkerRange | None) else read_range(written)
+    value: Any = written if isinstance(written, int | WorkerRange | None) else run_limits.read_range(written)
     return value  # type: ignore[no-any-return]  # T, as the caller annotates its argument
 
 
 def read_clock_settings(written: ClockSettings | None) -> ClockSettings | None:
     """A nested mapping as ClockSettings. ValueError for anything else."""
-    return written if isinstance(written, ClockSettings | None) else made_clock(_plain(written))
+    return written if isinstance(written, ClockSettings | None) else clock_settings.made_clock(_plain(written))
 
 
 def read_object(written: T, annotation: Any, argument: str) -> T:
@@ -40,17 +47,15 @@ def read_object(written: T, annotation: Any, argument: str) -> T:
     if not isinstance(written, Mapping):
         return written
     # What a strategy that is given objects does without: it needs torch and Lightning alone.
-    from scalebook.training.experiments.classes import choose_class, read_class
-    from scalebook.training.experiments.fields import check_value
-    from scalebook.training.experiments.introspect import argument as parsed_argument
-    from scalebook.training.experiments.known_classes import paths_today
+    from scalebook.training.experiments import argument as parsed_argument
+    from scalebook.training.experiments import check_value, classes, paths_today
 
     value = paths_today(_plain(written))
-    package = _imported(read_class(value).name, argument)
+    package = _imported(classes.read_class(value).name, argument)
     parser, field = parsed_argument(annotation, packages=[package] if package else [])
     if (problem := check_value(argument, value, field)) is not None:
         raise ConfigError.of(problem)
-    choice = choose_class(value, field)
+    choice = classes.choose_class(value, field)
     assert choice is not None, "check_value has found it"
     parsed = parser.parse_object({field.name: {"class_path": choice.info.class_path, "init_args": dict(choice.args)}})
     instance: T = parser.instantiate_classes(parsed)[field.name]
@@ -95,7 +100,7 @@ class AsyncArguments:
 
     def __post_init__(self) -> None:
         for arguments in (self, self.server):
-            check(type(arguments), vars(arguments))
+            bounds.check(type(arguments), vars(arguments))
         for name, kind in (("buffers", BufferPolicy), ("record", RecordName)):
             value, choices = getattr(self, name), get_args(kind)
             if value not in choices and not (name == "buffers" and value is None):

@@ -13,7 +13,7 @@ from torch.nn import Module
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parameter import UninitializedBuffer
 
-from scalebook.training.engine.worker.worker_end import Rows
+from scalebook.training.engine import Rows
 
 STATISTICS = ("running_mean", "running_var")
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.modules.batchnorm import _NormBase
 
-from scalebook.training.engine.worker.worker_end import MessageExchange, Rows
+from scalebook.training.engine import MessageExchange, Rows
 from scalebook.training.lightning.buffer_rows import (
     Buffer,
     BufferFate,

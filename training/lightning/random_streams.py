@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from typing_extensions import override
 
-from scalebook.training.engine.worker.worker_end import RandomStream
+from scalebook.training.engine import RandomStream
 
 _BITS = 624 * 4 + 4
 """Size of NumPy's Mersenne twister state, bytes: its numbers, and how many are used up."""

@@ -6,16 +6,17 @@ from typing import Literal
 
 from typing_extensions import override
 
-from scalebook.training.engine.coordination.measures import (
+from scalebook.training.engine import (
     Consensus,
     Counts,
+    Figures,
     MovedBytes,
     PushMeasures,
     StalenessHistogram,
     Timings,
+    WorkerEnd,
     WorkerTimes,
 )
-from scalebook.training.engine.worker.worker_end import Figures, WorkerEnd
 from scalebook.training.lightning.buffers import Buffers
 from scalebook.training.lightning.package import Trainer
 

@@ -12,8 +12,7 @@ from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
 from scalebook.training.base import ConfigError
 from scalebook.training.base.files import yaml
-from scalebook.training.experiments.search.keys import HELP as SEARCH_HELP
-from scalebook.training.experiments.search.keys import KEYS as SEARCH_KEYS
+from scalebook.training.experiments.search import keys
 from scalebook.training.notebook.cells import (
     Axis,
     BrokenCell,
@@ -69,7 +68,7 @@ Told = ExperimentCell | ComparisonCell | SearchCell | ClaimCell
 KEYS: Final[dict[Kind, tuple[str, ...]]] = {
     "experiment": ("repeats", "config"),
     "comparison": ("runs", "metric", "x", "target", "scale"),
-    "search": SEARCH_KEYS,
+    "search": keys.KEYS,
     "claim": CLAIM_KEYS,
 }
 HELP: Final[dict[Kind, Mapping[str, str]]] = {
@@ -86,7 +85,7 @@ HELP: Final[dict[Kind, Mapping[str, str]]] = {
         "target": "A value of the metric. Adds the updates, samples and seconds it took to reach it.",
         "scale": "Scale of the metric's axis: linear or log.",
     },
-    "search": SEARCH_HELP,
+    "search": keys.HELP,
     "claim": CLAIM_HELP,
 }
 """What each key means."""

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Final, Literal
 
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.experiment import Experiment, seeds_from
+from scalebook.training.experiments import Description, Experiment, seeds_from
 from scalebook.training.tracking import Goal
 
 Axis = Literal["updates", "samples", "seconds", "bytes"]

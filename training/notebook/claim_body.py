@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final, get_args
 
 from scalebook.training.base import ConfigError
-from scalebook.training.experiments.fields import quoted_value
+from scalebook.training.experiments import quoted_value
 from scalebook.training.notebook.cells import ClaimCell, Figure, Ratio, Side
 from scalebook.training.tracking import directions, names
 

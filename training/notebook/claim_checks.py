@@ -4,11 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from scalebook.training.base import ConfigError, Problem, one_line
-from scalebook.training.experiments import logged_metrics
-from scalebook.training.experiments.classes import suggestion
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.search.definition import read_search, search_problems
+from scalebook.training.experiments import Description, Experiment, classes, logged_metrics
+from scalebook.training.experiments.search import read_search, search_problems
 from scalebook.training.notebook.cells import BrokenCell, ClaimCell, Notebook, Part
 from scalebook.training.tracking import names
 
@@ -100,7 +97,7 @@ def _experiment(nb: Notebook, key: str, name: str) -> Iterator[Problem]:
     broken = [cell.name for cell in nb.cells if isinstance(cell, BrokenCell) and cell.kind == "experiment"]
     target = nb.experiment(name)
     if target is None and name not in broken:
-        remedy = suggestion(name, [experiment.name for experiment in nb.experiments()])
+        remedy = classes.suggestion(name, [experiment.name for experiment in nb.experiments()])
         yield Problem(
             "unknown-name", key, f"there is no experiment {one_line(name, LONGEST_NAME)} in this notebook", remedy
         )
@@ -114,7 +111,7 @@ def _search(nb: Notebook, cell: ClaimCell, prefix: str, description: Description
     if target is None:
         broken = [broken.name for broken in nb.cells if isinstance(broken, BrokenCell) and broken.kind == "search"]
         if cell.search not in broken:
-            remedy = suggestion(cell.search or "", [search.name for search in nb.searches()])
+            remedy = classes.suggestion(cell.search or "", [search.name for search in nb.searches()])
             name = one_line(cell.search or "", LONGEST_NAME)
             yield Problem("unknown-name", f"{prefix}search", f"there is no search {name} in this notebook", remedy)
         return

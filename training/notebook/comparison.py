@@ -4,10 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.identity import base_content
-from scalebook.training.experiments.strategies import STRATEGY_NAMES
+from scalebook.training.experiments import STRATEGY_NAMES, Description, Experiment, base_content
 from scalebook.training.notebook.cells import Axis, ComparisonCell, Notebook
 from scalebook.training.notebook.offered_metrics import unnamed
 from scalebook.training.notebook.read_results import SeedResult, results

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from scalebook.training.base.files import terminal
-from scalebook.training.experiments.strategies import strategy_words
+from scalebook.training.experiments import strategy_words
 from scalebook.training.notebook import number_format
 from scalebook.training.notebook.comparison import Comparison
 from scalebook.training.notebook.result_row import ExperimentRow

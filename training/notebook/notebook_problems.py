@@ -6,10 +6,8 @@ from itertools import islice
 from typing import Final
 
 from scalebook.training.base import Problem, one_line
-from scalebook.training.experiments.classes import suggestion
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.search.definition import search_problems
-from scalebook.training.experiments.validation import validate
+from scalebook.training.experiments import Description, classes, validate
+from scalebook.training.experiments.search import search_problems
 from scalebook.training.jobs import NodeDevices, gpu_problems
 from scalebook.training.notebook.bodies import composed, line_of
 from scalebook.training.notebook.cells import (
@@ -104,7 +102,7 @@ def _search(nb: Notebook, cell: SearchCell, description: Description) -> Iterato
     base = nb.base(cell, description)
     named = cell.experiment if "config" not in cell.body else None
     if named is not None and base is None and named not in _broken(nb):
-        remedy = suggestion(named, [experiment.name for experiment in nb.experiments()])
+        remedy = classes.suggestion(named, [experiment.name for experiment in nb.experiments()])
         yield Problem(
             "unknown-name",
             "experiment",
@@ -130,7 +128,7 @@ def _comparison(nb: Notebook, cell: ComparisonCell, description: Description) ->
                 "repeated", f"runs.{place}", f"names {one_line(name, LONGEST_NAME)} twice", "Name each experiment once."
             )
         elif name not in present:
-            remedy = suggestion(name, experiments)
+            remedy = classes.suggestion(name, experiments)
             yield Problem(
                 "unknown-name",
                 f"runs.{place}",

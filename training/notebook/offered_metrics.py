@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable
 
-from scalebook.training.experiments import logged_metrics
-from scalebook.training.experiments.experiment import Experiment
+from scalebook.training.experiments import Experiment, logged_metrics
 from scalebook.training.tracking import RunRecord, directions, names
 
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from scalebook.training.base import CodeNow, code_changes
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.identity import config_hash
+from scalebook.training.experiments import Description, config_hash
 from scalebook.training.notebook.cells import ExperimentCell, Notebook
 from scalebook.training.tracking import RunReader, RunRecord, names
 

@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 
 from typing_extensions import override
 
-from scalebook.training.engine.rules.clock_settings import Link
+from scalebook.training.engine.rules import Link
 from scalebook.training.planner.answers import Point
 from scalebook.training.pricing import Network, Profile, reductions
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from scalebook.training.engine.rules.exchanges import EXCHANGES
+from scalebook.training.engine.rules import EXCHANGES
 from scalebook.training.planner.answers import Answer, Cause, Change, Curve, Point, Range, Reliability, Resource
 from scalebook.training.planner.question import COLLECTIVES
 from scalebook.training.pricing import Profile, format_quantity, links, workers_words

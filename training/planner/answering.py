@@ -7,10 +7,20 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Final
 
-from scalebook.training.engine.rules.clock_settings import ClockSettings, Distribution, Link
-from scalebook.training.engine.rules.local_steps import Communication, Downpour, LocalSGD, NoLocalSteps
-from scalebook.training.engine.rules.settings import HostName, Settings
-from scalebook.training.engine.rules.update_rules import Async, Rule, Sync
+from scalebook.training.engine.rules import (
+    Async,
+    ClockSettings,
+    Communication,
+    Distribution,
+    Downpour,
+    HostName,
+    Link,
+    LocalSGD,
+    NoLocalSteps,
+    Rule,
+    Settings,
+    Sync,
+)
 from scalebook.training.planner.all_reduce import AllReduce, WithoutServer
 from scalebook.training.planner.answers import Answer, Cause, Change, Curve, Knee, Point, Range, Reliability, Resource
 from scalebook.training.planner.closed_forms import most_gradients

@@ -5,9 +5,16 @@ import math
 from dataclasses import replace
 from typing import Final
 
-from scalebook.training.engine.rules.clock_settings import ClockSettings, Distribution, Seconds
-from scalebook.training.engine.rules.local_steps import Communication
-from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, Sync
+from scalebook.training.engine.rules import (
+    Async,
+    Bounded,
+    ClockSettings,
+    Communication,
+    Distribution,
+    Rule,
+    Seconds,
+    Sync,
+)
 from scalebook.training.planner.answers import Point
 from scalebook.training.pricing import profile, reductions
 

@@ -10,8 +10,8 @@ import psutil
 
 from scalebook.training.base import FailureClass, Workspace
 from scalebook.training.base.files import records
-from scalebook.training.engine.rules.clock_settings import Distribution, Link, Seconds
-from scalebook.training.experiments.experiment import Experiment
+from scalebook.training.engine.rules import Distribution, Link, Seconds
+from scalebook.training.experiments import Experiment
 from scalebook.training.jobs import JobFolder, Result, job_requests, machine_words, supervisor_handle, this_machine
 from scalebook.training.planner.planned_config import STRATEGY, PlannedConfig, configured
 from scalebook.training.planner.question import MOST_WORKERS

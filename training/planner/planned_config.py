@@ -9,26 +9,32 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from scalebook.training.base import ConfigError
-from scalebook.training.engine.rules.clock_settings import RECORDED, ClockSettings, Distribution, made_clock
-from scalebook.training.engine.rules.codecs import Fp32
-from scalebook.training.engine.rules.exchanges import DPsgd
-from scalebook.training.engine.rules.local_steps import Significance
-from scalebook.training.engine.rules.peering import Peering
-from scalebook.training.engine.rules.settings import Settings
-from scalebook.training.engine.rules.topologies import Ring
-from scalebook.training.engine.rules.update_rules import Async, Rule
-from scalebook.training.experiments.argument_keys import as_config_errors, key_of
-from scalebook.training.experiments.classes import in_words
-from scalebook.training.experiments.description import ClassInfo
-from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.strategies import (
+from scalebook.training.engine.rules import (
+    Async,
+    ClockSettings,
+    Distribution,
+    DPsgd,
+    Fp32,
+    Peering,
+    Ring,
+    Rule,
+    Settings,
+    Significance,
+    clock_settings,
+)
+from scalebook.training.experiments import (
     AsyncPSSettings,
+    ClassInfo,
     DDPSettings,
+    Experiment,
     ModelParallelSettings,
     PeersSettings,
     SingleProcess,
     Strategy,
+    as_config_errors,
     choice,
+    classes,
+    key_of,
 )
 from scalebook.training.planner.all_reduce import AllReduce, WithoutServer
 from scalebook.training.planner.planned_peers import PlannedPeers
@@ -170,7 +176,7 @@ def _peers(experiment: Experiment, args: Mapping[str, Any], info: ClassInfo) -> 
     with as_config_errors():
         peering = Peering(**made, **numbers)
         peering.check(Async(), experiment.strategy.workers)
-        clock = None if args.get("clock") is None else made_clock(args["clock"])
+        clock = None if args.get("clock") is None else clock_settings.made_clock(args["clock"])
         settings = Settings(clock=_declared(clock))
     coded = peering.codec.codes
     measuring = {"push_codec": args["codec"]} if coded else {}
@@ -199,7 +205,7 @@ def _settings(args: Mapping[str, Any], info: ClassInfo) -> Settings:
     plain = {name: args[name] for name in ("warmup_updates", "shards", "host") if name in args}
     plain["drift"] = args.get("record") == "drift"
     with as_config_errors():
-        clock = None if args.get("clock") is None else made_clock(args["clock"])
+        clock = None if args.get("clock") is None else clock_settings.made_clock(args["clock"])
         return Settings(**objects, **plain, clock=_declared(clock))
 
 
@@ -233,7 +239,7 @@ def _declared(clock: ClockSettings | None) -> ClockSettings | None:
                           "Remove it, and write as gradient_s how long a group takes.")  # fmt: skip
     for name in ("gradient_s", "server_s"):
         value = getattr(clock, name)
-        if isinstance(value, Distribution) and value.kind == RECORDED:
+        if isinstance(value, Distribution) and value.kind == clock_settings.RECORDED:
             raise ConfigError(f"{key}.{name}.kind", "is recorded, but a plan draws from kinds that have a formula",
                               "Write gamma, with mean and cv of that run.")  # fmt: skip
     for where in ("link", "server_link"):
@@ -263,7 +269,7 @@ def _measuring(args: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
 
 def _beside(strategy: AsyncPSSettings, settings: Settings) -> str:
     assert strategy.rule is not None, "it has a default"
-    words = [(strategy.words or "").removeprefix(in_words(strategy.rule)).strip(", ")]
+    words = [(strategy.words or "").removeprefix(classes.in_words(strategy.rule)).strip(", ")]
     words += ["process servers"] if settings.has_servers else []
     words += ["overlap"] if settings.overlap else []
     return ", ".join(word for word in words if word)

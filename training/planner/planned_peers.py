@@ -9,11 +9,19 @@ from typing import Final
 
 from typing_extensions import override
 
-from scalebook.training.engine.rules.clock_settings import ClockSettings, Distribution, Link
-from scalebook.training.engine.rules.exchanges import EXCHANGES, DPsgd, Sgp
-from scalebook.training.engine.rules.peering import Peering
-from scalebook.training.engine.rules.topologies import TOPOLOGIES, Complete, graph_of
-from scalebook.training.engine.rules.update_rules import Async
+from scalebook.training.engine.rules import (
+    EXCHANGES,
+    TOPOLOGIES,
+    Async,
+    ClockSettings,
+    Complete,
+    Distribution,
+    DPsgd,
+    Link,
+    Peering,
+    Sgp,
+    graph_of,
+)
 from scalebook.training.planner.all_reduce import WithoutServer
 from scalebook.training.planner.answers import Point
 from scalebook.training.pricing import Network, Profile, reductions

@@ -14,8 +14,7 @@ from typing import Final
 from typing_extensions import override
 
 from scalebook.training.base import ConfigError, processes
-from scalebook.training.experiments.catalogue import describe
-from scalebook.training.experiments.experiment import Experiment
+from scalebook.training.experiments import Experiment, catalogue
 from scalebook.training.planner.answering import Setting, answer
 from scalebook.training.planner.question_folder import QuestionFolder
 from scalebook.training.planner.split_grid import splits_of
@@ -70,7 +69,7 @@ def _work(plan: QuestionFolder) -> None:
 
 
 def _experiment(plan: QuestionFolder) -> Experiment:
-    return Experiment.read(plan.config(), describe(plan.workspace))
+    return Experiment.read(plan.config(), catalogue.describe(plan.workspace))
 
 
 def _check_metric(plan: QuestionFolder) -> None:

@@ -14,13 +14,19 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from scalebook.training.engine.coordination.run import SharedRun
-from scalebook.training.engine.rules.clock_settings import ClockSettings, Distribution
-from scalebook.training.engine.rules.damping import Damping, NoDamping
-from scalebook.training.engine.rules.local_steps import Communication, NoLocalSteps
-from scalebook.training.engine.rules.settings import Settings
-from scalebook.training.engine.rules.update_rules import Async, Rule, Sync
-from scalebook.training.engine.sim import DeclaredBytes, Line, SimulatedClock, SimulatedWorkers, Watch
+from scalebook.training.engine import DeclaredBytes, Line, SharedRun, SimulatedClock, SimulatedWorkers, Watch
+from scalebook.training.engine.rules import (
+    Async,
+    ClockSettings,
+    Communication,
+    Damping,
+    Distribution,
+    NoDamping,
+    NoLocalSteps,
+    Rule,
+    Settings,
+    Sync,
+)
 from scalebook.training.planner.answers import Point
 from scalebook.training.planner.closed_forms import (
     ENOUGH,

@@ -5,15 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from scalebook.training.base import ConfigError
-from scalebook.training.engine.rules.argument_error import ArgumentError
-from scalebook.training.engine.rules.exchanges import EXCHANGES
-from scalebook.training.engine.rules.settings import Settings
-from scalebook.training.engine.rules.topologies import TOPOLOGIES
-from scalebook.training.engine.rules.update_rules import RULES, Async, Rule
-from scalebook.training.experiments.argument_keys import problem_of
-from scalebook.training.experiments.classes import suggestion
-from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.strategies import SingleProcess
+from scalebook.training.engine.rules import EXCHANGES, RULES, TOPOLOGIES, ArgumentError, Async, Rule, Settings
+from scalebook.training.experiments import Experiment, SingleProcess, classes, problem_of
 from scalebook.training.planner.all_reduce import AllReduce, WithoutServer
 from scalebook.training.planner.planned_config import configured, refuse_machines
 from scalebook.training.planner.planned_peers import peers_named
@@ -123,7 +116,7 @@ class Question:
         for name in self.networks:
             if name != links.OWN and name not in links.NETWORKS:
                 raise ConfigError(
-                    "--links", f"there is no network {name!r}", suggestion(name, [links.OWN, *links.NETWORKS])
+                    "--links", f"there is no network {name!r}", classes.suggestion(name, [links.OWN, *links.NETWORKS])
                 )
 
     def _check_together(self, rule: Rule) -> None:
@@ -168,11 +161,13 @@ def _rule(text: str) -> Rule | WithoutServer:
     name, _, value = text.partition(":")
     if name in EXCHANGES:
         if (peers := peers_named(name, value)) is None:
-            raise ConfigError(STRATEGIES, f"there is no topology {value!r}", suggestion(value, list(TOPOLOGIES)))
+            raise ConfigError(
+                STRATEGIES, f"there is no topology {value!r}", classes.suggestion(value, list(TOPOLOGIES))
+            )
         return peers
     if name not in RULES:
         names = [*COLLECTIVES, *RULES, *EXCHANGES]
-        raise ConfigError(STRATEGIES, f"there is no rule {name!r}", suggestion(name, names))
+        raise ConfigError(STRATEGIES, f"there is no rule {name!r}", classes.suggestion(name, names))
     kind = RULES[name]
     arguments: dict[str, Any] = {}
     if value:

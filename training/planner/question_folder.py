@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from scalebook.training.base import ConfigError, ProcessId, Workspace, processes
 from scalebook.training.base.files import records, yaml
-from scalebook.training.experiments.experiment import Experiment
+from scalebook.training.experiments import Experiment
 from scalebook.training.planner.answers import Answer
 from scalebook.training.planner.question import MOST_WORKERS, Question, rules
 from scalebook.training.planner.time_to_target import TargetAnswer

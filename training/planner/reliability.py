@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from scalebook.training.base.files import records
-from scalebook.training.engine.rules.update_rules import Rule
+from scalebook.training.engine.rules import Rule
 from scalebook.training.planner.all_reduce import AllReduce, WithoutServer
 from scalebook.training.planner.answers import Range, Reliability
 from scalebook.training.pricing import Profile

@@ -21,10 +21,8 @@ from typing_extensions import override
 
 from scalebook.training.base.files import records
 from scalebook.training.callbacks import DivergenceGuard, Pictures, batch_size
-from scalebook.training.engine.memory.layout import split_into_shards
-from scalebook.training.engine.net.wire import loopback_round_trips
-from scalebook.training.engine.store.table_optimizer import is_table
-from scalebook.training.lightning.run_figures import RunFigures, figures_of
+from scalebook.training.engine import is_table, loopback_round_trips, split_into_shards
+from scalebook.training.lightning import RunFigures, figures_of
 from scalebook.training.pricing import STEPS, Layer, LayerTimes
 from scalebook.training.tracking import upload
 

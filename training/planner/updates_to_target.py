@@ -5,12 +5,8 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 from scalebook.training.base import ConfigError, Workspace
-from scalebook.training.engine.rules.bounds import BySettings
-from scalebook.training.engine.rules.clock_settings import Bandwidth, ClockSettings, Distribution, Link, Seconds
-from scalebook.training.engine.rules.update_rules import Rule
-from scalebook.training.experiments.argument_keys import key_of
-from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.strategies import VIRTUAL
+from scalebook.training.engine.rules import Bandwidth, BySettings, ClockSettings, Distribution, Link, Rule, Seconds
+from scalebook.training.experiments import VIRTUAL, Experiment, key_of
 from scalebook.training.jobs import JobFolder, job_requests, supervisor_handle
 from scalebook.training.planner.all_reduce import WithoutServer
 from scalebook.training.planner.answering import Setting

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from scalebook.training.base import ConfigError
-from scalebook.training.engine.rules.clock_settings import Link
-from scalebook.training.experiments.classes import suggestion
+from scalebook.training.engine.rules import Link
+from scalebook.training.experiments import classes
 from scalebook.training.pricing.quantities import quantity
 
 OWN: Final = "own"
@@ -48,7 +48,7 @@ def network(written: object, key: str) -> Network:
     """A network by name, or by values: `{bandwidth: 25 Gbit/s, latency: 10 us}`. ConfigError by key and remedy."""
     if isinstance(written, str):
         if written not in NETWORKS:
-            raise ConfigError(key, f"there is no network {written!r}", suggestion(written, [OWN, *NETWORKS]))
+            raise ConfigError(key, f"there is no network {written!r}", classes.suggestion(written, [OWN, *NETWORKS]))
         return NETWORKS[written]
     link = read_link(written, key)
     return Network(link, Link(0.0, link.bandwidth))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from scalebook.training.experiments.pipeline_order import Schedule
+from scalebook.training.experiments import Schedule
 from scalebook.training.pricing.pipelines import StageTimes, bubble, play_pipeline
 
 MEMORY: Final = ("parameters", "gradients", "state", "activations")

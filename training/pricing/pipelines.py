@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scalebook.training.experiments.pipeline_order import Operation, Schedule, cut, order
+from scalebook.training.experiments import Operation, Schedule, pipeline_order
 from scalebook.training.pricing.layers import Layer, blocks
 
 
@@ -49,7 +49,7 @@ def play_pipeline(
     its link in turn, one line each way, while it computes on. A forward pass that is computed again needs nothing of
     other stages."""
     count = len(stages)
-    waiting = [deque(order(schedule, stage, count, microbatches, recomputed)) for stage in range(count)]
+    waiting = [deque(pipeline_order.order(schedule, stage, count, microbatches, recomputed)) for stage in range(count)]
     arrives: dict[tuple[Operation, int, int], float] = {}
     """When what is needed for an operation on a stage is there, by operation, stage and microbatch."""
     for number in range(microbatches):
@@ -95,6 +95,6 @@ def into_stages(layers: Sequence[Layer], seconds: Sequence[float], count: int) -
         return []
     starts = [sum(map(len, whole[:place])) for place in range(len(whole) + 1)]
     costs = [sum(seconds[starts[place] : starts[place + 1]]) for place in range(len(whole))]
-    begins = cut(costs, count)
+    begins = pipeline_order.cut(costs, count)
     ends = [*begins[1:], len(costs)]
     return [layers[starts[begin] : starts[end]] for begin, end in zip(begins, ends, strict=True)]

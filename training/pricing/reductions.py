@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Final
 
-from scalebook.training.engine.rules.clock_settings import Distribution, Link, Seconds
+from scalebook.training.engine.rules import Distribution, Link, Seconds
 from scalebook.training.pricing.profile import Profile, mean, times
 
 FIRST_MB: Final = 1.0

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from operator import add
 from typing import Final, NamedTuple
 
-from scalebook.training.engine.rules.clock_settings import Distribution, Link
-from scalebook.training.experiments.pipeline_order import Schedule, under_way
+from scalebook.training.engine.rules import Distribution, Link
+from scalebook.training.experiments import Schedule, pipeline_order
 from scalebook.training.pricing.layers import Layer, blocks
 from scalebook.training.pricing.links import Network
 from scalebook.training.pricing.pipelines import PlayedPipeline, StageTimes, into_stages, play_pipeline
@@ -411,7 +411,7 @@ class SplitPricing:
     def _activations(self, place: int) -> float:
         """A layer that is computed again keeps what it receives; of those the largest is whole for a while."""
         split, layers = self._split, self._stages[place]
-        many = under_way(split.schedule, place, split.stages, split.microbatches)
+        many = pipeline_order.under_way(split.schedule, place, split.stages, split.microbatches)
         saved = [self._saved(layer) / split.microbatches for layer in layers]
         if not split.recomputed:
             return many * sum(saved)

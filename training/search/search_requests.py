@@ -13,12 +13,17 @@ from typing import Any, Final
 
 from scalebook.training.base import CodeNow, ConfigError, Problem, Workspace, code_changes, trust
 from scalebook.training.base.files import BrokenRecord, disk_errors, record_folder, records, refusals_told
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.identity import config_hash
-from scalebook.training.experiments.search.definition import SearchSpec, body_of, identity, read_search
-from scalebook.training.experiments.search.point import resolve, summary
-from scalebook.training.experiments.search.search_checks import MOST_POINTS, extremes
+from scalebook.training.experiments import Description, Experiment, config_hash
+from scalebook.training.experiments.search import (
+    MOST_POINTS,
+    SearchSpec,
+    body_of,
+    extremes,
+    identity,
+    read_search,
+    resolve,
+    summary,
+)
 from scalebook.training.jobs import (
     NodeDevices,
     gpu_problems,

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING
 from scalebook.training.lazy import interface
 
 if TYPE_CHECKING:
+    from scalebook.training.zoo import data, models, optimizers
     from scalebook.training.zoo.shuffle import EpochShuffle, shuffled_by_epochs
     from scalebook.training.zoo.skew import SkewedSampler
 
 __all__ = [
     "EpochShuffle",
     "SkewedSampler",
+    "data",
+    "models",
+    "optimizers",
     "shuffled_by_epochs",
 ]
 

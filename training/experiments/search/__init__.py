@@ -3,3 +3,53 @@
 Begin with `definition.py`, which reads a search into the types of `types.py`. `space.py` is one dimension, `point.py`
 makes a trial's config, `search_problems.py` says what is wrong, `presets.py` has searches made to measure.
 """
+
+from typing import TYPE_CHECKING
+
+from scalebook.training.lazy import interface
+
+if TYPE_CHECKING:
+    from scalebook.training.experiments.search import keys
+    from scalebook.training.experiments.search.costs import Cost, cost, trials_wanted
+    from scalebook.training.experiments.search.definition import (
+        Objective,
+        body_of,
+        identity,
+        read_search,
+        search_problems,
+    )
+    from scalebook.training.experiments.search.keys import MethodChoice
+    from scalebook.training.experiments.search.point import STRATEGIES, canonical, is_single, resolve, summary
+    from scalebook.training.experiments.search.presets import PRESETS, preset_body
+    from scalebook.training.experiments.search.search_checks import MOST_POINTS, extremes
+    from scalebook.training.experiments.search.space import Dimension, Kind, decode_point
+    from scalebook.training.experiments.search.types import AMOUNTS, SearchSpec
+
+__all__ = [
+    "AMOUNTS",
+    "MOST_POINTS",
+    "PRESETS",
+    "STRATEGIES",
+    "Cost",
+    "Dimension",
+    "Kind",
+    "MethodChoice",
+    "Objective",
+    "SearchSpec",
+    "body_of",
+    "canonical",
+    "cost",
+    "decode_point",
+    "extremes",
+    "identity",
+    "is_single",
+    "keys",
+    "preset_body",
+    "read_search",
+    "resolve",
+    "search_problems",
+    "summary",
+    "trials_wanted",
+]
+
+__getattr__ = interface(__name__)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from scalebook.training.base import ConfigError
-from scalebook.training.engine.rules.update_rules import RULES
+from scalebook.training.engine.rules import RULES
 from scalebook.training.experiments.classes import mapping, positive
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.fields import quoted_value

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from scalebook.training.base import ConfigError
-from scalebook.training.engine.rules.update_rules import RULES
+from scalebook.training.engine.rules import RULES
 from scalebook.training.experiments.classes import suggestion
 from scalebook.training.experiments.data_paths import training_samples
 from scalebook.training.experiments.experiment import Experiment

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from scalebook.training.engine.rules.update_rules import RULES
+from scalebook.training.engine.rules import RULES
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.lr_scaling import Rule
 from scalebook.training.experiments.search.space import Dimension

@@ -40,15 +40,8 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch.optim import Optimizer
 
-from scalebook.training.engine.rules.settings import Settings
-from scalebook.training.engine.worker.worker_end import (
-    JoinedEnd,
-    OptimizerEnd,
-    PlateauStep,
-    PushResult,
-    Signals,
-    WorkerEnd,
-)
+from scalebook.training.engine import JoinedEnd, OptimizerEnd, PlateauStep, PushResult, Signals, WorkerEnd
+from scalebook.training.engine.rules import Settings
 from scalebook.training.lightning.package import LightningModule, LRSchedulerConfig, Trainer
 from scalebook.training.lightning.steps import Steps
 

@@ -1,14 +1,29 @@
 """SGD with a parameter server under Lightning: the rule decides how the workers' gradients are applied, and whether a
 worker waits for others."""
 
-from scalebook.training.engine.rules.bounds import CountOrNone, NonNegativeInt, PositiveInt
-from scalebook.training.engine.rules.clock_settings import ClockSettings
-from scalebook.training.engine.rules.codecs import Codec, CodecName, make_codec
-from scalebook.training.engine.rules.damping import Damping, DampingName, make_damping
-from scalebook.training.engine.rules.local_steps import Local, LocalName, make_local
-from scalebook.training.engine.rules.run_limits import USUAL, Limits, WorkerRange, read_limits
-from scalebook.training.engine.rules.settings import HostName, Settings
-from scalebook.training.engine.rules.update_rules import Rule, RuleName, make_rule
+from scalebook.training.engine.rules import (
+    ClockSettings,
+    Codec,
+    CodecName,
+    CountOrNone,
+    Damping,
+    DampingName,
+    HostName,
+    Limits,
+    Local,
+    LocalName,
+    NonNegativeInt,
+    PositiveInt,
+    Rule,
+    RuleName,
+    Settings,
+    WorkerRange,
+    make_codec,
+    make_damping,
+    make_local,
+    make_rule,
+    run_limits,
+)
 from scalebook.training.lightning.arguments import (
     AsyncArguments,
     RecordName,
@@ -84,7 +99,7 @@ class AsyncPS(EngineStrategy):
         shards: PositiveInt = 1,
         host: HostName = "inline",
         buffers: BufferPolicy | None = None,
-        limits: Limits = USUAL,
+        limits: Limits = run_limits.USUAL,
         record: RecordName = "nothing",
         clock: ClockSettings | None = None,
         push_codec: CodecName | Codec = "fp32",
@@ -108,7 +123,7 @@ class AsyncPS(EngineStrategy):
                 ),
                 workers=read_workers(workers),
                 buffers=buffers,
-                limits=read_limits(limits),
+                limits=run_limits.read_limits(limits),
                 record=record,
                 tls=tls,
             )

@@ -15,9 +15,8 @@ from typing_extensions import override
 
 from scalebook.training.base import NodeRank, ProcessLost
 from scalebook.training.base.node_rank import node_rank
-from scalebook.training.engine.launch import Launch
-from scalebook.training.engine.rules.peering import one_machine
-from scalebook.training.engine.rules.settings import Settings
+from scalebook.training.engine import Launch
+from scalebook.training.engine.rules import Settings, one_machine
 from scalebook.training.lightning.arguments import AsyncArguments
 from scalebook.training.lightning.async_ps.nodes import NodePart, SimulationNode, TrainingNode, machine_of_several
 from scalebook.training.lightning.async_ps.refusals import (

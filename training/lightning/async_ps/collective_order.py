@@ -9,7 +9,7 @@ from types import MethodType
 from typing import Any, Final
 from zlib import crc32
 
-from scalebook.training.engine.worker.worker_end import AFTER, IN_BATCH, POSITIONS, Boundary, boundary
+from scalebook.training.engine import AFTER, IN_BATCH, POSITIONS, Boundary, boundary
 from scalebook.training.lightning.package import Callback, Checkpoint, EarlyStopping, Timer, Trainer
 
 OF_ONE_WORKER: Final = (Checkpoint, EarlyStopping, Timer)

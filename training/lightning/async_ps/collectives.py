@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from scalebook.training.engine.worker.worker_end import IN_BATCH, MessageExchange
+from scalebook.training.engine import IN_BATCH, MessageExchange
 from scalebook.training.lightning.async_ps.collective_order import CollectiveOrder, Stage, number_of_metric
 from scalebook.training.lightning.package import Trainer
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from typing_extensions import override
 
-from scalebook.training.engine.rules.settings import Settings
+from scalebook.training.engine.rules import Settings
 from scalebook.training.lightning.async_ps.collective_order import OF_ONE_WORKER
 from scalebook.training.lightning.async_ps.collectives import Collectives
 from scalebook.training.lightning.package import Callback, LightningModule, Trainer

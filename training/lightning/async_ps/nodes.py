@@ -10,11 +10,19 @@ from pathlib import Path
 from typing_extensions import override
 
 from scalebook.training.base import NodeRank
-from scalebook.training.engine.launch import Launch, ServerEnd
-from scalebook.training.engine.rules.argument_error import ArgumentError
-from scalebook.training.engine.rules.settings import Settings
-from scalebook.training.engine.served_run import Run, ServerConnection, ServerEndpoint, WorkerProxyEnd, settings_digest
-from scalebook.training.engine.worker.worker_end import Figures, SimulationEnd, WorkerEnd
+from scalebook.training.engine import (
+    Figures,
+    Launch,
+    Run,
+    ServerConnection,
+    ServerEnd,
+    ServerEndpoint,
+    SimulationEnd,
+    WorkerEnd,
+    WorkerProxyEnd,
+    served_run,
+)
+from scalebook.training.engine.rules import ArgumentError, Settings
 from scalebook.training.lightning.arguments import AsyncArguments
 from scalebook.training.lightning.processes.addresses import listening_at, resolved
 from scalebook.training.lightning.processes.deaths import Deaths, HearsOfDeaths
@@ -263,7 +271,7 @@ def machine_of_several(
     run = Run(
         next_run(environment), secret, encrypted, str(address), port, place.count - 1, on_node * place.count, settings
     )
-    me = hello(on_each, started_with, settings_digest(settings))
+    me = hello(on_each, started_with, served_run.settings_digest(settings))
     if launch is None:
         way = ServerConnection(run, place.index, first, on_node)
         monitor = WorkersMonitor(place, way, me, arguments.limits.deadline_s)

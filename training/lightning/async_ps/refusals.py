@@ -10,10 +10,8 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from scalebook.training.base import available_bytes
-from scalebook.training.engine.rules.run_limits import WorkerRange, misfit
-from scalebook.training.engine.rules.settings import Settings
-from scalebook.training.engine.rules.table_conflicts import refuse_beside_tables, writes_by_norm
-from scalebook.training.engine.worker.worker_end import MemoryNeed
+from scalebook.training.engine import MemoryNeed
+from scalebook.training.engine.rules import Settings, WorkerRange, run_limits, table_conflicts
 from scalebook.training.lightning.async_ps.gradient_hooks import (
     CLIPPING,
     averages_in_backward,
@@ -83,7 +81,7 @@ def _searches(name: str, why: str) -> ValueError:
 def refuse_elastic(elastic: WorkerRange, on_each: int, nodes: int, settings: Settings) -> None:
     """ValueError, with key and remedy, if the number of workers cannot change while the run trains."""
     rule = settings.rule
-    if contradiction := misfit(elastic, on_each, nodes, rule.facts(), rule.settings()):
+    if contradiction := run_limits.misfit(elastic, on_each, nodes, rule.facts(), rule.settings()):
         raise contradiction
 
 
@@ -92,10 +90,10 @@ def refuse_model(module: LightningModule, settings: Settings) -> None:
     parameters that share memory; and for settings that exclude sparse tables."""
     refuse_shared_memory(module)
     if any(isinstance(layer, Embedding | EmbeddingBag) and layer.sparse for layer in module.modules()):
-        refuse_beside_tables(settings)
+        table_conflicts.refuse_beside_tables(settings)
     for name, layer in module.named_modules():
         if isinstance(layer, Embedding | EmbeddingBag) and layer.max_norm and layer.weight.requires_grad:
-            raise writes_by_norm(name)
+            raise table_conflicts.writes_by_norm(name)
 
 
 def refuse_own_clipping(trainer: Trainer, settings: Settings, workers: int, are_processes: bool) -> None:

@@ -11,9 +11,7 @@ from torch.nn import Module
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from scalebook.training.engine.launch import ServerEnd
-from scalebook.training.engine.served_run import WorkerProxyEnd
-from scalebook.training.engine.worker.worker_end import DataCursor, MessageExchange, PushResult
+from scalebook.training.engine import DataCursor, MessageExchange, PushResult, ServerEnd, WorkerProxyEnd
 from scalebook.training.lightning.arguments import AsyncArguments
 from scalebook.training.lightning.async_ps.collective_order import CollectiveOrder, Stage
 from scalebook.training.lightning.async_ps.collectives import LISTENER, Collectives

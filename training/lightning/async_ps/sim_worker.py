@@ -9,7 +9,7 @@ from torch.nn import Module
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from scalebook.training.engine.worker.worker_end import JoinedEnd, PushResult, SimulationEnd
+from scalebook.training.engine import JoinedEnd, PushResult, SimulationEnd
 from scalebook.training.lightning.async_ps.refusals import refuse_playing
 from scalebook.training.lightning.async_ps.session import Session
 from scalebook.training.lightning.async_ps.worker_process import WorkerParts, WorkerProcess

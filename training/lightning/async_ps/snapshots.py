@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from scalebook.training.engine.worker.worker_end import JoinedEnd, Snapshot
+from scalebook.training.engine import JoinedEnd, Snapshot
 from scalebook.training.lightning.async_ps.applied_step import ScheduleFollower
 from scalebook.training.lightning.async_ps.worker_process import WorkerParts
 from scalebook.training.lightning.buffers import Buffers

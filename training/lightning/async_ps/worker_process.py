@@ -6,7 +6,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from scalebook.training.engine.worker.worker_end import WorkerEnd
+from scalebook.training.engine import WorkerEnd
 from scalebook.training.lightning.arguments import AsyncArguments
 from scalebook.training.lightning.async_ps.collective_order import CollectiveOrder, set_apart
 from scalebook.training.lightning.async_ps.collectives import Collectives

@@ -12,8 +12,7 @@ from torchmetrics import Metric
 from torchmetrics.metric import jit_distributed_available
 from typing_extensions import override
 
-from scalebook.training.engine.memory.uncopied import Uncopied
-from scalebook.training.engine.worker.worker_end import JoinedEnd, MemoryNeed, Phase, PushResult
+from scalebook.training.engine import JoinedEnd, MemoryNeed, Phase, PushResult, Uncopied
 from scalebook.training.lightning.async_ps.applied_step import PushingStep, ScheduleFollower
 from scalebook.training.lightning.async_ps.collective_order import Stage
 from scalebook.training.lightning.async_ps.collectives import Collectives

@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from scalebook.training.engine.rules.settings import Deal
-from scalebook.training.engine.worker.worker_end import DataCursor, TakenBatch
+from scalebook.training.engine import DataCursor, TakenBatch
+from scalebook.training.engine.rules import Deal
 from scalebook.training.lightning.data.epoch_order import EpochOrder, Indices
 
 

@@ -26,9 +26,8 @@ from torch.utils.data.distributed import DistributedSampler
 from typing_extensions import override
 
 from scalebook.training.base import ConfigError, validation_interval
-from scalebook.training.engine.memory.uncopied import Uncopied, UncopiedIterator
-from scalebook.training.engine.rules.settings import Deal
-from scalebook.training.engine.worker.worker_end import DataCursor, MessageExchange
+from scalebook.training.engine import DataCursor, MessageExchange, Uncopied, UncopiedIterator
+from scalebook.training.engine.rules import Deal
 from scalebook.training.lightning.data.batch_queue import SimulatedWork
 from scalebook.training.lightning.data.common_draws import CommonDraws, order_alike
 from scalebook.training.lightning.data.shared_loader import POLL_S, FixedShare, SharedLoader, WorkerLoader

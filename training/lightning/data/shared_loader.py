@@ -13,9 +13,8 @@ from typing import Any, Final
 
 from torch.utils.data import DataLoader
 
-from scalebook.training.engine.memory.uncopied import UncopiedIterator
-from scalebook.training.engine.rules.settings import Deal
-from scalebook.training.engine.worker.worker_end import DataCursor, TakenBatch
+from scalebook.training.engine import DataCursor, TakenBatch, UncopiedIterator
+from scalebook.training.engine.rules import Deal
 from scalebook.training.lightning.data.batch_queue import NO_LIMIT, BatchQueue, SimulatedBatchQueue
 from scalebook.training.lightning.data.epoch_order import EpochOrder, index_sampler
 from scalebook.training.lightning.package import Trainer, _auto_add_worker_init_fn, rank_zero_warn

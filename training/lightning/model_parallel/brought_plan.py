@@ -16,7 +16,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, Ro
 from torch.nn import Dropout, Module, Parameter
 from typing_extensions import override
 
-from scalebook.training.engine.rules.argument_error import ArgumentError
+from scalebook.training.engine.rules import ArgumentError
 
 ATTRIBUTE: Final = "_tp_plan"
 HEAD_SIZES: Final = ("head_dim", "head_size", "attention_head_size")

@@ -23,8 +23,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torchmetrics import Metric
 from typing_extensions import override
 
-from scalebook.training.engine.rules.argument_error import ArgumentError
-from scalebook.training.experiments.pipeline_order import Schedule, order
+from scalebook.training.engine.rules import ArgumentError
+from scalebook.training.experiments import Schedule, pipeline_order
 from scalebook.training.lightning.model_parallel.microbatches import LoggedCall, StepLog, divide
 from scalebook.training.lightning.model_parallel.stages import HOW, OwnStage
 from scalebook.training.lightning.package import LightningModule
@@ -253,7 +253,9 @@ class Pipeline:
             self._unchecked = False
             self._check_loss(forwards, args)
         run = _Run(self, (1, number), forwards, args, self.microbatches)
-        for operation, microbatch in order(self.schedule, self.stage, self.stages, len(run.microbatches)):
+        for operation, microbatch in pipeline_order.order(
+            self.schedule, self.stage, self.stages, len(run.microbatches)
+        ):
             (run.forward if operation == "forward" else run.backward)(microbatch)
         for link in (self._after, self._gradients_out):
             if link is not None:
@@ -382,7 +384,7 @@ class _Run:
         self._keys = [tuple(layouts_in(layout_of(batch))) for batch, _ in self.microbatches]
         self._of_inputs: dict[int, list[Tensor]] = {}  # gradients
         self._outputs: dict[int, list[Tensor]] = {}
-        operations = order(pipeline.schedule, pipeline.stage, pipeline.stages, len(self.microbatches))
+        operations = pipeline_order.order(pipeline.schedule, pipeline.stage, pipeline.stages, len(self.microbatches))
         self._arriving = deque(each for operation, each in operations if operation == "forward")
         self._returning = deque(each for operation, each in operations if operation == "backward")
         self._expected: set[tuple[str, int]] = set()

@@ -18,7 +18,7 @@ from torch.nn import Embedding, EmbeddingBag, Linear, Module, ModuleList, Multih
 from torch.optim import LBFGS, Adafactor, Optimizer, Rprop
 from torch.utils._pytree import tree_map_only
 
-from scalebook.training.engine.rules.argument_error import ArgumentError
+from scalebook.training.engine.rules import ArgumentError
 from scalebook.training.lightning.model_parallel.brought_plan import ATTRIBUTE, brings_plan, brought_plan
 from scalebook.training.lightning.tied_weights import refuse_shared_memory
 

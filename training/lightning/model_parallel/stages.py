@@ -16,8 +16,8 @@ from torch.nn import Module, Parameter, Sequential
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import LBFGS, Optimizer
 
-from scalebook.training.engine.rules.argument_error import ArgumentError
-from scalebook.training.experiments.pipeline_order import cut
+from scalebook.training.engine.rules import ArgumentError
+from scalebook.training.experiments import pipeline_order
 
 HOW: Final = (
     "Write stages(self), which returns modules in a list, each fed by the former's output, such as [*self.layers, "
@@ -54,7 +54,7 @@ def parts_of(module: Module, stages: int) -> list[Module]:
 def parts_by_stage(module: Module, stages: int) -> list[Sequence[Module]]:
     """The parts of each stage, cut by the numbers of their parameters. ValueError as `parts_of`."""
     parts = parts_of(module, stages)
-    begins = cut([_size(part) for part in parts], stages)
+    begins = pipeline_order.cut([_size(part) for part in parts], stages)
     return [parts[begin:end] for begin, end in zip(begins, [*begins[1:], None], strict=True)]
 
 

@@ -11,7 +11,7 @@ from torch._C._distributed_c10d import TCPStore
 from typing_extensions import override
 
 from scalebook.training.base import NodeRank
-from scalebook.training.engine.served_run import MonitorMailbox, ProxyAddress, RemoteMailbox
+from scalebook.training.engine import MonitorMailbox, ProxyAddress, RemoteMailbox
 from scalebook.training.lightning.processes.addresses import listening_at, resolved
 from scalebook.training.lightning.processes.key_file import key_of_run
 from scalebook.training.lightning.processes.node_monitors import FirstMonitor, OtherMonitor

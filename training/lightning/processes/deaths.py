@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from scalebook.training.base import ProcessLost
-from scalebook.training.engine.launch import Launch
+from scalebook.training.engine import Launch
 from scalebook.training.lightning.package import Callback
 from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
 

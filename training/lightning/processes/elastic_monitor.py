@@ -8,9 +8,8 @@ from typing import NoReturn
 from typing_extensions import override
 
 from scalebook.training.base import ConfigError, NodeRank, TimedOut
-from scalebook.training.engine.launch import Launch
-from scalebook.training.engine.rules.run_limits import WORKERS, WorkerRange
-from scalebook.training.engine.served_run import COME_AGAIN_S, ServerEndpoint
+from scalebook.training.engine import Launch, ServerEndpoint, served_run
+from scalebook.training.engine.rules import WorkerRange, run_limits
 from scalebook.training.lightning.processes.peer_monitor import ExitReason, NodeEnd, NodeHello
 from scalebook.training.lightning.processes.process_watch import LostProcess
 from scalebook.training.lightning.processes.server_monitors import ServerMonitor
@@ -59,9 +58,9 @@ class ElasticMonitor(ServerMonitor):
     @override
     def miss(self) -> NoReturn:
         raise TimedOut(
-            f"{WORKERS}.min: is {self._elastic.min}, and {len(self._taken)} have come, for {self._deadline_s:g} s, to "
-            f"{self._place.where}. Start it on more nodes, each with its own NODE_RANK, or raise "
-            f"the strategy's {self.DEADLINE}."
+            f"{run_limits.WORKERS}.min: is {self._elastic.min}, and {len(self._taken)} have come, "
+            f"for {self._deadline_s:g} s, to {self._place.where}. Start it on more nodes, each "
+            f"with its own NODE_RANK, or raise the strategy's {self.DEADLINE}."
         )
 
     @override
@@ -72,8 +71,9 @@ class ElasticMonitor(ServerMonitor):
             living = len(self._launch.living())
             if living >= self._elastic.min:
                 self._short = None
-            elif time.monotonic() > since + COME_AGAIN_S:
-                why = f"{lost.cause}; {WORKERS}.min is {self._elastic.min}, and {living} left for {COME_AGAIN_S:g} s"
+            elif time.monotonic() > since + served_run.COME_AGAIN_S:
+                short = f"{run_limits.WORKERS}.min is {self._elastic.min}, and {living} left"
+                why = f"{lost.cause}; {short} for {served_run.COME_AGAIN_S:g} s"
                 raise lost._replace(cause=why).error()
 
     @override

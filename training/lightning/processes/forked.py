@@ -26,7 +26,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import torch
 
-from scalebook.training.engine.launch import anonymous_file
+from scalebook.training.engine import anonymous_file
 from scalebook.training.lightning import random_streams
 from scalebook.training.lightning.processes.threads import end_pools
 

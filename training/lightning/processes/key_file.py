@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from scalebook.training.base import ConfigError, node_rank
-from scalebook.training.engine.served_run import Secret
+from scalebook.training.engine import Secret
 
 MAKING_S: Final = 5.0
 """How long a node that shares its files with the first node waits for the file, s."""

@@ -25,17 +25,7 @@ from typing import Any, ClassVar, Final, NoReturn
 from typing_extensions import override
 
 from scalebook.training.base import ConfigError, NodeLost, NodeRank, TimedOut, WorkerLost, node_rank
-from scalebook.training.engine.served_run import (
-    DEAD_S,
-    LEAVE_S,
-    PULSE_S,
-    ChannelLost,
-    MonitorMailbox,
-    Refused,
-    RemoteMailbox,
-    StartSignal,
-    run_name,
-)
+from scalebook.training.engine import ChannelLost, MonitorMailbox, Refused, RemoteMailbox, StartSignal, served_run
 from scalebook.training.lightning.processes.forked import fork, holding_back_sigterm, new_mark
 from scalebook.training.lightning.processes.peer_monitor import (
     ALIKE,
@@ -51,7 +41,7 @@ MEETS_S: Final = 0.05
 """Interval between checks of the others until they have met, s: workers on other nodes wait for it."""
 FIND_S: Final = 0.5
 """How long one attempt to reach the first node may take, s."""
-CAUSE_S: Final = DEAD_S + 4 * PULSE_S
+CAUSE_S: Final = served_run.DEAD_S + 4 * served_run.PULSE_S
 """How long a node that ends because another is gone waits for the reason, s: until silence is one."""
 BEGUN: Final = 1 << 30
 """The number of meetings of a worker before training."""
@@ -67,7 +57,7 @@ _launches: Iterator[int] = count()  # the same in all processes of a run, which 
 
 def next_run(environment: Mapping[str, str]) -> str:
     """A name for the next launch, the same on all nodes."""
-    return run_name(environment, next(_launches))
+    return served_run.run_name(environment, next(_launches))
 
 
 class NodeMonitor(PeerMonitor):
@@ -96,7 +86,7 @@ class NodeMonitor(PeerMonitor):
 
     @override
     def look_s(self) -> float:
-        return PULSE_S if self._is_met else MEETS_S
+        return served_run.PULSE_S if self._is_met else MEETS_S
 
     def arrived(self, meetings: int) -> bool:
         """Report how many meetings before training all workers here have reached.
@@ -270,7 +260,7 @@ class FirstMonitor(NodeMonitor):
                 return self.explained(cause)
             if len(self._ends) == self._place.count - 1:
                 break  # all have told
-            time.sleep(PULSE_S / 5)
+            time.sleep(served_run.PULSE_S / 5)
         elsewhere = self._cause() if error is self._raised else None
         self._tell(*(elsewhere or (0, ended)))
         return error
@@ -293,7 +283,7 @@ class FirstMonitor(NodeMonitor):
     def stop_monitoring(self) -> None:
         self.announce_end()
         self._mailbox.release_port()
-        self._keeper.terminate(LEAVE_S + 2)
+        self._keeper.terminate(served_run.LEAVE_S + 2)
         self._mailbox.close()
 
 
@@ -347,7 +337,7 @@ class OtherMonitor(NodeMonitor):
             raise self._raised
 
     def _cut_off(self) -> NodeLost:
-        where = f"{self.name(0)} does not answer at {self._place.where}, for {DEAD_S:g} s"
+        where = f"{self.name(0)} does not answer at {self._place.where}, for {served_run.DEAD_S:g} s"
         return NodeLost(f"{where}: {self._mailbox.unfound}")
 
     def _is_cut_off(self) -> bool:
@@ -425,10 +415,10 @@ class OtherMonitor(NodeMonitor):
         ended, is_echo = end_of(error), self.is_echo(error)
         if ended.reason is ExitReason.ECHO:
             self._tell(ended)
-        until = time.monotonic() + CAUSE_S + 2 * PULSE_S
+        until = time.monotonic() + CAUSE_S + 2 * served_run.PULSE_S
         while is_echo and not (self._ends or self._refused or self._is_cut_off()) and time.monotonic() < until:
             self.exchange()
-            time.sleep(PULSE_S / 5)
+            time.sleep(served_run.PULSE_S / 5)
         if is_echo and self._refused is not None:
             return self._refused
         if is_echo and (cause := self._cause()) is not None:

@@ -9,9 +9,8 @@ from typing import Any, Final
 from typing_extensions import override
 
 from scalebook.training.base import NodeLost, NodeRank, WorkerLost, one_line
-from scalebook.training.engine.launch import Launch
-from scalebook.training.engine.rules.run_limits import LIMITS
-from scalebook.training.engine.served_run import ChannelLost, Refused, ServerConnection, ServerEndpoint
+from scalebook.training.engine import ChannelLost, Launch, Refused, ServerConnection, ServerEndpoint
+from scalebook.training.engine.rules import run_limits
 from scalebook.training.lightning.processes.deaths import Deaths
 from scalebook.training.lightning.processes.node_monitors import FirstMonitor, OtherMonitor
 from scalebook.training.lightning.processes.peer_monitor import ExitReason, NodeEnd, NodeHello
@@ -24,7 +23,7 @@ log = logging.getLogger(__name__)
 class ServerMonitor(FirstMonitor):
     """The monitor of the node with the shards."""
 
-    DEADLINE = f"{LIMITS}.deadline_s"
+    DEADLINE = f"{run_limits.LIMITS}.deadline_s"
 
     def __init__(
         self,
@@ -85,7 +84,7 @@ class ServerMonitor(FirstMonitor):
 class WorkersMonitor(OtherMonitor):
     """The monitor of a node whose workers reach the shards over the network."""
 
-    DEADLINE = f"{LIMITS}.deadline_s"
+    DEADLINE = f"{run_limits.LIMITS}.deadline_s"
 
     def __init__(self, place: NodeRank, way: ServerConnection, me: NodeHello, deadline_s: float) -> None:
         super().__init__(place, way, me, deadline_s, EXCEPTIONS)

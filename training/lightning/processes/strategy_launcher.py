@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from scalebook.training.base import ProcessLost
 from scalebook.training.base.active_run import active_in_fork, active_run
-from scalebook.training.engine.launch import anonymous_file
+from scalebook.training.engine import anonymous_file
 from scalebook.training.lightning import random_streams
 from scalebook.training.lightning.package import (
     OTHER,

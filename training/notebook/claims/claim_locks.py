@@ -12,9 +12,8 @@ from typing import Any, Final
 
 from scalebook.training.base import ConfigError
 from scalebook.training.base.files import yaml_flow
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.identity import config_hash
-from scalebook.training.experiments.search.definition import identity, read_search
+from scalebook.training.experiments import Description, config_hash
+from scalebook.training.experiments.search import identity, read_search
 from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import ClaimCell, Notebook, Ratio, Side
 from scalebook.training.notebook.claim_body import read_claim

@@ -9,12 +9,8 @@ from typing import Any
 
 from scalebook.training.base import ConfigError, Workspace
 from scalebook.training.base.files import yaml_flow
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.search.definition import read_search
-from scalebook.training.experiments.search.point import summary
-from scalebook.training.experiments.search.space import Dimension
-from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.experiments import Description, Experiment
+from scalebook.training.experiments.search import Dimension, SearchSpec, read_search, summary
 from scalebook.training.notebook.cells import ClaimCell, Notebook, Side
 from scalebook.training.notebook.claim_checks import canonical
 from scalebook.training.notebook.claims.claim_locks import RecordedClaims, known_of, names_of, recorded_claims

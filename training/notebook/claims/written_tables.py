@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from scalebook.training.base import Problem
-from scalebook.training.experiments.classes import suggestion
+from scalebook.training.experiments import classes
 from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import Note, Notebook
 from scalebook.training.notebook.claims import claim_table
@@ -128,7 +128,10 @@ def _problem(nb: Notebook, region: Region, now: Table | None) -> Problem | None:
     names = [*(claim.name for claim in nb.claims()), *(comparison.name for comparison in nb.comparisons())]
     if region.name not in names:
         return Problem(
-            "unknown-name", "results", "are of no claim or comparison of this notebook", suggestion(region.name, names)
+            "unknown-name",
+            "results",
+            "are of no claim or comparison of this notebook",
+            classes.suggestion(region.name, names),
         )
     if region.end is None:
         return Problem(

@@ -19,7 +19,7 @@ from typing import Any, Final
 import scalebook
 from scalebook.training.base import ConfigError, Workspace, source_files
 from scalebook.training.base.files import yaml
-from scalebook.training.experiments.description import Description
+from scalebook.training.experiments import Description
 from scalebook.training.notebook.cells import Notebook
 from scalebook.training.notebook.claims import claim_table
 from scalebook.training.notebook.claims.claim_locks import known_cells

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from scalebook.training.base import Workspace, code_changes, duration
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.identity import config_hash
-from scalebook.training.experiments.strategies import strategy_words
+from scalebook.training.experiments import Description, config_hash, strategy_words
 from scalebook.training.jobs import JobFolder
 from scalebook.training.notebook import number_format
 from scalebook.training.notebook.cells import Axis, ExperimentCell

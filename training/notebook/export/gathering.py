@@ -14,9 +14,8 @@ from typing import Any, Final
 
 from scalebook.training.base import ConfigError, Workspace, duration
 from scalebook.training.base.files import yaml_flow
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.search.point import summary
-from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.experiments import Description
+from scalebook.training.experiments.search import SearchSpec, summary
 from scalebook.training.notebook import number_format
 from scalebook.training.notebook.cells import (
     Axis,

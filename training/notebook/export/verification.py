@@ -28,9 +28,8 @@ from typing_extensions import override
 import scalebook
 from scalebook.training.base import ConfigError, Workspace
 from scalebook.training.base.files import BrokenRecord, records, safe_reading, yaml
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.known_classes import paths_today
-from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.experiments import Description, paths_today
+from scalebook.training.experiments.search import SearchSpec
 from scalebook.training.notebook.cells import Notebook
 from scalebook.training.notebook.claims.claim_locks import RecordedClaims, known_cells
 from scalebook.training.notebook.claims.evidence import EvidenceReader, RecordedSearch

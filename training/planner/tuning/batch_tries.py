@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from scalebook.training.base import Workspace
 from scalebook.training.base.files import records
-from scalebook.training.experiments.experiment import Experiment
+from scalebook.training.experiments import Experiment
 from scalebook.training.jobs import MLFLOW_STATUS, JobFolder, Result, TrialOf, job_requests
 from scalebook.training.planner.tuning.followed_job import follow
 from scalebook.training.planner.tuning.tuning_config import shorten_training

@@ -13,7 +13,7 @@ from typing_extensions import override
 from scalebook.training.base import MB, ConfigError, data_bytes, free_bytes
 from scalebook.training.base.files import records
 from scalebook.training.callbacks import DivergenceGuard, Pictures, batch_size, training_samples
-from scalebook.training.lightning.run_figures import figures_of
+from scalebook.training.lightning import figures_of
 from scalebook.training.tracking import names, upload
 
 

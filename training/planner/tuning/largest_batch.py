@@ -7,8 +7,7 @@ from typing import Final, TextIO
 
 from scalebook.training.base import MB, ConfigError, FailureClass, available_bytes, processes, trust
 from scalebook.training.base.files import CommandParser
-from scalebook.training.experiments.command_line import CONFIG_OPTIONS
-from scalebook.training.experiments.experiment import Experiment
+from scalebook.training.experiments import Experiment, command_line
 from scalebook.training.jobs import supervisor_handle
 from scalebook.training.planner.tuning.batch_tries import BatchTries, Bracket, TryResult
 from scalebook.training.planner.tuning.followed_job import INTERRUPTED
@@ -98,7 +97,7 @@ def parser() -> CommandParser:
         help="memory of each process on a CPU, in addition to what it starts with, MB (default: its share of the free "
         "memory)",
     )  # fmt: skip
-    parser.add_argument(*CONFIG_OPTIONS, metavar="FILE", help="config to test")
+    parser.add_argument(*command_line.CONFIG_OPTIONS, metavar="FILE", help="config to test")
     parser.add_argument(trust.OPTION, action="store_true", help=trust.HELP)
     return parser
 

@@ -12,8 +12,7 @@ from typing_extensions import override
 from scalebook.training.base import ConfigError
 from scalebook.training.base.files import records
 from scalebook.training.callbacks import DivergenceGuard, Pictures, ScaledRates, loss_of, refuse_without_rate
-from scalebook.training.lightning.async_ps.applied_step import CountsUpdates, ScaledRate
-from scalebook.training.lightning.run_figures import figures_of
+from scalebook.training.lightning import CountsUpdates, ScaledRate, figures_of
 from scalebook.training.planner.tuning.rate_curve import RateCurve
 from scalebook.training.tracking import drawing, names, upload
 

@@ -8,8 +8,7 @@ from typing import Final, TextIO
 
 from scalebook.training.base import ConfigError, Workspace, duration, processes, trust
 from scalebook.training.base.files import CommandParser, records
-from scalebook.training.experiments.command_line import CONFIG_OPTIONS
-from scalebook.training.experiments.experiment import Experiment
+from scalebook.training.experiments import Experiment, command_line
 from scalebook.training.jobs import JobFolder, Result, job_requests, supervisor_handle
 from scalebook.training.planner.tuning.followed_job import INTERRUPTED, follow
 from scalebook.training.planner.tuning.rate_curve import RateCurve
@@ -78,7 +77,7 @@ def parser() -> CommandParser:
     parser.add_argument("--from", metavar="RATE", help=f"first learning rate (default: {LOWEST:g})")
     parser.add_argument("--to", metavar="RATE", help=f"last learning rate (default: {HIGHEST:g})")
     parser.add_argument("--updates", metavar="N", help=f"number of updates (default: {UPDATES})")
-    parser.add_argument(*CONFIG_OPTIONS, metavar="FILE", help="config to test")
+    parser.add_argument(*command_line.CONFIG_OPTIONS, metavar="FILE", help="config to test")
     parser.add_argument(trust.OPTION, action="store_true", help=trust.HELP)
     return parser
 

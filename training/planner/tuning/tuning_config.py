@@ -6,12 +6,16 @@ from typing import Any, Final
 
 from scalebook.training.base import ConfigError, Workspace, trust
 from scalebook.training.base.files import HELP, CommandParser
-from scalebook.training.experiments.catalogue import describe
-from scalebook.training.experiments.classes import mapping
-from scalebook.training.experiments.command_line import CommandLine, parse
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.experiment import Experiment, saves_checkpoints
-from scalebook.training.experiments.validation import require
+from scalebook.training.experiments import (
+    CommandLine,
+    Description,
+    Experiment,
+    catalogue,
+    classes,
+    command_line,
+    require,
+    saves_checkpoints,
+)
 
 TRAINER: Final[dict[str, Any]] = {
     "max_epochs": -1,
@@ -34,7 +38,7 @@ def prepared(
     """
     workspace = Workspace.find()
     trust.resolve_trust(workspace, trust.OPTION in argv, runs=bool(argv) and not set(HELP) & set(argv))
-    description = describe(workspace)
+    description = catalogue.describe(workspace)
     line = requested(argv, description, parser.takes_value(), queued)
     if line is None:
         parser.print_help()
@@ -46,7 +50,7 @@ def requested(
     argv: Sequence[str], description: Description, options: Mapping[str, bool], queued: bool = True
 ) -> CommandLine | None:
     """Config and options of a command line; None for --help, or where there is nothing. ConfigError for mistakes."""
-    line = parse(argv, description, options)
+    line = command_line.parse(argv, description, options)
     if line.options.keys() & set(HELP) or not argv:
         return None
     require(line.experiment(description), queued=queued)
@@ -59,7 +63,7 @@ def shorten_training(experiment: Experiment, updates: int, callback: Mapping[str
     No validation, no checkpoint, no schedule or scaling of the rate, epochs as many as it takes.
     """
     done = {key: copy.deepcopy(value) for key, value in experiment.written.items() if key not in MEANT_FOR_WHOLE_RUNS}
-    trainer = {key: value for key, value in mapping(done.get("trainer")).items() if key not in BUDGETS}
+    trainer = {key: value for key, value in classes.mapping(done.get("trainer")).items() if key not in BUDGETS}
     callbacks = [dict(callback), *(one for one in experiment.callbacks if not saves_checkpoints(one))]
     done["trainer"] = {**trainer, **TRAINER, "max_steps": updates, "callbacks": callbacks}
     return experiment.with_config(done)

@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 from scalebook.training.base import ConfigError, FailureClass, ProcessId, failures
 from scalebook.training.base.files import EXIT_NO_ROOM, NoRoom, forgive, locks
-from scalebook.training.experiments.catalogue import describe
+from scalebook.training.experiments import catalogue
 from scalebook.training.jobs import ENDED, JobFolder, SupervisorKeeper
 from scalebook.training.search.driver.driver_progress import SearchReporter
 from scalebook.training.search.driver.search_record import INTERRUPTED, SearchRecord
@@ -46,7 +46,7 @@ class Driver:
     def __init__(self, folder: SearchFolder, leaving: threading.Event) -> None:
         """Drives until its end, or until `leaving` is set."""
         self.folder, self.leaving = folder, leaving
-        self.description = describe(folder.workspace)
+        self.description = catalogue.describe(folder.workspace)
         self.record = SearchRecord(folder)
         self.jobs = TrialJobs(folder)
         self.telling = SearchReporter(folder, self.record)

@@ -7,10 +7,8 @@ from typing import Any
 
 from scalebook.training.base import Workspace
 from scalebook.training.base.files import BrokenRecord, records, safe_reading
-from scalebook.training.experiments.experiment import Experiment, listed, saves_checkpoints
-from scalebook.training.experiments.search.definition import SearchSpec
-from scalebook.training.experiments.search.keys import ALL
-from scalebook.training.experiments.search.point import resolve, summary
+from scalebook.training.experiments import Experiment, listed, saves_checkpoints
+from scalebook.training.experiments.search import SearchSpec, keys, resolve, summary
 from scalebook.training.jobs import (
     ENDED,
     ROUNDING,
@@ -76,7 +74,7 @@ class TrialJobs:
         experiment = experiment.with_config({**experiment.written, "trainer": quiet_trainer})
         trial_of = TrialOf(
             self.folder.id, trial.number, summary(spec, trial.point), exclusive=bool(spec.exclusive),
-            holds_all=spec.exclusive == ALL, memory_mb=spec.memory_mb, experiment=request.trials_experiment,
+            holds_all=spec.exclusive == keys.ALL, memory_mb=spec.memory_mb, experiment=request.trials_experiment,
         )  # fmt: skip
         (job,) = submit(
             self.folder.workspace,

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scalebook.training.base import FailureClass
-from scalebook.training.experiments.search.point import canonical, is_single
-from scalebook.training.experiments.search.space import Dimension
-from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.experiments.search import Dimension, SearchSpec, canonical, is_single
 from scalebook.training.search.map import surface
 from scalebook.training.search.map.scales import Scale, can_be_axis, scale
 from scalebook.training.search.map.shades import Shades, shades

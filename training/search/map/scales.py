@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from scalebook.training.experiments.search.space import Dimension
+from scalebook.training.experiments.search import Dimension
 
 MOST_TICKS = 9
 LOG_RATIO = 8.0  # a grid that spans more than that is spread by its logarithm

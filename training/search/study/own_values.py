@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.experiments.search import SearchSpec
 from scalebook.training.search.study.trials import TrialRecord
 from scalebook.training.tracking import RunReader, names, own_metrics, tag_is
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from scalebook.training.experiments.search.types import AMOUNTS, SearchSpec
+from scalebook.training.experiments.search import AMOUNTS, SearchSpec
 from scalebook.training.search.study.trials import TrialRecord, best
 
 Curve = Sequence[tuple[int, float]]

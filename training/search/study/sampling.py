@@ -16,9 +16,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial
 
 from scalebook.training.base import ConfigError
-from scalebook.training.experiments.search.keys import SAMPLERS
-from scalebook.training.experiments.search.space import Dimension
-from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.experiments.search import Dimension, SearchSpec, keys
 from scalebook.training.search.study.trials import GIVEN
 
 Key = tuple[Any, ...]
@@ -214,7 +212,7 @@ def _parts(
 
         # With another seed it proposes nearly the same: a second draw, of 0.3 s and more, would be there already too.
         return lambda seed, again: RandomSampler(seed=seed) if again else GaussianProcess(seed), list(space)
-    raise ConfigError("sampler", f"{spec.sampler!r} is not a sampler", f"Known samplers: {', '.join(SAMPLERS)}.")
+    raise ConfigError("sampler", f"{spec.sampler!r} is not a sampler", f"Known samplers: {', '.join(keys.SAMPLERS)}.")
 
 
 def _sobol(sequence: int, seed: int) -> BaseSampler:

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from scalebook.training.base import ConfigError, FailureClass
-from scalebook.training.experiments.search.space import decode_point
-from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.experiments.search import SearchSpec, decode_point
 from scalebook.training.search.study import trials
 from scalebook.training.search.study.pruners import Judge, Rungs
 from scalebook.training.search.study.storage import (

@@ -2,7 +2,7 @@
 
 import threading
 
-from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.experiments.search import SearchSpec
 from scalebook.training.search.study.storage import close_storage, journal_path, open_storage, store_errors
 from scalebook.training.search.study.trials import Records, TrialRecord
 

@@ -5,12 +5,12 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from scalebook.training.experiments.search.space import Dimension, decode_point
+from scalebook.training.experiments.search import Dimension, decode_point
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-    from scalebook.training.experiments.search.types import SearchSpec
+    from scalebook.training.experiments.search import SearchSpec
 
 State = Literal["waiting", "running", "finished", "pruned", "infeasible", "failed"]
 STATES: tuple[State, ...] = ("finished", "pruned", "infeasible", "failed", "running", "waiting")

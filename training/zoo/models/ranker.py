@@ -9,7 +9,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from typing_extensions import override
 
-from scalebook.training.engine.rules.argument_error import ArgumentError
+from scalebook.training.engine.rules import ArgumentError
 from scalebook.training.tracking import names
 from scalebook.training.zoo.data.docstrings import Docstrings, RankingBatch
 from scalebook.training.zoo.data.ngrams import PADDING

@@ -16,7 +16,7 @@ from torchmetrics.functional.text import chrf_score
 from typing_extensions import override
 
 from scalebook.training.base import ConfigError, extras
-from scalebook.training.engine.rules.argument_error import ArgumentError
+from scalebook.training.engine.rules import ArgumentError
 from scalebook.training.tracking import names
 from scalebook.training.zoo.data.parallel_text import ParallelText, TranslationBatch
 from scalebook.training.zoo.data.subwords import END, PADDING, START, Subwords
