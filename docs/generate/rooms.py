@@ -18,7 +18,7 @@ BROWSER = ("app", "pages")
 COLUMNS = {
     "pages": 2.2, "app": 2.2, "cli": 5.4, "planner": 7.0, "notebook": 3.6, "supervisor": 5.6, "cluster": 2.0,
     "search": 4.6, "lightning": 7.2, "jobs": 3.6, "experiments": 3.6, "zoo": 7.4, "tracking": 2.4, "base": 2.4,
-    "engine": 6.8,
+    "engine": 6.8, "callbacks": 7.6,
 }  # fmt: skip
 """Where a room's box lies across the picture, from 0 to 9, so that no arrow crosses one; any other is spread evenly."""
 
