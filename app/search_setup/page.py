@@ -25,7 +25,8 @@ from scalebook.training.experiments.classes import mapping
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.cost import cost
-from scalebook.training.experiments.search.definition import SearchSpec, read_search, search_problems
+from scalebook.training.experiments.search.definition import read_search, search_problems
+from scalebook.training.experiments.search.types import SearchSpec
 from scalebook.training.jobs.devices import NodeDevices, this_machine
 from scalebook.training.jobs.gpu_problems import machines_of
 from scalebook.training.notebook.cells import Notebook

@@ -20,8 +20,9 @@ from scalebook.training.experiments.command_line import read
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.search.cost import trials_wanted
-from scalebook.training.experiments.search.definition import SearchSpec, search_problems
+from scalebook.training.experiments.search.definition import search_problems
 from scalebook.training.experiments.search.point import summary
+from scalebook.training.experiments.search.types import SearchSpec
 from scalebook.training.jobs.job_environment import has_environment
 from scalebook.training.jobs.process import sigterm_interrupts
 from scalebook.training.jobs.supervisor_handle import SupervisorKeeper, silence

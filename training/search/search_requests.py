@@ -21,9 +21,10 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
-from scalebook.training.experiments.search.definition import SearchSpec, body_of, identity, read_search
+from scalebook.training.experiments.search.definition import body_of, identity, read_search
 from scalebook.training.experiments.search.point import resolve, summary
 from scalebook.training.experiments.search.search_problems import MOST_POINTS, extremes
+from scalebook.training.experiments.search.types import SearchSpec
 from scalebook.training.jobs.devices import NodeDevices
 from scalebook.training.jobs.gpu_problems import gpu_problems, machines_of
 from scalebook.training.jobs.job_environment import has_environment, keep_environment

@@ -12,7 +12,7 @@ from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.classes import mapping
 from scalebook.training.experiments.command_line import CommandLine, parse
 from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.experiment import Experiment, saves_checkpoints
+from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.validate import require
 
 TRAINER: Final[dict[str, Any]] = {
@@ -62,7 +62,7 @@ def shorten_training(experiment: Experiment, updates: int, callback: Mapping[str
     """
     done = {key: copy.deepcopy(value) for key, value in experiment.written.items() if key not in MEANT_FOR_WHOLE_RUNS}
     trainer = {key: value for key, value in mapping(done.get("trainer")).items() if key not in BUDGETS}
-    callbacks = [dict(callback), *(one for one in experiment.callbacks if not saves_checkpoints(one))]
+    callbacks = [dict(callback), *experiment.unsaving_callbacks]
     done["trainer"] = {**trainer, **TRAINER, "max_steps": updates, "callbacks": callbacks}
     return experiment.with_config(done)
 

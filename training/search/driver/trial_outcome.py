@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from scalebook.training.base.failures import FailureClass
-from scalebook.training.experiments.search.definition import Objective, SearchSpec
+from scalebook.training.experiments.search.types import Objective, SearchSpec
 from scalebook.training.jobs.job_folder import UNWATCHED, JobFolder
 from scalebook.training.search.driver.trial_jobs import CurveTail, Trial
 from scalebook.training.search.study.own_values import quality
