@@ -248,7 +248,13 @@ class Experiment:
     @property
     def callbacks(self) -> list[Any]:
         """The Trainer's callbacks, as the config names them."""
-        return listed(self.trainer.get("callbacks"))
+        named = self.trainer.get("callbacks")
+        return named if isinstance(named, list) else [] if named is None else [named]
+
+    @property
+    def unsaving_callbacks(self) -> list[Any]:
+        """Those that save no checkpoints."""
+        return [one for one in self.callbacks if not (read_class(one).name or "").endswith("Checkpoint")]
 
     @property
     def accelerator(self) -> str:
@@ -332,16 +338,6 @@ class Experiment:
             f"{self.strategy.workers:,} workers{each} on {cores} {'core' if cores == 1 else 'cores'}: about "
             f"{threads // cores:,} would take turns on each, and every worker takes memory of its own."
         )
-
-
-def listed(callbacks: Any) -> list[Any]:
-    """What a config writes as the Trainer's callbacks, which may be one, as a list."""
-    return callbacks if isinstance(callbacks, list) else [] if callbacks is None else [callbacks]
-
-
-def saves_checkpoints(callback: Any) -> bool:
-    """Whether a callback that a config names saves checkpoints."""
-    return (read_class(callback).name or "").endswith("Checkpoint")
 
 
 def seeds_from(seed: object, count: int) -> list[int]:

@@ -9,10 +9,12 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from scalebook.training.base import ConfigError
-from scalebook.training.base.files import BrokenRecord, records
-from scalebook.training.engine.rules import clock_settings
-from scalebook.training.experiments import classes
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files import records
+from scalebook.training.base.files.records import BrokenRecord
+from scalebook.training.engine.rules.clock_settings import RECORDED
+from scalebook.training.experiments.argument_keys import key_of
+from scalebook.training.experiments.classes import mapping, read_class
 from scalebook.training.jobs.job_folder import ENDED, JobFolder
 from scalebook.training.tracking import names
 
@@ -42,7 +44,7 @@ def read_recorded(config: Mapping[str, Any], find: Callable[[str], JobFolder]) -
 
 
 def _measured(part: Mapping[str, Any], name: str, find: Callable[[str], JobFolder]) -> dict[str, Any]:
-    key = f"{clock_settings.CLOCK}.{name}"
+    key = key_of(f"clock.{name}")
     try:
         job = find(str(part.get("run")))
     except ConfigError as error:

@@ -5,21 +5,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scalebook.training.base import Workspace
-from scalebook.training.base.files import BrokenRecord, records, safe_reading
-from scalebook.training.experiments import Experiment, listed, saves_checkpoints
-from scalebook.training.experiments.search import SearchSpec, keys, resolve, summary
-from scalebook.training.jobs import (
-    ENDED,
-    ROUNDING,
-    JobFolder,
-    NodeDevices,
-    TrialOf,
-    computes_on_gpus,
-    configured_executor,
-    job_requests,
-)
-from scalebook.training.jobs.job_requests import submit
+from scalebook.training.base.files import records
+from scalebook.training.base.files.records import BrokenRecord
+from scalebook.training.base.files.safe_reading import opened
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.classes import mapping
+from scalebook.training.experiments.experiment import Experiment
+from scalebook.training.experiments.search.keys import ALL
+from scalebook.training.experiments.search.point import resolve, summary
+from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.jobs.devices import NodeDevices
+from scalebook.training.jobs.executor import configured_executor
+from scalebook.training.jobs.gpu_problems import computes_on_gpus
+from scalebook.training.jobs.job_folder import ENDED, JobFolder, TrialOf
+from scalebook.training.jobs.job_requests import all_jobs, submit
+from scalebook.training.jobs.leases import ROUNDING
 from scalebook.training.search.search_folder import SearchFolder
 
 QUIET = {"enable_checkpointing": False, "enable_model_summary": False}
@@ -70,7 +70,7 @@ class TrialJobs:
         """A waiting job for one seed of the trial, which also goes into `trial.runs`."""
         request = self.folder.request()
         experiment = resolve(spec, trial.point)
-        quiet_trainer = quiet(experiment.written.get("trainer", {}))
+        quiet_trainer = quiet(experiment)
         experiment = experiment.with_config({**experiment.written, "trainer": quiet_trainer})
         trial_of = TrialOf(
             self.folder.id, trial.number, summary(spec, trial.point), exclusive=bool(spec.exclusive),
@@ -88,12 +88,13 @@ class TrialJobs:
         return job
 
 
-def quiet(trainer: Mapping[str, Any]) -> dict[str, Any]:
-    """What the config says, with `QUIET` where it says nothing. Lightning refuses a ModelCheckpoint beside
-    `enable_checkpointing: false`."""
-    keeps = any(map(saves_checkpoints, listed(trainer.get("callbacks"))))
-    left_out = {"enable_checkpointing"} if keeps else set()
-    return {**{key: value for key, value in QUIET.items() if key not in left_out}, **trainer}
+def quiet(experiment: Experiment) -> dict[str, Any]:
+    """What the config says of the trainer, with `QUIET` where it says nothing. Lightning refuses a ModelCheckpoint
+    beside `enable_checkpointing: false`."""
+    saves = len(experiment.unsaving_callbacks) < len(experiment.callbacks)
+    left_out = {"enable_checkpointing"} if saves else set()
+    written = mapping(experiment.written.get("trainer"))
+    return {**{key: value for key, value in QUIET.items() if key not in left_out}, **written}
 
 
 def side_by_side(spec: SearchSpec, workspace: Workspace) -> int:

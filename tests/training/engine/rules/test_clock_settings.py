@@ -8,8 +8,6 @@ import pytest
 from scalebook.training.engine.rules.clock_settings import ClockSettings, Death, Distribution, Link, MachineGroup
 from tests.training.engine.refusing import refused
 
-KEY = r"^trainer\.strategy\.init_args\.clock\."
-
 
 @pytest.mark.parametrize(
     ("given", "mistake"),

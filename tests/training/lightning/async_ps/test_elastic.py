@@ -233,7 +233,7 @@ def test_where_the_number_cannot_change_it_is_refused_by_name(
         monkeypatch.setenv(name, value)
     with pytest.raises(ValueError) as caught:
         fit(trainer(tmp_path, AsyncPS(workers=WorkerRange(1, 2), **settings), num_nodes=nodes))
-    assert str(caught.value).startswith(f"trainer.strategy.init_args.{said}")
+    assert str(caught.value).startswith(said)
 
 
 def test_of_least_and_most_the_least_is_no_more() -> None:

@@ -70,7 +70,7 @@ def test_who_does_not_come_is_named_after_the_deadline(strategy: Strategy, tmp_p
         said = str(caught.value)
         assert said.startswith(f"trainer.num_nodes: is 2, and {missing} has not come, for 1.5 s: ")
         key = "deadline_s" if strategy is DDP else "limits.deadline_s"
-        assert said.endswith(f"with its own NODE_RANK, or raise trainer.strategy.init_args.{key}.")
+        assert said.endswith(f"with its own NODE_RANK, or raise the strategy's {key}.")
 
 
 def node() -> int:
