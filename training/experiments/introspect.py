@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from typing_extensions import TypeAliasType
 
-from scalebook.training.engine.rules.bounds import Above, AtLeast, AtMost, Below, Bound, bounds
+from scalebook.training.engine.rules.argument_limits import Above, AtLeast, AtMost, Below, Bound, bounds
 from scalebook.training.engine.rules.codecs import Codec
 from scalebook.training.engine.rules.damping import Damping
 from scalebook.training.engine.rules.local_steps import Local

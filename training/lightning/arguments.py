@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.engine.rules.bounds import CountOrNone, check
+from scalebook.training.engine.rules.argument_limits import CountOrNone, check
 from scalebook.training.engine.rules.clock_settings import ClockSettings, made_clock
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.engine.rules.run_limits import Limits, WorkerRange, read_range

@@ -6,7 +6,7 @@ from typing import Any, TextIO
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.engine.rules.bounds import BySettings
+from scalebook.training.engine.rules.argument_limits import BySettings
 from scalebook.training.engine.rules.clock_settings import Bandwidth, ClockSettings, Distribution, Link, Seconds
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.engine.rules.update_rules import Rule

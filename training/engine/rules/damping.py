@@ -4,7 +4,7 @@ from abc import ABC
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
-from scalebook.training.engine.rules.bounds import Above, AtLeast, Below, BySettings
+from scalebook.training.engine.rules.argument_limits import Above, AtLeast, Below, BySettings
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.engine.rules.facts import DampingFacts, derive_facts
 

@@ -3,7 +3,7 @@
 from abc import ABC
 from typing import Annotated, ClassVar, Final, Literal
 
-from scalebook.training.engine.rules.bounds import Above, AtMost, BySettings
+from scalebook.training.engine.rules.argument_limits import Above, AtMost, BySettings
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
 
 ExchangeName = Literal["d_psgd", "ad_psgd", "sgp", "gossip"]

@@ -3,7 +3,7 @@ worker waits for others."""
 
 from typing import Final
 
-from scalebook.training.engine.rules.bounds import CountOrNone, NonNegativeInt, PositiveInt
+from scalebook.training.engine.rules.argument_limits import CountOrNone, NonNegativeInt, PositiveInt
 from scalebook.training.engine.rules.clock_settings import ClockSettings
 from scalebook.training.engine.rules.codecs import Codec, CodecName, make_codec
 from scalebook.training.engine.rules.contradictions import ARGUMENTS

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final, Literal
 
-from scalebook.training.engine.rules.bounds import Above, CountOrNone, NonNegativeInt
+from scalebook.training.engine.rules.argument_limits import Above, CountOrNone, NonNegativeInt
 from scalebook.training.engine.rules.clock_settings import ClockSettings
 from scalebook.training.engine.rules.codecs import Codec, CodecName, make_codec
 from scalebook.training.engine.rules.contradictions import ARGUMENTS

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
 from scalebook.training.engine.codecs.coder import Coder, Spec
-from scalebook.training.engine.rules.bounds import PositiveFloat
+from scalebook.training.engine.rules.argument_limits import PositiveFloat
 from scalebook.training.engine.rules.codecs import Bf16, Codec, CodecName, Fp16, make_codec
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.lightning.arguments import read_object

@@ -15,7 +15,7 @@ from torchmetrics import Metric
 from torchmetrics.utilities.distributed import gather_all_tensors
 from typing_extensions import override
 
-from scalebook.training.engine.rules.bounds import PositiveFloat, PositiveInt
+from scalebook.training.engine.rules.argument_limits import PositiveFloat, PositiveInt
 from scalebook.training.experiments.pipeline_order import Schedule
 from scalebook.training.experiments.split_degrees import microbatches_of, refuse_degrees
 from scalebook.training.lightning.model_parallel.part_measures import EpochMeasures

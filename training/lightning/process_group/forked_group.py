@@ -20,7 +20,7 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from typing_extensions import override
 
 from scalebook.training.base.node_rank import NodeRank, node_rank
-from scalebook.training.engine.rules.bounds import PositiveFloat, check
+from scalebook.training.engine.rules.argument_limits import PositiveFloat, check
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.lightning.data.common_draws import order_alike
 from scalebook.training.lightning.package import ClusterEnvironment, ParallelStrategy, Trainer, TrainerFn
