@@ -29,7 +29,7 @@ pytestmark = pytest.mark.long
 MODULE = '''
 from typing import Annotated
 
-from scalebook.training.engine.rules.bounds import Above, AtLeast, Below
+from scalebook.training.engine.rules.argument_limits import Above, AtLeast, Below
 from scalebook.training.engine.rules.damping import Damping
 from scalebook.training.engine.rules.update_rules import Rule
 

@@ -9,10 +9,8 @@ from typing import Annotated, Any, Final, Literal, get_args
 
 from scalebook.training.base import ConfigError
 from scalebook.training.base.files import records
-from scalebook.training.engine.rules import (
-    Above,
-    ArgumentError,
-    AtLeast,
+from scalebook.training.engine.rules.argument_limits import Above, AtLeast, check
+from scalebook.training.engine.rules.clock_settings import (
     Bandwidth,
     ClockSettings,
     Distribution,

@@ -12,8 +12,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Annotated, ClassVar, Final, Literal
 
-from scalebook.training.engine.rules.argument_error import ArgumentError
-from scalebook.training.engine.rules.bounds import Above, AtLeast, Below, BySettings, NonNegativeInt, PositiveFloat
+from scalebook.training.engine.rules.argument_limits import (
+    Above,
+    AtLeast,
+    Below,
+    BySettings,
+    NonNegativeInt,
+    PositiveFloat,
+)
+from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.engine.rules.facts import LocalFacts
 from scalebook.training.engine.rules.update_rules import Rule
 

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 from typing_extensions import override
 
-from scalebook.training.engine.rules import AtLeast, Below, PositiveFloat, bounds
+from scalebook.training.engine.rules.argument_limits import AtLeast, Below, PositiveFloat, check
 
 KEY: Final = "optimizer.init_args"
 NonNegativeFloat = Annotated[float, AtLeast(0)]

@@ -11,7 +11,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch.optim.lr_scheduler import LambdaLR
 
 from scalebook.training.callbacks.heartbeat import fraction
-from scalebook.training.engine.rules.bounds import bounds
+from scalebook.training.engine.rules.argument_limits import bounds
 from scalebook.training.engine.rules.damping import DelayCompensation, DropAbove, Inverse
 from scalebook.training.engine.rules.local_steps import Downpour
 from scalebook.training.engine.rules.run_limits import Limits

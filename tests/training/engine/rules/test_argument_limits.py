@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import pytest
 
-from scalebook.training.engine.rules.bounds import Above, AtLeast, Below, bounds
+from scalebook.training.engine.rules.argument_limits import Above, AtLeast, Below, bounds
 from scalebook.training.engine.rules.damping import Damping
 from scalebook.training.engine.rules.update_rules import Bounded, Rule
 from tests.training.engine.refusing import refused
