@@ -20,16 +20,11 @@ from scalebook.app.shared.notebooks import NotebookChoice
 from scalebook.app.shared.what_it_logs import what_it_logs
 from scalebook.app.shared.widgets import draft_line, page_title, show_problems
 from scalebook.app.state import SearchDraft
-from scalebook.training.base.errors import ConfigError, Problem
-from scalebook.training.experiments.classes import mapping
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.search.cost import cost
-from scalebook.training.experiments.search.definition import read_search, search_problems
-from scalebook.training.experiments.search.types import SearchSpec
-from scalebook.training.jobs.devices import NodeDevices, this_machine
-from scalebook.training.jobs.gpu_problems import machines_of
-from scalebook.training.notebook.cells import Notebook
+from scalebook.training.base import ConfigError, Problem
+from scalebook.training.experiments import Description, Experiment, classes
+from scalebook.training.experiments.search import SearchSpec, cost, read_search, search_problems
+from scalebook.training.jobs import NodeDevices, machines_of, this_machine
+from scalebook.training.notebook import Notebook, Stored
 from scalebook.training.notebook.claims import claim_locks
 from scalebook.training.search import search_requests
 from scalebook.training.tracking import RunRecord

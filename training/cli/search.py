@@ -10,20 +10,10 @@ from scalebook.training.base import LONGEST_KEY, ConfigError, Workspace, one_lin
 from scalebook.training.base.files import CommandParser, add_command, terminal
 from scalebook.training.cli.notebook_run import say_claims
 from scalebook.training.cli.run_lines import bar
-from scalebook.training.experiments.catalogue import describe
-from scalebook.training.experiments.classes import suggestion
-from scalebook.training.experiments.command_line import read
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.search.cost import trials_wanted
-from scalebook.training.experiments.search.definition import search_problems
-from scalebook.training.experiments.search.point import summary
-from scalebook.training.experiments.search.types import SearchSpec
-from scalebook.training.jobs.job_environment import has_environment
-from scalebook.training.jobs.process import sigterm_interrupts
-from scalebook.training.jobs.supervisor_handle import SupervisorKeeper, silence
-from scalebook.training.notebook import store
-from scalebook.training.notebook.cells import ExperimentCell
+from scalebook.training.experiments import Description, Experiment, catalogue, classes, command_line
+from scalebook.training.experiments.search import SearchSpec, search_problems, summary, trials_wanted
+from scalebook.training.jobs import SupervisorKeeper, has_environment, supervisor_handle
+from scalebook.training.notebook import ExperimentCell, comparison_table, store
 from scalebook.training.notebook.claims import claim_locks
 from scalebook.training.planner.tuning import largest_batch, rates
 from scalebook.training.search import SearchFolder, SearchProgress, search_folder, search_requests

@@ -38,13 +38,7 @@ if TYPE_CHECKING:
         Group,
         NotOffered,
     )
-    from scalebook.training.experiments.experiment import (
-        Experiment,
-        LearningRate,
-        listed,
-        saves_checkpoints,
-        seeds_from,
-    )
+    from scalebook.training.experiments.experiment import Experiment, LearningRate, seeds_from
     from scalebook.training.experiments.fields import check_value, quoted_value
     from scalebook.training.experiments.former_arguments import NOW, without_written_out
     from scalebook.training.experiments.found_modules import FoundModule, found, name_module, write_template
@@ -141,7 +135,6 @@ __all__ = [
     "find_out",
     "found",
     "key_of",
-    "listed",
     "logged_metrics",
     "lr_scaling",
     "made_codec",
@@ -159,7 +152,6 @@ __all__ = [
     "quoted_value",
     "refuse_degrees",
     "require",
-    "saves_checkpoints",
     "search",
     "seeds_from",
     "staying",

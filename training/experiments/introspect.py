@@ -21,11 +21,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from typing_extensions import TypeAliasType
 
-from scalebook.training.engine.rules.argument_limits import Above, AtLeast, AtMost, Below, Bound, bounds
-from scalebook.training.engine.rules.codecs import Codec
-from scalebook.training.engine.rules.damping import Damping
-from scalebook.training.engine.rules.local_steps import Local
-from scalebook.training.engine.rules.update_rules import Rule
+from scalebook.training.engine.rules import Above, AtLeast, AtMost, Below, Bound, Codec, Damping, Local, Rule
+from scalebook.training.engine.rules.argument_limits import bounds
 from scalebook.training.experiments.classes import within
 from scalebook.training.experiments.description import ClassInfo, Field, FieldType, Group
 

@@ -9,12 +9,10 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.files import records
-from scalebook.training.base.files.records import BrokenRecord
-from scalebook.training.engine.rules.clock_settings import RECORDED
-from scalebook.training.experiments.argument_keys import key_of
-from scalebook.training.experiments.classes import mapping, read_class
+from scalebook.training.base import ConfigError
+from scalebook.training.base.files import BrokenRecord, records
+from scalebook.training.engine.rules import clock_settings
+from scalebook.training.experiments import classes, key_of
 from scalebook.training.jobs.job_folder import ENDED, JobFolder
 from scalebook.training.tracking import names
 

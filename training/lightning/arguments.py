@@ -10,13 +10,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
-from scalebook.training.base.errors import ConfigError
-from scalebook.training.engine.rules.argument_limits import CountOrNone, check
-from scalebook.training.engine.rules.clock_settings import ClockSettings, made_clock
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
-from scalebook.training.engine.rules.run_limits import Limits, WorkerRange, read_range
-from scalebook.training.engine.rules.settings import Clip, Settings
-from scalebook.training.engine.rules.update_rules import Rule
+from scalebook.training.base import ConfigError
+from scalebook.training.engine.rules import (
+    ArgumentError,
+    Clip,
+    ClockSettings,
+    CountOrNone,
+    Limits,
+    Rule,
+    Settings,
+    WorkerRange,
+    argument_limits,
+    clock_settings,
+    run_limits,
+)
 from scalebook.training.lightning.buffers import BufferPolicy
 from scalebook.training.lightning.package import GradClipAlgorithmType, Trainer, is_overridden
 
@@ -93,7 +100,7 @@ class AsyncArguments:
 
     def __post_init__(self) -> None:
         for arguments in (self, self.server):
-            bounds.check(type(arguments), vars(arguments))
+            argument_limits.check(type(arguments), vars(arguments))
         for name, kind in (("buffers", BufferPolicy), ("record", RecordName)):
             value, choices = getattr(self, name), get_args(kind)
             if value not in choices and not (name == "buffers" and value is None):

@@ -4,17 +4,18 @@ import statistics
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.workspace import Workspace
-from scalebook.training.engine.rules.argument_limits import BySettings
-from scalebook.training.engine.rules.clock_settings import Bandwidth, ClockSettings, Distribution, Link, Seconds
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
-from scalebook.training.engine.rules.update_rules import Rule
-from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.strategies import VIRTUAL
-from scalebook.training.jobs import job_requests
-from scalebook.training.jobs.job_folder import JobFolder
-from scalebook.training.jobs.supervisor_handle import hold_supervisor
+from scalebook.training.base import ConfigError, Workspace
+from scalebook.training.engine.rules import (
+    Bandwidth,
+    BySettings,
+    ClockSettings,
+    Distribution,
+    Link,
+    Rule,
+    Seconds,
+)
+from scalebook.training.experiments import VIRTUAL, Experiment, key_of
+from scalebook.training.jobs import JobFolder, job_requests, supervisor_handle
 from scalebook.training.planner.all_reduce import WithoutServer
 from scalebook.training.planner.answering import Setting
 from scalebook.training.planner.measuring import TEST, NotMeasured

@@ -9,15 +9,17 @@ from typing import Annotated, Any, Final, Literal, get_args
 
 from scalebook.training.base import ConfigError
 from scalebook.training.base.files import records
-from scalebook.training.engine.rules.argument_limits import Above, AtLeast, check
-from scalebook.training.engine.rules.clock_settings import (
+from scalebook.training.engine.rules import (
+    Above,
+    ArgumentError,
+    AtLeast,
     Bandwidth,
     ClockSettings,
     Distribution,
     DistributionName,
     Link,
     Seconds,
-    bounds,
+    argument_limits,
 )
 from scalebook.training.pricing.layers import Layer, read_layers, written_layers
 from scalebook.training.pricing.links import Network, network, read_link
@@ -318,7 +320,7 @@ def _refuse_wrong(made: Profile) -> None:
             if number < 2:
                 raise ConfigError(f"profile.{name}.{number}", "is for less than 2", "Write it as {2: 1.3}.")
     try:
-        bounds.check(Profile, vars(made), "profile")
+        argument_limits.check(Profile, vars(made), "profile")
         for number, factor in made.slowdown.items():
             Above(0).refuse(f"profile.slowdown.{number}", factor)
         for number, factor in made.microbatches.items():

@@ -19,8 +19,8 @@ from scalebook.training.jobs import forget_environment
 from scalebook.training.search.study.storage import journal_path
 
 if TYPE_CHECKING:
-    from scalebook.training.experiments.description import Description
-    from scalebook.training.experiments.search.types import SearchSpec
+    from scalebook.training.experiments import Description
+    from scalebook.training.experiments.search import SearchSpec
 
 BODY: Final = "search.yaml"
 State = Literal["waiting", "running", "stopping", "finished", "stopped", "failed", "interrupted"]

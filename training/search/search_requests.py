@@ -11,27 +11,29 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from scalebook.training.base.code_changes import CodeNow, changed_words, file_list, used
-from scalebook.training.base.errors import ConfigError, Problem
-from scalebook.training.base.files import record_folder, records
-from scalebook.training.base.files.machine_errors import disk_errors, refusals_told
-from scalebook.training.base.files.records import BrokenRecord
-from scalebook.training.base.trust import SEARCH, sign
-from scalebook.training.base.workspace import Workspace
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.identity import config_hash
-from scalebook.training.experiments.search.definition import body_of, identity, read_search
-from scalebook.training.experiments.search.point import resolve, summary
-from scalebook.training.experiments.search.search_problems import MOST_POINTS, extremes
-from scalebook.training.experiments.search.types import SearchSpec
-from scalebook.training.jobs.devices import NodeDevices
-from scalebook.training.jobs.gpu_problems import gpu_problems, machines_of
-from scalebook.training.jobs.job_environment import has_environment, keep_environment
-from scalebook.training.jobs.job_requests import COMMAND_LINE
-from scalebook.training.jobs.job_requests import find as find_run
-from scalebook.training.jobs.recorded_clock import read_recorded
-from scalebook.training.jobs.supervisor_handle import ensure
+from scalebook.training.base import CodeNow, ConfigError, Problem, Workspace, code_changes, trust
+from scalebook.training.base.files import BrokenRecord, disk_errors, record_folder, records, refusals_told
+from scalebook.training.experiments import Description, Experiment, config_hash
+from scalebook.training.experiments.search import (
+    MOST_POINTS,
+    SearchSpec,
+    body_of,
+    extremes,
+    identity,
+    read_search,
+    resolve,
+    summary,
+)
+from scalebook.training.jobs import (
+    NodeDevices,
+    gpu_problems,
+    has_environment,
+    job_requests,
+    keep_environment,
+    machines_of,
+    read_recorded,
+    supervisor_handle,
+)
 from scalebook.training.search.search_folder import ENDED, SearchFolder, SearchRequest, all_searches
 from scalebook.training.tracking import RunReader, directions, names, notes, run_start
 

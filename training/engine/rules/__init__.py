@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING
 from scalebook.training.lazy import interface
 
 if TYPE_CHECKING:
-    from scalebook.training.engine.rules import bounds, clock_settings, contradictions, run_limits, table_conflicts
+    from scalebook.training.engine.rules import (
+        argument_limits,
+        clock_settings,
+        contradictions,
+        run_limits,
+        table_conflicts,
+    )
     from scalebook.training.engine.rules.argument_error import ArgumentError
-    from scalebook.training.engine.rules.bounds import (
+    from scalebook.training.engine.rules.argument_limits import (
         Above,
         AtLeast,
         AtMost,
@@ -150,7 +156,7 @@ __all__ = [
     "Topology",
     "TopologyName",
     "WorkerRange",
-    "bounds",
+    "argument_limits",
     "clock_settings",
     "contradictions",
     "graph_of",

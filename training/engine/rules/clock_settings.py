@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Final, Literal, TypeVar, get_args
 
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.argument_limits import Above, AtLeast, Below, CountOrNone, PositiveInt, check
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
 
 DistributionName = Literal["uniform", "exponential", "lognormal", "gamma"]
 Recorded = Literal["recorded"]

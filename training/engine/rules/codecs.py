@@ -10,8 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Final, Literal, NamedTuple
 
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.argument_limits import Above, AtLeast, AtMost, BySettings, PositiveInt
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.engine.rules.facts import CodecFacts
 
 Shape = tuple[int, ...]

@@ -4,8 +4,8 @@ from abc import ABC
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.argument_limits import Above, AtLeast, Below, BySettings
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.engine.rules.facts import DampingFacts, derive_facts
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 from abc import ABC
 from typing import Annotated, ClassVar, Final, Literal
 
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.argument_limits import Above, AtMost, BySettings
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
 
 ExchangeName = Literal["d_psgd", "ad_psgd", "sgp", "gossip"]
 Order = Literal["adapt_first", "combine_first"]

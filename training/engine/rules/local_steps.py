@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Annotated, ClassVar, Final, Literal
 
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.argument_limits import (
     Above,
     AtLeast,
@@ -20,7 +21,6 @@ from scalebook.training.engine.rules.argument_limits import (
     NonNegativeInt,
     PositiveFloat,
 )
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.engine.rules.facts import LocalFacts
 from scalebook.training.engine.rules.update_rules import Rule
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Final
 
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.argument_limits import AtLeast, NonNegativeInt, PositiveFloat, check
-from scalebook.training.engine.rules.contradictions import ARGUMENTS, Contradiction
 from scalebook.training.engine.rules.facts import RuleFacts
 
 LIMITS: Final = "limits"

@@ -5,6 +5,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Final, Literal, get_args
 
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.argument_limits import NonNegativeInt, PositiveInt, check
 from scalebook.training.engine.rules.clock_settings import ClockSettings
 from scalebook.training.engine.rules.codecs import Codec, Fp32

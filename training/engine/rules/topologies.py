@@ -9,8 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, Final, Literal
 
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.argument_limits import BySettings
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
 
 TopologyName = Literal["ring", "torus", "exponential", "one_peer_exponential", "complete", "bipartite"]
 Graph = Sequence[Sequence[int]]

@@ -10,8 +10,9 @@ from abc import ABC
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final, Literal, NamedTuple
 
+from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.rules.argument_limits import AtLeast, BySettings
-from scalebook.training.engine.rules.contradictions import ARGUMENTS, nobody_left
+from scalebook.training.engine.rules.contradictions import nobody_left
 from scalebook.training.engine.rules.facts import RuleFacts, derive_facts, refuse_unknown
 
 RuleName = Literal["async", "bounded", "sync", "softsync"]

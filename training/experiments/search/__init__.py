@@ -11,19 +11,13 @@ from scalebook.training.lazy import interface
 if TYPE_CHECKING:
     from scalebook.training.experiments.search import keys
     from scalebook.training.experiments.search.costs import Cost, cost, trials_wanted
-    from scalebook.training.experiments.search.definition import (
-        Objective,
-        body_of,
-        identity,
-        read_search,
-        search_problems,
-    )
+    from scalebook.training.experiments.search.definition import body_of, identity, read_search, search_problems
     from scalebook.training.experiments.search.keys import MethodChoice
     from scalebook.training.experiments.search.point import STRATEGIES, canonical, is_single, resolve, summary
     from scalebook.training.experiments.search.presets import PRESETS, preset_body
     from scalebook.training.experiments.search.search_checks import MOST_POINTS, extremes
     from scalebook.training.experiments.search.space import Dimension, Kind, decode_point
-    from scalebook.training.experiments.search.types import AMOUNTS, SearchSpec
+    from scalebook.training.experiments.search.types import AMOUNTS, Objective, SearchSpec
 
 __all__ = [
     "AMOUNTS",

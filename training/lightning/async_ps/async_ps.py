@@ -1,17 +1,29 @@
 """SGD with a parameter server under Lightning: the rule decides how the workers' gradients are applied, and whether a
 worker waits for others."""
 
-from typing import Final
-
-from scalebook.training.engine.rules.argument_limits import CountOrNone, NonNegativeInt, PositiveInt
-from scalebook.training.engine.rules.clock_settings import ClockSettings
-from scalebook.training.engine.rules.codecs import Codec, CodecName, make_codec
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
-from scalebook.training.engine.rules.damping import Damping, DampingName, make_damping
-from scalebook.training.engine.rules.local_steps import Local, LocalName, make_local
-from scalebook.training.engine.rules.run_limits import USUAL, Limits, WorkerRange, read_limits
-from scalebook.training.engine.rules.settings import HostName, Settings
-from scalebook.training.engine.rules.update_rules import Rule, RuleName, make_rule
+from scalebook.training.engine.rules import (
+    ClockSettings,
+    Codec,
+    CodecName,
+    CountOrNone,
+    Damping,
+    DampingName,
+    HostName,
+    Limits,
+    Local,
+    LocalName,
+    NonNegativeInt,
+    PositiveInt,
+    Rule,
+    RuleName,
+    Settings,
+    WorkerRange,
+    make_codec,
+    make_damping,
+    make_local,
+    make_rule,
+    run_limits,
+)
 from scalebook.training.lightning.arguments import (
     AsyncArguments,
     RecordName,

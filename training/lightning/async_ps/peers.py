@@ -2,16 +2,26 @@
 
 from typing import Annotated, Literal
 
-from scalebook.training.engine.rules.argument_limits import Above, CountOrNone, NonNegativeInt
-from scalebook.training.engine.rules.clock_settings import ClockSettings
-from scalebook.training.engine.rules.codecs import Codec, CodecName, make_codec
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
-from scalebook.training.engine.rules.exchanges import ExchangeName, PeerExchange, make_exchange
-from scalebook.training.engine.rules.local_steps import Every
-from scalebook.training.engine.rules.peering import Peering
-from scalebook.training.engine.rules.run_limits import USUAL, Limits, read_limits
-from scalebook.training.engine.rules.settings import Settings
-from scalebook.training.engine.rules.topologies import Topology, TopologyName, make_topology
+from scalebook.training.engine.rules import (
+    Above,
+    ClockSettings,
+    Codec,
+    CodecName,
+    CountOrNone,
+    Every,
+    ExchangeName,
+    Limits,
+    NonNegativeInt,
+    PeerExchange,
+    Peering,
+    Settings,
+    Topology,
+    TopologyName,
+    make_codec,
+    make_exchange,
+    make_topology,
+    run_limits,
+)
 from scalebook.training.lightning.arguments import AsyncArguments, read_clock_settings, read_object
 from scalebook.training.lightning.async_ps.engine_strategy import EngineStrategy
 from scalebook.training.lightning.buffers import BufferPolicy

@@ -16,10 +16,8 @@ from torch.nn import Embedding, EmbeddingBag, Module, Parameter
 from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
-from scalebook.training.engine.codecs.coder import Coder, Spec
-from scalebook.training.engine.rules.argument_limits import PositiveFloat
-from scalebook.training.engine.rules.codecs import Bf16, Codec, CodecName, Fp16, make_codec
-from scalebook.training.engine.rules.contradictions import ARGUMENTS
+from scalebook.training.engine import Coder, Spec
+from scalebook.training.engine.rules import ArgumentError, Bf16, Codec, CodecName, Fp16, PositiveFloat, make_codec
 from scalebook.training.lightning.arguments import read_object
 from scalebook.training.lightning.package import DDPStrategy, Trainer, rank_zero_warn
 from scalebook.training.lightning.process_group.forked_group import DEADLINE_S, ForkedGroup

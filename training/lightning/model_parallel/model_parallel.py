@@ -15,9 +15,8 @@ from torchmetrics import Metric
 from torchmetrics.utilities.distributed import gather_all_tensors
 from typing_extensions import override
 
-from scalebook.training.engine.rules.argument_limits import PositiveFloat, PositiveInt
-from scalebook.training.experiments.pipeline_order import Schedule
-from scalebook.training.experiments.split_degrees import microbatches_of, refuse_degrees
+from scalebook.training.engine.rules import ArgumentError, PositiveFloat, PositiveInt
+from scalebook.training.experiments import Schedule, microbatches_of, refuse_degrees
 from scalebook.training.lightning.model_parallel.part_measures import EpochMeasures
 from scalebook.training.lightning.model_parallel.parts import (
     clip_by_norm,

@@ -4,16 +4,17 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.files.parser import HELP, CommandParser
-from scalebook.training.base.trust import OPTION, resolve_trust
-from scalebook.training.base.workspace import Workspace
-from scalebook.training.experiments.catalogue import describe
-from scalebook.training.experiments.classes import mapping
-from scalebook.training.experiments.command_line import CommandLine, parse
-from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.validate import require
+from scalebook.training.base import ConfigError, Workspace, trust
+from scalebook.training.base.files import HELP, CommandParser
+from scalebook.training.experiments import (
+    CommandLine,
+    Description,
+    Experiment,
+    catalogue,
+    classes,
+    command_line,
+    require,
+)
 
 TRAINER: Final[dict[str, Any]] = {
     "max_epochs": -1,
@@ -61,7 +62,7 @@ def shorten_training(experiment: Experiment, updates: int, callback: Mapping[str
     No validation, no checkpoint, no schedule or scaling of the rate, epochs as many as it takes.
     """
     done = {key: copy.deepcopy(value) for key, value in experiment.written.items() if key not in MEANT_FOR_WHOLE_RUNS}
-    trainer = {key: value for key, value in mapping(done.get("trainer")).items() if key not in BUDGETS}
+    trainer = {key: value for key, value in classes.mapping(done.get("trainer")).items() if key not in BUDGETS}
     callbacks = [dict(callback), *experiment.unsaving_callbacks]
     done["trainer"] = {**trainer, **TRAINER, "max_steps": updates, "callbacks": callbacks}
     return experiment.with_config(done)

@@ -6,8 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from scalebook.training.experiments.search.cost import trials_wanted
-from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.experiments.search import SearchSpec, trials_wanted
 from scalebook.training.search.driver.search_record import SearchRecord
 from scalebook.training.search.driver.trial_jobs import Trial
 from scalebook.training.search.search_folder import SearchFolder, SearchProgress, SearchResult

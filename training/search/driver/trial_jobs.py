@@ -5,21 +5,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scalebook.training.base.files import records
-from scalebook.training.base.files.records import BrokenRecord
-from scalebook.training.base.files.safe_reading import opened
-from scalebook.training.base.workspace import Workspace
-from scalebook.training.experiments.classes import mapping
-from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.search.keys import ALL
-from scalebook.training.experiments.search.point import resolve, summary
-from scalebook.training.experiments.search.types import SearchSpec
-from scalebook.training.jobs.devices import NodeDevices
-from scalebook.training.jobs.executor import configured_executor
-from scalebook.training.jobs.gpu_problems import computes_on_gpus
-from scalebook.training.jobs.job_folder import ENDED, JobFolder, TrialOf
-from scalebook.training.jobs.job_requests import all_jobs, submit
-from scalebook.training.jobs.leases import ROUNDING
+from scalebook.training.base import Workspace
+from scalebook.training.base.files import BrokenRecord, records, safe_reading
+from scalebook.training.experiments import Experiment, classes
+from scalebook.training.experiments.search import SearchSpec, keys, resolve, summary
+from scalebook.training.jobs import (
+    ENDED,
+    ROUNDING,
+    JobFolder,
+    NodeDevices,
+    TrialOf,
+    computes_on_gpus,
+    configured_executor,
+    job_requests,
+)
+from scalebook.training.jobs.job_requests import submit
 from scalebook.training.search.search_folder import SearchFolder
 
 QUIET = {"enable_checkpointing": False, "enable_model_summary": False}
@@ -93,7 +93,7 @@ def quiet(experiment: Experiment) -> dict[str, Any]:
     beside `enable_checkpointing: false`."""
     saves = len(experiment.unsaving_callbacks) < len(experiment.callbacks)
     left_out = {"enable_checkpointing"} if saves else set()
-    written = mapping(experiment.written.get("trainer"))
+    written = classes.mapping(experiment.written.get("trainer"))
     return {**{key: value for key, value in QUIET.items() if key not in left_out}, **written}
 
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from scalebook.training.base.failures import FailureClass
-from scalebook.training.experiments.search.types import Objective, SearchSpec
-from scalebook.training.jobs.job_folder import UNWATCHED, JobFolder
+from scalebook.training.base import FailureClass
+from scalebook.training.experiments.search import Objective, SearchSpec
+from scalebook.training.jobs import UNWATCHED, JobFolder
 from scalebook.training.search.driver.trial_jobs import CurveTail, Trial
 from scalebook.training.search.study.own_values import quality
 from scalebook.training.tracking import estimate, names

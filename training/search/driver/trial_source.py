@@ -8,10 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.failures import FailureClass
-from scalebook.training.experiments.search.point import canonical, resolve
-from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.base import ConfigError, FailureClass
+from scalebook.training.experiments.search import SearchSpec, canonical, resolve
 from scalebook.training.search.driver.trial_outcome import BY_HAND
 from scalebook.training.search.search_folder import SearchFolder
 from scalebook.training.search.search_requests import waiting_points
