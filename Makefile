@@ -10,7 +10,7 @@ WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest -q -p tests.forks --ignore tests/test_architecture.py
 # How each part of the tests ended, for what is run once more by itself (tests/again.py).
 OUTCOMES := .pytest_cache/outcomes
-# What both lanes of `make test` need alike (tests/prepared.py).
+# What both lanes of `make test` need alike (tests/shared_files.py).
 PREPARED := $(CURDIR)/.pytest_cache/prepared
 
 .PHONY: run demo test check lint types unit units beside e2e cluster programs drills thorough cases journeys fuzz mutants clients matrix gpu gpu-app wheel-test bench docs screenshots clean
@@ -107,10 +107,10 @@ gpu: ## what only a GPU can show, in 6 minutes or so, by .venv or, without one, 
 	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m tests.gpu
 
 gpu-app: programs ## a job on a GPU, the pages that show it, the notebook First steps in a browser; 3 minutes on a machine with a GPU
-	$(BIN)/python -m tests.gpu_app
+	$(BIN)/python -m tests.e2e.gpu_app
 
 wheel-test: ## the wheel in an empty environment, with what it needs from the package index; some minutes
-	$(PYTHON) -m tests.wheel
+	$(PYTHON) -m tests.package.wheel
 
 docs: $(VENV)/.docs ## the documentation as a site in site/; a link or an anchor that leads nowhere ends it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -20,7 +20,7 @@ from scalebook.training.jobs.job_folder import JobFolder, JobRequest
 from scalebook.training.jobs.launcher import RUNNER
 from scalebook.training.jobs.process import ProcessId, alive, send, session
 from scalebook.training.supervisor.search_drivers import DRIVER
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
 
 DEADLINE_S = 60.0
 STAND_IN = "tests.training.jobs.standin:run"
@@ -132,9 +132,7 @@ def _gone(process: ProcessId) -> bool:
 
 
 @pytest.fixture
-def bench(
-    tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch, forked_processes: None
-) -> Iterator[Bench]:
+def bench(tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     made = Bench(tmp_path)
     prepared.into(made.workspace)

@@ -15,7 +15,7 @@ from scalebook.training.experiments.description import ClassInfo, Description, F
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.introspect import fields_of
 from scalebook.training.experiments.validate import validate
-from tests.describing import forked
+from tests.training.describing import forked
 
 
 def by_name(description: Description, group: str, name: str) -> ClassInfo:

@@ -18,9 +18,9 @@ from scalebook.training.engine.store import coded_traffic as carrier
 from scalebook.training.engine.store.hosts import InlineHost
 from scalebook.training.lightning.processes import cuda_fork
 from scalebook.training.lightning.processes.process_watch import descendants
-from tests.bare import ROOT, make_bare, run_bare
 from tests.gpu import POINTS, costs, forks, torn, ways
 from tests.gpu.__main__ import ALL, FIGURES, driver_version, figures_check, found, judged, main
+from tests.gpu.bare import ROOT, make_bare, run_bare
 from tests.gpu.models import Dyadic, Pictures
 from tests.gpu.running import Check, Machine, Outcome, closing, run_check
 
@@ -109,7 +109,7 @@ def test_a_warm_start_passes_here(bare: Path, tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 @QUIET
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("check", [c for c in ALL if c.point and c.point != 3], ids=lambda check: check.name)
 def test_each_passes_on_a_cpu(check: Check) -> None:
     outcome = run_check(check, CPU, LIMIT_S)
@@ -180,7 +180,7 @@ WRONG: dict[str, tuple[Any, str, Any, str]] = {
 
 @pytest.mark.thorough
 @QUIET
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_value_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, attribute, value, says = WRONG[name]
