@@ -15,7 +15,7 @@ import pytest
 from typing_extensions import override
 
 from scalebook.training.base.failures import Diverged, WorkerLost
-from scalebook.training.lightning.processes import forked
+from scalebook.training.lightning.processes import forked, process_watch
 from scalebook.training.lightning.processes.forked import WorkerTraceback
 from scalebook.training.lightning.processes.peer_monitor import PeerMonitor
 from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
@@ -136,8 +136,9 @@ def test_a_death_counts_more_than_the_errors_it_causes() -> None:
         os.close(writing)
 
 
-def test_an_error_counts_more_than_the_connections_that_it_closes() -> None:
+def test_an_error_counts_more_than_the_connections_that_it_closes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Worker 1 sees worker 0's end, and says so before it, on a machine that is busy."""
+    monkeypatch.setattr(process_watch, "ECHO_S", 20.0)  # returns when worker 0 has ended
 
     def body(worker: int) -> None:
         if worker == 1:
