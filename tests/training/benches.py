@@ -100,7 +100,7 @@ class Bench:
         children = [
             child
             for child in psutil.Process(now.pid).children()
-            if child.name() == "fork_server" or "scalebook.training.jobs.fork_server" in child.cmdline()
+            if "scalebook.training.jobs.fork_server" in child.cmdline()
         ]
         assert len(children) == 1, children
         return ProcessId.of(children[0].pid)
