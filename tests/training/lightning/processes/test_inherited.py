@@ -369,7 +369,6 @@ class Pooled(Records):
 
 
 @pytest.mark.sampled
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 @pytest.mark.parametrize("name", ["async", "ddp"])
 @pytest.mark.parametrize("kind", [ThreadPoolExecutor, ProcessPoolExecutor])
 def test_executors_that_were_used_before_work(kind: Callable[[int], Executor], name: str) -> None:
@@ -380,7 +379,6 @@ def test_executors_that_were_used_before_work(kind: Callable[[int], Executor], n
         assert data[4].tolist() == [4.0, 4.0, 4.0]
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_a_worker_ends_by_itself_with_an_executor_that_nobody_has_shut_down(tmp_path: Path) -> None:
     with ProcessPoolExecutor(1) as executor:
         executor.submit(abs, -3).result(60)
@@ -393,7 +391,6 @@ def test_a_worker_ends_by_itself_with_an_executor_that_nobody_has_shut_down(tmp_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_they_work_in_loader_processes() -> None:
     with ThreadPoolExecutor(1) as executor:
         data = Pooled(executor)
@@ -412,7 +409,6 @@ class PooledByPool(Records):
 
 
 @pytest.mark.sampled
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 @pytest.mark.parametrize("name", ["async", "ddp"])
 @pytest.mark.parametrize("make", [partial(multiprocessing.get_context("fork").Pool, 1), partial(ThreadPool, 1)])
 def test_pools_that_were_used_before_work(make: Callable[[], Any], name: str) -> None:
