@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -55,25 +55,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _sample(items: list[Any]) -> None:
-    """Of tests that are marked `sampled`, mark as `thorough` the cases that `make test` leaves out. It runs as many as
-    have each value of each parameter. Where that is more than half of the cases it runs a third of them, and the tests
-    of a file take turns."""
+    """Mark as `thorough` what `make test` leaves out. Of a test that is marked `each_value` it runs as many cases as
+    have each value of each parameter. Of one that is marked `sampled` it runs a third; the tests of a file take
+    turns."""
+    for cases in _tests(items, "each_value"):
+        _leave_others(cases, _with_each_value(cases))
+    turns: dict[Path, int] = defaultdict(int)
+    for cases in _tests(items, "sampled"):
+        file, count = cases[0].path, max(1, len(cases) // 3)
+        if len(cases) > 1:
+            _leave_others(cases, {(turns[file] + number) % len(cases) for number in range(count)})
+            turns[file] += count
+
+
+def _tests(items: list[Any], mark: str) -> Iterable[list[Any]]:
+    """The cases, by test, that have this mark and are not left out yet."""
     tests: dict[str, list[Any]] = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("sampled") and not any(map(item.get_closest_marker, ("thorough", "drill"))):
+        if item.get_closest_marker(mark) and not any(map(item.get_closest_marker, ("thorough", "drill"))):
             tests[item.nodeid.partition("[")[0]].append(item)
-    turns: dict[str, int] = defaultdict(int)
-    for name, cases in tests.items():
-        if len(cases) == 1:
-            continue
-        kept = _with_each_value(cases)
-        if len(kept) > len(cases) / 2:
-            file, count = name.partition("::")[0], max(1, len(cases) // 3)
-            kept = {(turns[file] + number) % len(cases) for number in range(count)}
-            turns[file] += count
-        for number, case in enumerate(cases):
-            if number not in kept:
-                case.add_marker(pytest.mark.thorough)
+    return tests.values()
+
+
+def _leave_others(cases: list[Any], kept: set[int]) -> None:
+    for number, case in enumerate(cases):
+        if number not in kept:
+            case.add_marker(pytest.mark.thorough)
 
 
 def _with_each_value(cases: list[Any]) -> set[int]:

@@ -68,7 +68,7 @@ def test_it_would_run(crafted: Path) -> None:
     assert ran(crafted)
 
 
-@pytest.mark.sampled
+@pytest.mark.each_value
 @pytest.mark.parametrize("command", ["fit", "validate", "test", "predict"])
 @pytest.mark.parametrize("place", ["file", "address"])
 def test_no_command_runs_it(

@@ -98,7 +98,7 @@ def test_concurrent_pushes_sum_exactly(host: HostName, shards: int, rule: Rule) 
     assert [(m.applied, m.dropped, m.duplicates) for m in run.pushes()] == [(100, 0, 0)] * 4 * shards
 
 
-@pytest.mark.sampled
+@pytest.mark.each_value
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("shards", [1, 3])
 def test_sync_applies_the_mean_of_all_workers(host: HostName, shards: int) -> None:
@@ -117,7 +117,7 @@ def test_softsync_averages_all_and_the_rest_at_the_end(host: HostName) -> None:
     assert all(m.dropped == 0 for m in run.pushes())
 
 
-@pytest.mark.sampled
+@pytest.mark.each_value
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("shards", [1, 3])
 def test_backup_workers_cost_drops_but_no_staleness(host: HostName, shards: int) -> None:
@@ -129,7 +129,7 @@ def test_backup_workers_cost_drops_but_no_staleness(host: HostName, shards: int)
         assert sum(fresh_at(run, shard)) == 3 * 150
 
 
-@pytest.mark.sampled
+@pytest.mark.each_value
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("rule", [Async(), Bounded(3), Sync(), Sync(1), Softsync(2)])
 def test_a_budget_of_updates_is_met_exactly(host: HostName, rule: Rule) -> None:

@@ -71,7 +71,7 @@ def final(joined: Joined, parameters: list[Parameter]) -> list[float]:
 def everywhere(test: Callable[..., None]) -> Callable[..., None]:
     """On each host with one shard and with three; a commit runs each of them once."""
     cases = pytest.mark.parametrize(("host", "shards"), list(product(REAL_HOSTS, [1, 3])))
-    marked: Callable[..., None] = pytest.mark.sampled(cases(test))
+    marked: Callable[..., None] = pytest.mark.each_value(cases(test))
     return marked
 
 

@@ -102,7 +102,7 @@ def trains(steps: int) -> Body:
 
 
 class TestOneWorker:
-    @pytest.mark.sampled
+    @pytest.mark.each_value
     @pytest.mark.parametrize(
         ("make", "rule", "host", "shards"),
         list(AllPairs([[sgd, adagrad, sparse_adam], [Async(), Bounded(1), Sync()], [*REAL_HOSTS], [1, 2]])),
@@ -138,7 +138,7 @@ class TestOneWorker:
 
 
 class TestWorkers:
-    @pytest.mark.sampled
+    @pytest.mark.each_value
     @pytest.mark.parametrize(
         ("rule", "host", "shards"), list(AllPairs([[Async(), Bounded(2), Softsync(2)], [*REAL_HOSTS], [1, 2]])), ids=str
     )

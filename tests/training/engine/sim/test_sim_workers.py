@@ -162,7 +162,7 @@ SLOW = ClockSettings(
 )  # fmt: skip
 
 
-@pytest.mark.sampled
+@pytest.mark.each_value
 @pytest.mark.parametrize("rule", [Async(), Bounded(1), Sync(), Softsync(1)])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_one_worker_is_the_plain_optimizer_to_the_last_bit(rule: Rule, name: str) -> None:

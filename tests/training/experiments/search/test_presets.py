@@ -25,7 +25,7 @@ NAMES = [one.name for one in PRESETS]
 MLP: dict[str, Any] = {"model": "MLPClassifier", "data": "Digits"}
 
 
-@pytest.mark.sampled
+@pytest.mark.each_value
 @pytest.mark.sampled
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("trainer", TRAINERS)

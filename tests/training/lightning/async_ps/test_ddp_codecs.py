@@ -59,7 +59,7 @@ def test_counting_changes_no_bit_also_of_three_workers(tmp_path: Path) -> None:
     assert {(one["pushed"], one["pulled"]) for one in told} == {(8 * 4 * VALUES, 8 * 4 * VALUES)}
 
 
-@pytest.mark.sampled
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("codec", "near"),
     [("bf16", 1e-3), ("fp16", 1e-4), (Bf16(error_feedback=True), 1e-4), ("int8", 1e-3), ("sign", 0.1), ("qsgd", 2e-3),

@@ -153,8 +153,11 @@ def test_an_error_counts_more_than_the_connections_that_it_closes(monkeypatch: p
 
 
 @pytest.mark.parametrize("lingers", [False, True])
-def test_other_nodes_hear_of_this_one_before_a_death_only_if_it_takes_long(lingers: bool) -> None:
+def test_other_nodes_hear_of_this_one_before_a_death_only_if_it_takes_long(
+    lingers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a node that is cut off each sign of life takes half a second, by which its own deaths were told late."""
+    monkeypatch.setattr(process_watch, "DIES_S", 0.1 if lingers else 20.0)  # returns when it has died
     happened: list[str] = []
 
     class Others(PeerMonitor):

@@ -64,6 +64,7 @@ def test_failures_are_results_and_memory_is_run_out_of_once(searches: Range) -> 
     assert audit(folder, records, statuses=False) == []
 
 
+@pytest.mark.thorough
 def test_too_many_failures_end_it_with_the_reason(searches: Range) -> None:
     space = {"learning_rate": {"log_uniform": [0.01, 1.0]}}
     base = {**BASE, "data": {"class_path": "scalebook.training.zoo.data.Digits", "init_args": {"batch_size": 1}}}
@@ -220,6 +221,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STAND_IN_S", "600")
 
 
+@pytest.mark.thorough
 def test_a_driver_that_is_asked_to_leave_has_not_died(slow: None, searches: Range) -> None:
     folder = searches.start(trials=8)
     wait_for(partial(drives, folder), "a driver at work")
@@ -273,6 +275,7 @@ def test_a_search_that_was_found_waits_for_trust(searches: Range) -> None:
     assert searches.until_ended(found) in ("finished", "failed")
 
 
+@pytest.mark.thorough
 def test_a_search_that_was_found_can_be_deleted(searches: Range) -> None:
     found, _ = searches.run(trials=1)
     wait_for(lambda: not found.driven(), "its driver to leave")
