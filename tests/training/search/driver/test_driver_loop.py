@@ -110,6 +110,7 @@ def test_it_is_extended_by_starting_it_with_a_larger_budget(searches: Range) -> 
     assert audit(folder, records, statuses=False) == []
 
 
+@pytest.mark.thorough
 def test_stopped_and_resumed_with_a_point_given_meanwhile(searches: Range, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROWS", "64")
     folder = searches.start(trials=8)
