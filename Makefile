@@ -5,15 +5,12 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 NOTEBOOKS ?= notebooks
 
-# Pytest's processes on the unit tests. On two cores more of them take longer for the same tests.
+# Pytest's processes for the unit tests; a file is run by one of them. On two cores more of them take longer.
 WORKERS ?= 3
-PYTEST := $(BIN)/python -m pytest -q -p tests.forks --ignore tests/test_architecture.py
-# How each part of the tests ended, for what is run once more by itself (tests/again.py).
-OUTCOMES := .pytest_cache/outcomes
-# What both lanes of `make test` need alike (tests/prepared.py).
-PREPARED := $(CURDIR)/.pytest_cache/prepared
+PYTEST := $(BIN)/python -m pytest -q
+PARALLEL := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: run demo test check lint types unit units beside e2e cluster programs drills thorough cases journeys fuzz mutants clients matrix gpu gpu-app wheel-test bench docs screenshots clean
+.PHONY: run demo test check lint types unit units alone e2e cluster programs drills thorough cases journeys fuzz mutants clients matrix gpu gpu-app wheel-test bench docs screenshots clean
 
 run: $(VENV)/.run ## the app and MLflow, on the notebooks that ship
 	$(BIN)/scalebook ui $(NOTEBOOKS)
@@ -21,46 +18,38 @@ run: $(VENV)/.run ## the app and MLflow, on the notebooks that ship
 demo: $(VENV)/.run ## the notebook "First steps", headless
 	$(BIN)/scalebook notebook run notebooks/first-steps.md
 
-test: export SCALEBOOK_PREPARED := $(PREPARED)
-test: lint $(VENV)/.docs programs ## everything; what CI runs. Journeys, types and docs go beside the unit tests
-	rm -rf $(OUTCOMES) $(PREPARED)
-	-$(MAKE) --jobs=2 --keep-going --output-sync=target units beside
-	@$(BIN)/python -m tests.again $(OUTCOMES)/types=0 $(OUTCOMES)/docs=0 $(OUTCOMES)/units=5 $(OUTCOMES)/e2e=2
+test: lint $(VENV)/.docs programs ## everything; what CI runs. The journeys, then types, then docs run next to the unit tests
+	$(MAKE) --jobs=2 --keep-going --output-sync=target units e2e types docs
+	$(MAKE) alone
 
 check: lint types ## format, lint, types, and the arrows between the folders
+	$(PYTEST) tests/test_architecture.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 
-types: $(VENV)/.dev # no outcome is left where mypy finds something
-	rm -f $(OUTCOMES)/$@
+types: $(VENV)/.dev
 	$(BIN)/python -m tests.check_types
-	$(BIN)/python -m pytest -q tests/test_architecture.py -p tests.again --outcome $(OUTCOMES)/$@
 
-beside: # one after the other: all at once is too much for two cores at first, and too little in the end
-	-$(MAKE) e2e
-	-$(MAKE) types
-	-$(MAKE) docs && mkdir -p $(OUTCOMES) && echo '{"exit": 0, "failed": []}' > $(OUTCOMES)/docs
-
-unit: programs ## the tests without a browser
-	rm -rf $(OUTCOMES)
-	-$(MAKE) units
-	@$(BIN)/python -m tests.again $(OUTCOMES)/units=5
+unit: units alone ## the tests without a browser
 
 # Compiled once, not by each of the processes that tests start.
 unexport PYTHONDONTWRITEBYTECODE
 
 # Threads of torch that wait for each other sleep instead of spinning on a core that another test needs.
-units e2e: export OMP_WAIT_POLICY := passive
+units alone e2e: export OMP_WAIT_POLICY := passive
 # Small matrices of a Gaussian process: threads of OpenBLAS would spin.
-units: export OPENBLAS_NUM_THREADS := 1
+units alone: export OPENBLAS_NUM_THREADS := 1
 
 units: programs
-	$(PYTEST) -m "not e2e and not drill and not thorough" --forks $(WORKERS) -p tests.again --outcome $(OUTCOMES)/$@
+	$(PYTEST) -m "not e2e and not alone and not drill and not thorough" $(PARALLEL)
+
+alone: $(VENV)/.dev # what needs a quiet machine
+	$(PYTEST) -m "alone and not e2e and not drill and not thorough" $$(grep -rl --include='*.py' 'mark[.]alone' tests)
 
 e2e: programs ## three journeys in a real browser
-	$(PYTEST) -m "e2e and not cluster and not drill and not thorough" tests/e2e -p tests.again --outcome $(OUTCOMES)/$@
+	$(PYTEST) -m "e2e and not cluster and not drill and not thorough" tests/e2e
 
 cluster: $(VENV)/.cluster programs ## with Ray's daemons, two raylets of one cluster on this machine; `make test` has no Ray, and skips it
 	$(PYTEST) -m cluster tests/training/cluster
@@ -84,7 +73,7 @@ thorough: programs ## the second lane, before a release, some hours: what `make 
 	$(MAKE) --keep-going cases journeys drills cluster
 
 cases: programs ## cases alike, of each kind of which `make test` runs a few, and what is shown whole there by its parts
-	$(PYTEST) -m "thorough and not e2e" --forks $(WORKERS) tests
+	$(PYTEST) -m "thorough and not e2e" $(PARALLEL)
 	$(PYTEST) -m hypothesis --hypothesis-profile thorough tests/training
 
 journeys: programs ## all of them: one goes on where another has ended
@@ -106,10 +95,10 @@ gpu: ## what only a GPU can show, in 6 minutes or so, by .venv or, without one, 
 	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m tests.gpu
 
 gpu-app: programs ## a job on a GPU, the pages that show it, the notebook First steps in a browser; 3 minutes on a machine with a GPU
-	$(BIN)/python -m tests.gpu_app
+	$(BIN)/python -m tests.e2e.gpu_app
 
 wheel-test: ## the wheel in an empty environment, with what it needs from the package index; some minutes
-	$(PYTHON) -m tests.wheel
+	$(PYTHON) -m tests.package.wheel
 
 docs: $(VENV)/.docs ## the documentation as a site in site/; a link or an anchor that leads nowhere ends it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

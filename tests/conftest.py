@@ -1,89 +1,97 @@
 """What holds for all tests."""
 
+import ctypes
 import gc
-import importlib
-import logging
 import os
+import re
 import sys
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from functools import cache
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
 from scalebook.training.experiments import catalogue
 from scalebook.training.experiments.description import Description
 from tests import examples as examples  # its profile is asked for on the command line
-from tests import huge_pages, warm
-from tests.covering import leave_others
-from tests.describing import forked_descriptions as forked_descriptions
-from tests.fake_nvml import nvml as nvml
-from tests.prepared import Prepared, prepare, prepare_description
-from tests.warm import forked_processes as forked_processes
-from tests.warm import warm_process as warm_process
+from tests.shared_files import Prepared, prepare
+from tests.training.describing import forked_descriptions as forked_descriptions
+from tests.training.jobs.fake_nvml import nvml as nvml
 
-gc.disable()  # while modules are imported: nothing of them is garbage, and to look for it takes a third of the time
+HUGE_PAGE: Final = 2 << 20
+MADV_COLLAPSE: Final = 25  # asm-generic/mman-common.h; Linux 6.1
+ANONYMOUS: Final = re.compile(r"([0-9a-f]+)-([0-9a-f]+) rw-p \S+ \S+ 0\s")
 
-
-class _Stderr:
-    """What is standard error when something is written."""
-
-    def write(self, text: str) -> int:
-        return sys.stderr.write(text)
-
-    def flush(self) -> None:
-        sys.stderr.flush()
+gc.disable()  # while modules are imported: nothing of them is garbage, and looking for it takes a third of the time
 
 
-def _log_to_stderr() -> None:
-    """Libraries that were imported during collection keep what was standard error then for their log. In a fork that is
-    closed: each line was an error with a traceback."""
-    for reference in logging._handlerList:  # type: ignore[attr-defined]  # logging has no other way
-        handler = reference()
-        if type(handler) is logging.StreamHandler:
-            handler.setStream(_Stderr())
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """From here on garbage is looked for among what tests make, not among a million objects of modules; and what a fork
-    copies of them is little."""
-    if forks := session.config.getoption("--forks", 0):
-        importlib.import_module("scalebook.training.lightning.processes.cuda_fork").prepare_for_forks()
-        importlib.import_module("mlflow.store.tracking.sqlalchemy_store")  # 0.9 CPU-s for each who opens a store
-        factory = session.config._tmp_path_factory  # type: ignore[attr-defined]  # pytest has no other way
-        os.environ.setdefault("SCALEBOOK_PREPARED", str(factory.getbasetemp() / "prepared"))
-        prepare_description(factory)
-    _log_to_stderr()
+def pytest_collection_finish() -> None:
+    """From here on the garbage collector looks only at what tests create, not at a million objects of modules; and a
+    fork copies little of them."""
     gc.freeze()
     gc.enable()
     gc.set_threshold(5_000, 20, 100)  # seldom: what tests make and keep was looked through for 7 % of their time
-    if not forks:  # each of which does it
-        huge_pages.collapse()
-    if any("warm_process" in getattr(item, "fixturenames", ()) for item in session.items):
-        warm.begin(session.config)
+    _use_huge_pages()
 
 
-WAITING = frozenset(
-    (
-        "test_archive", "test_async_nodes_deaths", "test_breaking", "test_channel", "test_claim_locks",
-        "test_code_of_runs", "test_collectives", "test_elastic", "test_generations", "test_judging", "test_kill",
-        "test_metric_set", "test_node_monitors", "test_recording", "test_remote_end", "test_stillness",
-        "test_supervisor_handle",
-    )
-)  # fmt: skip
-"""Files that wait for more than 5 s for what they have started."""
+def _use_huge_pages() -> None:
+    """Put this process's private memory into huge pages, where the kernel can. Tests fork this process thousands of
+    times: with all tests imported (650 MB) a fork and its end took 58 ms of CPU, and 16 ms in huge pages."""
+    madvise = ctypes.CDLL(None).madvise
+    madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    for region in ANONYMOUS.findall(Path("/proc/self/maps").read_text(encoding="utf-8")):
+        first, end = (int(address, 16) for address in region)
+        first = -(-first // HUGE_PAGE) * HUGE_PAGE
+        if end - first >= HUGE_PAGE:
+            madvise(first, (end - first) // HUGE_PAGE * HUGE_PAGE, MADV_COLLAPSE)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those of files that wait are marked. Long files first, so that none of them is what all wait for at the end: each
-    is for one process."""
-    named = [item.nodeid for item in items if " at 0x" in item.nodeid]
-    if named:
-        raise pytest.UsageError(f"{named[0]}: an address is another in each process. Give the cases ids.")
-    leave_others(items)
-    for item in items:
-        if item.path.stem in WAITING:
-            item.add_marker(pytest.mark.waits)
+    """Long files come first, so that no worker is left with one at the end."""
+    _sample(items)
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+def _sample(items: list[Any]) -> None:
+    """Mark as `thorough` what `make test` leaves out. Of a test that is marked `each_value` it runs as many cases as
+    have each value of each parameter. Of one that is marked `sampled` it runs a third; the tests of a file take
+    turns."""
+    for cases in _tests(items, "each_value"):
+        _leave_others(cases, _with_each_value(cases))
+    turns: dict[Path, int] = defaultdict(int)
+    for cases in _tests(items, "sampled"):
+        file, count = cases[0].path, max(1, len(cases) // 3)
+        if len(cases) > 1:
+            _leave_others(cases, {(turns[file] + number) % len(cases) for number in range(count)})
+            turns[file] += count
+
+
+def _tests(items: list[Any], mark: str) -> Iterable[list[Any]]:
+    """The cases, by test, that have this mark and are not left out yet."""
+    tests: dict[str, list[Any]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker(mark) and not any(map(item.get_closest_marker, ("thorough", "drill"))):
+            tests[item.nodeid.partition("[")[0]].append(item)
+    return tests.values()
+
+
+def _leave_others(cases: list[Any], kept: set[int]) -> None:
+    for number, case in enumerate(cases):
+        if number not in kept:
+            case.add_marker(pytest.mark.thorough)
+
+
+def _with_each_value(cases: list[Any]) -> set[int]:
+    """Numbers of a few cases that together have all values. The next one is the first with most values not seen yet."""
+    values = [{(name, repr(value)) for name, value in case.callspec.params.items()} for case in cases]
+    missing, chosen = set[tuple[str, str]]().union(*values), set[int]()
+    while missing:
+        best = max(range(len(cases)), key=lambda number: len(values[number] & missing))
+        missing -= values[best]
+        chosen.add(best)
+    return chosen
 
 
 @pytest.fixture(scope="session", autouse=True)

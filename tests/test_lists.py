@@ -16,7 +16,7 @@ MARKS = ("e2e", "alone", "drill", "thorough")
 def test_each_test_is_in_one_list(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     lists = re.findall(r"\$\(PYTEST\) -m \"([^\"]+)\"", MAKEFILE.read_text(encoding="utf-8"))
-    assert len(lists) == 5  # units, e2e, drills, cases, journeys
+    assert len(lists) == 6  # units, alone, e2e, drills, cases, journeys
     pytester.makeini("[pytest]\nmarkers =\n" + "".join(f"  {mark}\n" for mark in MARKS))
     made = ["import pytest"]
     expected: dict[str, int] = {}

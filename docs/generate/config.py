@@ -1,7 +1,6 @@
 """`reference/config.md`: every key of a config and of a notebook's cells, in the sentences that the form shows."""
 
 import inspect
-import os
 import re
 import sys
 from collections import Counter
@@ -56,11 +55,7 @@ PARTS: Final = {
 
 
 def described() -> Description:
-    """What `scalebook describe` says of an empty folder; a process of its own imports torch. Within `make test` the
-    tests have it already (tests/prepared.py)."""
-    prepared = Path(os.environ.get("SCALEBOOK_PREPARED", os.devnull), "description.json")
-    if prepared.is_file():
-        return Description.from_json(prepared.read_text(encoding="utf-8"))
+    """What `scalebook describe` says of an empty folder; a process of its own imports torch."""
     with TemporaryDirectory() as folder:
         return describe(Workspace(Path(folder)))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from scalebook.training.base.workspace import Workspace
 from tests.app.recorded import record
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
 
 PROGRAM = """
 import sys

@@ -199,7 +199,7 @@ def test_there_are_a_thousand_cases(workspace: Workspace) -> None:
     assert sum(len(list(spoilt(content))) for content in contents) >= 1000
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.thorough) for part in range(1, PARTS))])
 @pytest.mark.parametrize("pattern", FILES)
 def test_a_spoilt_record_stops_nothing_else(

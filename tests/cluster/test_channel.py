@@ -59,7 +59,7 @@ def test_nobody_listens_beyond_what_was_configured(apart: Namespaces, tmp_path: 
     assert apart.listening(0) == set()
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize(("number", "kind"), list(enumerate(Kind)), ids=list(Kind))
 def test_what_goes_wrong_is_told_and_nothing_is_lost_or_done_twice(number: int, kind: Kind, missing: str) -> None:
     if missing and kind.needs_links:

@@ -57,7 +57,7 @@ def test_each_has_an_address_of_its_own(apart: Namespaces) -> None:
         assert apart.listening(1) == set()
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("way", Way)
 def test_a_link_is_cut_and_mended(apart: Namespaces, way: Way) -> None:
     with talking(apart) as seconds:

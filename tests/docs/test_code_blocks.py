@@ -24,10 +24,10 @@ from scalebook.training.experiments import catalogue
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.validation import validate
 from scalebook.training.pricing.profile import read_profile
-from tests.describing import fork_descriptions, forked
 from tests.docs.blocks import DOCS, Block, blocks
 from tests.e2e.conftest import end_supervisor
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
+from tests.training.describing import fork_descriptions, forked
 
 pytestmark = pytest.mark.long
 

@@ -19,9 +19,9 @@ from scalebook.app.serving.access import Access
 from scalebook.app.serving.addresses import Addresses
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import supervisor_handle
-from tests.poison import poison, ran
 from tests.ports import kernels_choice
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
+from tests.training.base.poison import poison, ran
 
 CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 """Looked for in this order: the first is all that tests need of the second, without windows and what is around them."""

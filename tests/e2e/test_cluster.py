@@ -13,7 +13,7 @@ from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.jobs.job_requests import all_jobs
 from tests.e2e.conftest import Served, end_supervisor, serve
 from tests.e2e.test_journey import wait_until_finished
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
 from tests.training.cluster.conftest import NO_RAY, Place
 from tests.training.cluster.test_ray_executor import leave
 

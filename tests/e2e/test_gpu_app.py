@@ -10,15 +10,15 @@ import pytest
 
 from scalebook.training.jobs.gpus import GpuReading
 from scalebook.training.jobs.usage import Usage
-from tests import gpu_app
+from tests.e2e import gpu_app
 from tests.e2e.conftest import ROOT
-from tests.fake_nvml import Put, eight
+from tests.training.jobs.fake_nvml import Put, eight
 
 pytestmark = pytest.mark.thorough
 
 FAKE = """
 import sys
-from tests.fake_nvml import FakeNvml, eight
+from tests.training.jobs.fake_nvml import FakeNvml, eight
 sys.modules[__name__] = FakeNvml(eight()[:{count}])
 """
 """In the place of pynvml, in each process that is started."""
@@ -29,7 +29,7 @@ gpus.cpu_build = lambda: None
 
 
 def printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    monkeypatch.setattr(sys, "argv", ["tests.gpu_app", *words])
+    monkeypatch.setattr(sys, "argv", ["tests.e2e.gpu_app", *words])
     with pytest.raises(SystemExit) as ended:
         gpu_app.main()
     assert ended.value.code == 0

@@ -17,7 +17,7 @@ from tests.e2e.audit import SERIOUS, findings
 from tests.e2e.conftest import Served, end_supervisor, serve
 from tests.e2e.gallery import Gallery, ask_for_trust, ask_no_more, filled
 from tests.e2e.screenshots import settle
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
 
 pytestmark = pytest.mark.thorough
 

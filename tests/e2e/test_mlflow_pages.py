@@ -14,7 +14,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_reader import RunReader, RunRecord
 from tests.e2e.conftest import ROOT, Served, end_supervisor, serve
-from tests.odd_lab import FILES, NOTEBOOK
+from tests.training.odd_lab import FILES, NOTEBOOK
 
 STEM = Path(NOTEBOOK).stem
 STRATEGIES = {

@@ -19,7 +19,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import supervisor_handle
 from tests.e2e.conftest import END_DEADLINE_S, ROOT, Served, end_supervisor, serve
 from tests.ports import kernels_choice
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
 
 pytestmark = pytest.mark.thorough
 

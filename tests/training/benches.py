@@ -20,7 +20,7 @@ from scalebook.training.jobs import supervisor_handle
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest
 from scalebook.training.jobs.launcher import RUNNER
 from scalebook.training.supervisor.search_drivers import DRIVER
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
 
 DEADLINE_S = 60.0
 STAND_IN = "tests.training.jobs.standin:run"
@@ -100,7 +100,7 @@ class Bench:
         children = [
             child
             for child in psutil.Process(now.pid).children()
-            if child.name() == "fork_server" or "scalebook.training.jobs.fork_server" in child.cmdline()
+            if "scalebook.training.jobs.fork_server" in child.cmdline()
         ]
         assert len(children) == 1, children
         return ProcessId.of(children[0].pid)
@@ -132,9 +132,7 @@ def _gone(process: ProcessId) -> bool:
 
 
 @pytest.fixture
-def bench(
-    tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch, forked_processes: None
-) -> Iterator[Bench]:
+def bench(tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     made = Bench(tmp_path)
     prepared.into(made.workspace)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from scalebook.training.base.workspace import Workspace
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
 from tests.training.benches import bench as bench
 from tests.training.searching import driver as driver
 from tests.training.searching import searches as searches
@@ -25,7 +25,7 @@ def _entry_points() -> Iterator[None]:
 
 
 @pytest.fixture
-def workspace(tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch, forked_processes: None) -> Workspace:
+def workspace(tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     """Empty, found by every command, with the store and the description in place."""
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setenv("SCALEBOOK_WORKSPACE", str(tmp_path))

@@ -68,7 +68,7 @@ def test_it_would_run(crafted: Path) -> None:
     assert ran(crafted)
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @pytest.mark.parametrize("command", ["fit", "validate", "test", "predict"])
 @pytest.mark.parametrize("place", ["file", "address"])
 def test_no_command_runs_it(
@@ -97,7 +97,7 @@ def test_the_commands_refuse_addresses(
     assert not ran(crafted)
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("strategy", ["ddp", ASYNC], ids=["ddp", "async"])
 def test_a_job_ends_with_the_remedy(
     strategy: Any, crafted: Path, workspace: Workspace, description: Description, one_thread: None

@@ -20,11 +20,10 @@ from scalebook.training.search import search_requests
 from scalebook.training.search.search_folder import SearchFolder, all_searches
 from scalebook.training.tracking import names, notes
 from scalebook.training.tracking.run_reader import RunReader, RunRecord
-from tests.describing import fork_descriptions, forked
-from tests.odd_lab import FILES, NOTEBOOK
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
 from tests.training.benches import clear
-from tests.warm import ForksProcesses
+from tests.training.describing import fork_descriptions, forked
+from tests.training.odd_lab import FILES, NOTEBOOK
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 DEADLINE_S = 250.0
@@ -81,14 +80,13 @@ class Lab:
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared, warm_process: ForksProcesses) -> Iterator[Lab]:
+def lab(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> Iterator[Lab]:
     """Its experiment and its search have run once."""
     root = tmp_path_factory.mktemp("lab")
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         patch.setenv("SCALEBOOK_WORKSPACE", str(root))
         fork_descriptions(patch)
-        warm_process(patch)
         made = Lab(root)
         for name in FILES:
             made.write(name)

@@ -47,7 +47,7 @@ def _as_before() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_worker_computes_with_it(strategy: str, description: Description, tmp_path: Path) -> None:
     given = Experiment(config(STRATEGIES[strategy], max_steps=4, default_root_dir=str(tmp_path)), description).to_run()

@@ -9,10 +9,9 @@ from scalebook.training.base.trust import trust
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_reader import RunReader, RunRecord
-from tests.describing import fork_descriptions, forked
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
 from tests.training.benches import clear
-from tests.warm import ForksProcesses
+from tests.training.describing import fork_descriptions, forked
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 DEADLINE_S = 250.0  # of a busy machine; 25 s on a free one
@@ -88,7 +87,6 @@ def recorded(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
     prepared: Prepared,
-    warm_process: ForksProcesses,
 ) -> Iterator[RunReader]:
     """With a run of each strategy that the chosen tests ask for."""
     cases: list[Any] = [item for item in request.session.items if item.path == request.path]
@@ -97,7 +95,6 @@ def recorded(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SCALEBOOK_WORKSPACE", str(root))
         fork_descriptions(patch)
-        warm_process(patch)
         (root / "few_lab.py").write_text(MODULE, encoding="utf-8")
         (root / "scalebook.toml").write_text('modules = ["few_lab"]\n', encoding="utf-8")
         cells = [

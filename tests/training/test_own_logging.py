@@ -20,8 +20,8 @@ from scalebook.training.jobs.job_requests import all_jobs
 from scalebook.training.notebook.result_row import shared_numbers
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_reader import RunRecord
-from tests.describing import fork_descriptions, forked
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
+from tests.training.describing import fork_descriptions, forked
 from tests.training.runs import ASYNC, artifacts, reader
 
 pytestmark = [
@@ -166,7 +166,7 @@ def open_runs(workspace: Workspace) -> list[str]:
     return [run.info.run_id for run in client.search_runs(ids) if run.info.status == "RUNNING"]
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("strategy", ["auto", ASYNC, "ddp"], ids=["one", "async", "ddp"])
 def test_what_mlflow_s_own_functions_log_is_in_the_run(own: Workspace, strategy: Any) -> None:
     """Called when the model is made, before the fork, and in hooks of every worker; beside `log_hyperparams`."""
@@ -200,7 +200,7 @@ def test_a_run_that_a_module_begins_itself_is_ended_with_it(own: Workspace) -> N
     assert (strays(own), open_runs(own)) == ([], [])
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("habit", "strategy", "shared"),
     [

@@ -23,9 +23,9 @@ from scalebook.training.notebook.store import Stored
 from scalebook.training.tracking import names
 from scalebook.training.tracking.directions import Direction
 from scalebook.training.tracking.run_reader import RunReader, RunRecord
-from tests.describing import fork_descriptions, forked
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
 from tests.training.benches import clear
+from tests.training.describing import fork_descriptions, forked
 
 pytestmark = [pytest.mark.long, pytest.mark.thorough, pytest.mark.timeout(300)]
 DEADLINE_S = 250.0  # of a busy machine; 20 s on a free one

@@ -20,8 +20,8 @@ from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.validation import validate
 from scalebook.training.jobs.job_requests import all_jobs
 from scalebook.training.tracking import names
-from tests.describing import fork_descriptions, forked
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
+from tests.training.describing import fork_descriptions, forked
 from tests.training.runs import config, reader
 
 pytestmark = pytest.mark.long

@@ -21,7 +21,7 @@ from tests.training.cli.test_runner import run_while
 from tests.training.runs import config, reader, submitted
 from tests.training.search.studies import RATE, journal, search
 
-pytestmark = [pytest.mark.long, pytest.mark.alike]
+pytestmark = [pytest.mark.long, pytest.mark.sampled]
 
 WORKERS: Final = 4
 GRADIENT_S: Final = 1e5

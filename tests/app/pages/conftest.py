@@ -22,7 +22,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import model_parameters
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.model_parameters import ModelParameter, ModelParameters
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
 
 MAIN = str(Path(__file__).resolve().parents[3] / "app" / "main.py")
 TEXT = """---

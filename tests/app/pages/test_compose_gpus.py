@@ -6,7 +6,7 @@ from streamlit.testing.v1 import AppTest
 from scalebook.training.jobs import gpus
 from tests.app.pages.compose_form import captions, config, off, pick
 from tests.app.pages.conftest import Open, has_number, number
-from tests.fake_nvml import FakeNvml, Put, eight, forget
+from tests.training.jobs.fake_nvml import FakeNvml, Put, eight, forget
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("looked_at")]
 
@@ -15,7 +15,7 @@ def errors(app: AppTest) -> list[str]:
     return [one.value for one in app.error]
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("count", "said"),
     [

@@ -5,8 +5,8 @@ import pytest
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.search.search_folder import all_searches
 from tests.app.pages.conftest import Open, html
-from tests.describing import forked
 from tests.training.benches import clear
+from tests.training.describing import forked
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 DEADLINE_S = 250.0  # of a busy machine; 15 s on a free one

@@ -59,7 +59,7 @@ def test_a_notebook_that_is_a_link_is_named_and_not_shown(
     assert SECRET in words(open_page(notebook="linked"))
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["log.txt", "config.yaml", "curve.jsonl", "pushes.json", "usage.jsonl", "stop"])
 def test_nor_is_a_file_of_a_run(open_page: Open, workspace: Workspace, outside: Path, name: str) -> None:
     job = record(workspace)

@@ -13,7 +13,7 @@ from scalebook.training.jobs import ended_jobs
 from scalebook.training.jobs.ended_jobs import Ending
 from tests.app.pages.conftest import Open, html, run_names
 from tests.app.recorded import record
-from tests.fake_nvml import FakeGpu, FakeNvml, Put, eight
+from tests.training.jobs.fake_nvml import FakeGpu, FakeNvml, Put, eight
 
 pytestmark = pytest.mark.long
 
@@ -75,7 +75,7 @@ def test_the_order_of_those_that_wait_is_changed_by_buttons(open_page: Open, wor
     assert b.queued().created > a.queued().created > c.queued().created
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("count", [0, 1, 8])
 def test_devices_are_shown_with_who_holds_them(
     count: int, open_page: Open, workspace: Workspace, nvml: Put, monkeypatch: pytest.MonkeyPatch
@@ -136,14 +136,14 @@ def test_what_ends_while_a_page_is_open_is_told_to_the_browser(open_page: Open, 
     assert 'class="sb-ending"' not in html(app)
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("told", ["²", "१२", "1e9", "-1", "9" * 400, "3", "1;--"])
 def test_any_page_that_an_address_asks_for_shows_the_runs(open_page: Open, workspace: Workspace, told: str) -> None:
     record(workspace, seed=1)
     assert "No run" not in html(open_page("runs", page=told))
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", ["both ' and \"", "back\\", "tick`", "100%", "a;b -- c", "new\nline", "x" * 5000])
 def test_any_text_can_be_looked_for(open_page: Open, workspace: Workspace, text: str) -> None:
     record(workspace, seed=1)

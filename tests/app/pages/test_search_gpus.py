@@ -5,7 +5,7 @@ from streamlit.testing.v1 import AppTest
 
 from scalebook.training.base.workspace import Workspace
 from tests.app.pages.conftest import TEXT, Open
-from tests.fake_nvml import Put, eight
+from tests.training.jobs.fake_nvml import Put, eight
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("looked_at")]
 
@@ -38,7 +38,7 @@ def is_off(app: AppTest, key: str) -> bool:
     return bool(next(one for one in app.button if str(one.key).startswith(key)).disabled)
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("count", "strategy", "accelerator", "says"),
     [

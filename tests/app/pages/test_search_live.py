@@ -52,7 +52,7 @@ def test_the_best_trial_stands_on_top_with_its_interval(open_page: Open, search:
     assert re.search(rf"{counts['infeasible']} infeasible: \d+ ", shown)
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("tab", TABS)
 def test_only_the_open_tab_is_drawn(tab: str, open_page: Open, search: SearchFolder) -> None:
     app = open_page("search", search=search.id, view=tab)

@@ -26,7 +26,7 @@ from scalebook.training.notebook.cells import ExperimentCell
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_reader import RunReader, RunRecord
 from tests.app.recorded import ASYNC, config, record
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
 from tests.training.benches import Bench, bench
 
 

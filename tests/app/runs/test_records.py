@@ -10,7 +10,7 @@ from scalebook.training.tracking import names
 from scalebook.training.tracking.run_reader import RunReader, RunRecord
 from scalebook.training.tracking.run_start import open_store
 from tests.app.recorded import record, write_pushes
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
 
 
 def test_curves_of_ended_runs_are_kept_and_those_of_living_ones_read_anew(tmp_path: Path, prepared: Prepared) -> None:

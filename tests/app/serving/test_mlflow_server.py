@@ -9,7 +9,7 @@ from scalebook.app.serving.mlflow_server import WayToScalebook
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_start import create_run, experiment_id, open_store
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
 
 
 async def behind(_scope: Any, _receive: Any, send: Any) -> None:

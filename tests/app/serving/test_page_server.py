@@ -9,7 +9,7 @@ from scalebook.app.serving.child import LOOPBACK
 from scalebook.app.serving.page_server import page_settings, warm_up
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.tracking.run_reader import RunReader
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
 
 FILE = Path(__file__).parents[3] / ".streamlit" / "config.toml"
 

@@ -15,7 +15,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.tracking.run_start import open_store
 from tests.app.serving.asking import ACCEPTED, STREAM, Answer, ask, handshake, new_session, opened
 from tests.ports import kernels_choice
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
 
 pytestmark = pytest.mark.long
 

@@ -84,7 +84,7 @@ class Hungry(Small):
         return super().training_step(batch, batch_idx)
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("worker", [0, 1])
 @pytest.mark.parametrize("name", ["ddp", "async"])
 def test_a_worker_that_wants_too_much_ends_the_run_as_out_of_memory(name: str, worker: int, tmp_path: Path) -> None:

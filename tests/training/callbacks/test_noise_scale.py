@@ -127,7 +127,7 @@ def workers(name: str) -> tuple[Any, int]:
     return (DDP() if name == "ddp" else AsyncPS("sync")), 2
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @STRATEGIES
 def test_training_is_the_same_to_the_last_bit(name: str, tmp_path: Path) -> None:
     """With dropout, a torchmetric and shuffling; rule `sync`, because two asynchronous runs never are the same."""
@@ -141,7 +141,7 @@ def test_training_is_the_same_to_the_last_bit(name: str, tmp_path: Path) -> None
     assert torch.equal(with_it, weights())
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @STRATEGIES
 def test_it_measures_under_every_strategy(name: str, tmp_path: Path) -> None:
     """Worker 0 writes down what it has; the workers end with their processes."""

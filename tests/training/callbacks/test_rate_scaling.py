@@ -96,7 +96,7 @@ def test_under_a_cosine_it_is_the_cosine_times_the_warm_up(tmp_path: Path) -> No
     assert made.optimizers[0].param_groups[0]["lr"] == pytest.approx(0.0, abs=1e-15)
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("configure", [groups, one_cycle, sequence])
 def test_any_schedule_of_any_groups_is_multiplied(configure: Callable[[LightningModule], Any], tmp_path: Path) -> None:
     """Exactly: what the schedule does alone, times the factor."""
@@ -135,7 +135,7 @@ def test_accumulated_batches_make_fewer_updates_of_an_epoch(tmp_path: Path) -> N
     assert model.weights[0].item() == pytest.approx(-sum(expected), rel=1e-12)
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "strategy",
     [DDP(), AsyncPS(rule=Sync(), workers=2), AsyncPS(rule=Sync(), workers=2, host="process")],
@@ -150,7 +150,7 @@ def test_two_workers_in_step(strategy: Any, tmp_path: Path) -> None:
     assert model.weights[0].item() == pytest.approx(-sum(expected), rel=1e-12)
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("rule", "factor", "length"), [(Async(), 2.0, 18), (Softsync(2), 4.0, 9)], ids=["async", "softsync"]
 )
@@ -168,7 +168,7 @@ def test_two_workers_that_do_not_wait_have_the_rate_of_the_version(
         assert model.weights[0].item() == pytest.approx(-sum(rates[0] for _, rates in steps), rel=1e-12)
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("first", "second"),
     [("auto", "auto"), ("auto", "sync"), ("sync", "ddp"), ("ddp", "auto")],

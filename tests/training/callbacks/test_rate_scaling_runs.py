@@ -19,7 +19,7 @@ from tests.training.runs import ASYNC, config, reader, run
 SYNC: dict[str, Any] = {"class_path": "AsyncPS", "init_args": {"workers": 2, "rule": "sync"}}
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize(("strategy", "per"), [("auto", 2), ("ddp", 4), (SYNC, 4)], ids=["single", "ddp", "sync"])
 def test_a_scaled_run_is_the_run_with_that_rate(strategy: Any, per: int, workspace: Workspace) -> None:
     """Batches of 8, or of two workers' 16: four times 0.1, to the last bit."""
@@ -47,7 +47,7 @@ def test_from_the_command_line(tmp_path: Path, workspace: Workspace, capsys: pyt
     assert "lr_scaling.rul: is not an argument. Did you mean `rule`?" in capsys.readouterr().err
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("rule", "written"),
     [

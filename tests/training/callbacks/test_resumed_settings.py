@@ -85,7 +85,7 @@ class Saved(Callback):
 pytestmark = pytest.mark.filterwarnings("ignore:.*does not have many workers.*", "ignore:.*callbacks used to create.*")
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [*STRATEGIES])
 def test_another_learning_rate_trains_from_the_first_update_on(
     name: str, tmp_path: Path, one_thread: None, capfd: pytest.CaptureFixture[str]

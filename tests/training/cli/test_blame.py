@@ -69,7 +69,7 @@ def ended(own: Workspace, strategy: Any = "auto", **classes: str) -> tuple[str |
     return result.failure, result.cause, result.frame
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("strategy", ["auto", "ddp", ASYNC], ids=["single", "ddp", "async"])
 def test_it_is_said_whose_error_it_is_and_where(own: Workspace, strategy: Any) -> None:
     failure, cause, frame = ended(own, strategy, model="fragile.Fragile")

@@ -12,7 +12,7 @@ from scalebook.training.cli.main import main
 from scalebook.training.cli.runner import PARTS
 from scalebook.training.jobs.job_requests import all_jobs
 from scalebook.training.tracking import names
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
 from tests.training.lightning.async_ps.machines import Machine, by_hand, together
 from tests.training.runs import config, reader
 
@@ -99,7 +99,7 @@ def test_one_run_of_the_parameter_server_is_recorded_by_the_first(
     assert not [one for one in written_down if key.encode() in one.read_bytes()]
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("strategy", "others", "cause"),
     [

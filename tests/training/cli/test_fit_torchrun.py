@@ -10,7 +10,7 @@ from scalebook.training.base.files import yaml
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.main import main
 from scalebook.training.tracking import names
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
 from tests.training.lightning.async_ps.machines import free_port
 from tests.training.runs import config, reader
 

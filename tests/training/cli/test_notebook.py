@@ -24,10 +24,9 @@ from scalebook.training.cli.notebook_run import wait_for_record
 from scalebook.training.jobs.job_requests import all_jobs
 from scalebook.training.jobs.supervisor_handle import hold_supervisor
 from scalebook.training.notebook.parse import parse
-from tests.interrupting import hearing
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
 from tests.training.benches import clear
-from tests.warm import ForksProcesses
+from tests.training.interrupting import hearing
 
 pytestmark = pytest.mark.long
 
@@ -70,15 +69,12 @@ target: 0.5
 
 
 @pytest.fixture(scope="module")
-def notebook_file(
-    tmp_path_factory: pytest.TempPathFactory, prepared: Prepared, warm_process: ForksProcesses
-) -> Iterator[Path]:
+def notebook_file(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> Iterator[Path]:
     """A notebook in a workspace whose supervisor stays until the module's tests are done."""
     workspace = prepared.into(Workspace(tmp_path_factory.mktemp("workspace")))
     path = workspace.root / "page.md"
     path.write_text(PAGE, encoding="utf-8")
-    with hold_supervisor(workspace), pytest.MonkeyPatch.context() as patch:
-        warm_process(patch)
+    with hold_supervisor(workspace):
         yield path
     clear(workspace)  # it would stay for another 30 s
 

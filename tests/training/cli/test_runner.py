@@ -35,11 +35,11 @@ from scalebook.training.lightning.run_figures import MonitorFigures
 from scalebook.training.tracking import directions, names
 from scalebook.training.tracking.spool import LINES, Spool
 from scalebook.training.tracking.worker_figures import parsed
-from tests.interrupting import hearing
 from tests.training.benches import wait_for
+from tests.training.interrupting import hearing
 from tests.training.runs import ASYNC, artifacts, config, reader, run, submitted
 
-pytestmark = [pytest.mark.long, pytest.mark.alike]
+pytestmark = [pytest.mark.long, pytest.mark.sampled]
 
 SPLIT: Any = {"class_path": "ModelParallel", "init_args": {"tensor": 2}}
 STRATEGIES = pytest.mark.parametrize("strategy", ["auto", "ddp", ASYNC, SPLIT], ids=["single", "ddp", "async", "split"])

@@ -65,6 +65,7 @@ def test_a_file_with_its_failures(here: Path, capsys: pytest.CaptureFixture[str]
     assert "finished, 1 of 2 failed  2/2" in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 def test_a_search_of_which_nothing_finished_has_failed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = here / "rates.yaml"
     space = {"learning_rate": {"grid": [10.0, 20.0]}}
@@ -74,6 +75,7 @@ def test_a_search_of_which_nothing_finished_has_failed(here: Path, capsys: pytes
     assert "rates failed: none of 2 trials finished; the last: train/loss became nan after 3 updates." in told
 
 
+@pytest.mark.thorough
 def test_an_objective_that_nothing_logs_ends_it_after_the_first_trial(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

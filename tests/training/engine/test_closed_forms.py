@@ -69,7 +69,7 @@ def push_with_schedule(one: Driven, worker: int, step: int) -> None:
     one.push(worker, gradients(step))
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_one_worker_is_plain_training_bit_for_bit(host: HostName, optimizer: str) -> None:
@@ -85,7 +85,7 @@ def test_one_worker_is_plain_training_bit_for_bit(host: HostName, optimizer: str
         assert one.run.staleness().max() == 0
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @pytest.mark.parametrize("rule", [Bounded(1), Sync(), Softsync(1)])
 @pytest.mark.parametrize("host", HOSTS)
 def test_so_it_is_by_every_rule(host: HostName, rule: Rule) -> None:
@@ -109,7 +109,7 @@ def in_turn(settings: Settings, make: Make, workers: int = 2, pushes: int = 30) 
         return run.newest()
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_sharded_is_unsharded_bit_for_bit(host: HostName, optimizer: str) -> None:
@@ -158,7 +158,7 @@ def test_with_constant_staleness_sgd_is_stable_up_to_the_formula(tau: int) -> No
     assert threshold == pytest.approx(2 * math.sin(math.pi / period), rel=0.02)
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("workers", [2, 5])
 def test_workers_in_turn_have_a_staleness_of_all_others(host: HostName, workers: int) -> None:
@@ -236,7 +236,7 @@ def test_delay_compensation_against_a_reference(host: HostName, adaptive: bool) 
 # --- Downpour --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize(("n_push", "n_fetch"), [(1, 1), (1, 3), (3, 1), (2, 3), (4, 2), (3, 3)])
 def test_downpour_against_a_reference(host: HostName, n_push: int, n_fetch: int) -> None:

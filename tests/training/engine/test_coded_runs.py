@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from allpairspy import AllPairs
 from torch import Tensor
 from torch.optim import SGD
 
@@ -17,7 +18,6 @@ from scalebook.training.engine.rules.damping import DropAbove
 from scalebook.training.engine.rules.local_steps import Downpour
 from scalebook.training.engine.rules.update_rules import Bounded, Softsync, Sync
 from scalebook.training.engine.store.coded_traffic import CodedPushes
-from tests.pairs import pairs
 from tests.training.engine.driven import Driven, driven, random_tensors
 
 SHAPES = ((12, 9), (5,), (7, 20))
@@ -210,9 +210,9 @@ class Files:
         return sum(path.stat().st_size for path in self.folder.glob(f"{where}-*"))
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize(
-    ("codec", "often", "host", "pulls"), pairs(FRAMED, [*OFTEN], ["inline", "process"], PULLS), ids=str
+    ("codec", "often", "host", "pulls"), list(AllPairs([FRAMED, [*OFTEN], ["inline", "process"], PULLS])), ids=str
 )
 def test_bytes_counted_are_those_of_the_frames_in_files(
     codec: Codec, often: str, host: HostName, pulls: Codec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

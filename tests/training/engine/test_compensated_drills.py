@@ -24,7 +24,7 @@ from tests.training.engine.replay import replay
 from tests.training.engine.scenes import HOSTS
 from tests.training.engine.trained import make_parameters
 
-pytestmark = pytest.mark.alike
+pytestmark = pytest.mark.sampled
 
 WORKERS, PUSHES, PAUSE_S, DEADLINE_S = 3, 12, 0.0005, 10.0
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from allpairspy import AllPairs
 from torch import Tensor
 from torch.nn import Linear, Module, Parameter, Sequential, Tanh
 from torch.nn.functional import mse_loss
@@ -15,10 +16,9 @@ from scalebook.training.engine import HostName, Joined, Settings, SharedRun, joi
 from scalebook.training.engine.memory.region import FIRST_BIN, METER
 from scalebook.training.engine.rules.damping import Inverse
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, Softsync, Sync
-from tests.pairs import pairs
-from tests.training.engine.forking import run_workers
+from scalebook.training.lightning.processes.run_workers import run_workers
 
-pytestmark = [pytest.mark.long, pytest.mark.alike]
+pytestmark = [pytest.mark.long, pytest.mark.sampled]
 
 DEADLINE_S = 30.0
 HOSTS: list[HostName] = ["inline", "process"]
@@ -89,7 +89,7 @@ def assert_all_are(finals: list[list[Tensor]], value: float) -> None:
             assert torch.equal(parameter, torch.full(shape, value))
 
 
-@pytest.mark.parametrize(("rule", "host", "shards"), pairs([Async(), Bounded(2)], HOSTS, [1, 3]), ids=str)
+@pytest.mark.parametrize(("rule", "host", "shards"), list(AllPairs([[Async(), Bounded(2)], HOSTS, [1, 3]])), ids=str)
 def test_concurrent_pushes_sum_exactly(host: HostName, shards: int, rule: Rule) -> None:
     run = SharedRun(4, Settings(rule, host=host, shards=shards))
     finals = run_to_end(run, zeros, push_constants(100, lambda worker: worker + 1.0))
@@ -98,7 +98,7 @@ def test_concurrent_pushes_sum_exactly(host: HostName, shards: int, rule: Rule) 
     assert [(m.applied, m.dropped, m.duplicates) for m in run.pushes()] == [(100, 0, 0)] * 4 * shards
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("shards", [1, 3])
 def test_sync_applies_the_mean_of_all_workers(host: HostName, shards: int) -> None:
@@ -117,7 +117,7 @@ def test_softsync_averages_all_and_the_rest_at_the_end(host: HostName) -> None:
     assert all(m.dropped == 0 for m in run.pushes())
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("shards", [1, 3])
 def test_backup_workers_cost_drops_but_no_staleness(host: HostName, shards: int) -> None:
@@ -129,7 +129,7 @@ def test_backup_workers_cost_drops_but_no_staleness(host: HostName, shards: int)
         assert sum(fresh_at(run, shard)) == 3 * 150
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("rule", [Async(), Bounded(3), Sync(), Sync(1), Softsync(2)])
 def test_a_budget_of_updates_is_met_exactly(host: HostName, rule: Rule) -> None:
@@ -162,7 +162,7 @@ def batch(worker: int, step: int) -> tuple[Tensor, Tensor]:
     return made[:, :6], made[:, 6:]
 
 
-@pytest.mark.parametrize(("make", "host", "shards"), pairs([with_momentum, with_adam], HOSTS, [1, 3]))
+@pytest.mark.parametrize(("make", "host", "shards"), list(AllPairs([[with_momentum, with_adam], HOSTS, [1, 3]])))
 def test_sync_is_one_process_with_the_n_fold_batch(
     host: HostName, shards: int, make: Callable[[], tuple[Module, Optimizer]]
 ) -> None:

@@ -29,7 +29,7 @@ def per_commit(row: Row) -> bool:
     return row.victim == Victim.SERVER or of_host.index(row) % 2 == HOSTS.index(row.host)
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("number", "row"),
     [
@@ -62,7 +62,7 @@ SMOKE = {
 """Of the other kinds, what is tried with every commit."""
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # torch's own optimizers make such tensors
 @pytest.mark.parametrize(
     ("number", "row", "kind"),

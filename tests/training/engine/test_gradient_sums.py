@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 import torch
+from allpairspy import AllPairs
 from torch.nn import Parameter
 
 from scalebook.training.engine import HostName, Joined, Settings, SharedRun
 from scalebook.training.engine.rules.local_steps import Downpour
 from scalebook.training.engine.rules.settings import REAL_HOSTS
-from tests.pairs import pairs
 from tests.training.engine.driven import driven
 from tests.training.engine.test_hosts import counting, final, in_processes
 
-pytestmark = pytest.mark.alike
+pytestmark = pytest.mark.sampled
 
 SIZE = 4 * (5 * 3 + 7 + 2)  # bytes of the parameters of `in_processes`
 
@@ -36,7 +36,7 @@ def trained(run: SharedRun, counts: tuple[int, ...]) -> list[float]:
 class TestRest:
     @pytest.mark.parametrize(
         ("n_fetch", "host", "shards"),
-        pairs([1, 2, 3], [*REAL_HOSTS], [1, 3]),
+        list(AllPairs([[1, 2, 3], [*REAL_HOSTS], [1, 3]])),
         ids=str,
     )
     def test_they_are_in_the_weights(self, n_fetch: int, shards: int, host: HostName) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from allpairspy import AllPairs
 from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import SGD, Adam
@@ -16,10 +17,9 @@ from scalebook.training.engine.memory.region import BINS, FIRST_BIN, METER, SAMP
 from scalebook.training.engine.rules.damping import DropAbove
 from scalebook.training.engine.rules.settings import REAL_HOSTS
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Softsync, Sync
-from tests.pairs import pairs
-from tests.training.engine.forking import run_workers
+from scalebook.training.lightning.processes.run_workers import run_workers
 
-pytestmark = pytest.mark.alike
+pytestmark = pytest.mark.sampled
 
 DEADLINE_S = 20.0
 Body = Callable[[Joined, list[Parameter], int], Any]
@@ -71,7 +71,7 @@ def final(joined: Joined, parameters: list[Parameter]) -> list[float]:
 def everywhere(test: Callable[..., None]) -> Callable[..., None]:
     """On each host with one shard and with three; a commit runs each of them once."""
     cases = pytest.mark.parametrize(("host", "shards"), list(product(REAL_HOSTS, [1, 3])))
-    marked: Callable[..., None] = pytest.mark.each_once(cases(test))
+    marked: Callable[..., None] = pytest.mark.each_value(cases(test))
     return marked
 
 
@@ -103,7 +103,7 @@ class TestHost:
 
     @pytest.mark.parametrize(
         ("told", "host", "shards"),
-        pairs([(Bounded(1), 60), (Sync(), 20), (Softsync(2), 30)], [*REAL_HOSTS], [1, 3]),
+        list(AllPairs([[(Bounded(1), 60), (Sync(), 20), (Softsync(2), 30)], [*REAL_HOSTS], [1, 3]])),
         ids=str,
     )
     def test_every_rule_applies_what_it_says(self, host: HostName, shards: int, told: tuple[Any, int]) -> None:
@@ -175,7 +175,7 @@ class TestHost:
         assert sum(row.drift**2 for row in slow) ** 0.5 == pytest.approx(4 * 24**0.5)  # 24 elements, each 4 away
         assert run.staleness().counts[0, 4] == 1
 
-    @pytest.mark.parametrize(("average", "host", "shards"), pairs([2, 3], [*REAL_HOSTS], [1, 3]))
+    @pytest.mark.parametrize(("average", "host", "shards"), list(AllPairs([[2, 3], [*REAL_HOSTS], [1, 3]])))
     def test_drift_in_a_round_is_from_each_gradients_own_base(self, host: HostName, shards: int, average: int) -> None:
         """Every update moves each of 24 elements by 1, so a drift is the staleness times the root of 24. Nobody holds
         the base of a gradient that waits for its round."""

@@ -271,7 +271,7 @@ def test_a_slot_is_used_again_when_the_last_gradient_is_there() -> None:
     assert {float(x) for one in copied if one is not None for x in one.flatten()} == {2.0}
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @pytest.mark.parametrize("dies_at", [20, 33, 47, 60])
 @pytest.mark.parametrize(
     "settings", [Settings(shards=3), Settings(host="process", shards=3)], ids=["inline", "servers"]

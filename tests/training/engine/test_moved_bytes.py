@@ -66,7 +66,7 @@ def train(run: Driven, worker: int) -> None:
         run.push(worker, gradients, valid=step != 4)
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @pytest.mark.parametrize("host", REAL_HOSTS)
 @pytest.mark.parametrize(
     "settings",

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
+from allpairspy import AllPairs
 from torch import Tensor
 from torch.nn import Parameter
 
@@ -10,10 +11,9 @@ from scalebook.training.engine import HostName, Joined, Settings, SharedRun
 from scalebook.training.engine.rules.damping import Damping
 from scalebook.training.engine.rules.settings import REAL_HOSTS
 from scalebook.training.engine.rules.update_rules import Arrival, Rule, View
-from tests.pairs import pairs
 from tests.training.engine.test_hosts import counting, everywhere, final, in_processes, pushes
 
-pytestmark = pytest.mark.alike
+pytestmark = pytest.mark.sampled
 
 WORKERS = 3
 PUSHES = 20
@@ -114,7 +114,7 @@ def counted(run: SharedRun) -> tuple[list[int], list[int]]:
 
 
 class TestRule:
-    @pytest.mark.parametrize(("budget", "host", "shards"), pairs([None, 2 * PUSHES], [*REAL_HOSTS], [1, 3]))
+    @pytest.mark.parametrize(("budget", "host", "shards"), list(AllPairs([[None, 2 * PUSHES], [*REAL_HOSTS], [1, 3]])))
     def test_it_may_refuse_a_worker(self, host: HostName, shards: int, budget: int | None) -> None:
         run = SharedRun(WORKERS, Settings(NotOf(1), host=host, shards=shards, max_updates=budget))
         assert trained(run) == [-2.0 * PUSHES]
@@ -146,7 +146,9 @@ class TestRule:
         assert counted(run) == ([PUSHES] * WORKERS, [0] * WORKERS)
         assert run.staleness().max() == 0
 
-    @pytest.mark.parametrize(("rule", "host", "shards"), pairs([AllBut(), Greedy()], [*REAL_HOSTS], [1, 3]), ids=str)
+    @pytest.mark.parametrize(
+        ("rule", "host", "shards"), list(AllPairs([[AllBut(), Greedy()], [*REAL_HOSTS], [1, 3]])), ids=str
+    )
     def test_it_may_average_as_many_as_it_declares(self, host: HostName, shards: int, rule: Rule) -> None:
         run = SharedRun(WORKERS, Settings(rule, host=host, shards=shards))
         updates = WORKERS * PUSHES // (WORKERS - 1)
@@ -161,7 +163,7 @@ class TestRule:
         assert run.staleness().max() == 0
 
     @pytest.mark.parametrize(
-        ("damping", "host", "shards"), pairs([Halved(), Quartered()], [*REAL_HOSTS], [1, 3]), ids=str
+        ("damping", "host", "shards"), list(AllPairs([[Halved(), Quartered()], [*REAL_HOSTS], [1, 3]])), ids=str
     )
     def test_a_damping_may_correct_or_scale(self, host: HostName, shards: int, damping: Damping) -> None:
         factor = 0.5 if isinstance(damping, Halved) else 0.25

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from allpairspy import AllPairs
 from torch import Tensor
 from torch.nn import Linear, Module, Sequential, Tanh
 from torch.nn.functional import mse_loss
@@ -18,13 +19,12 @@ from scalebook.training.engine.rules.damping import DelayCompensation, DropAbove
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, Softsync, Sync
 from scalebook.training.engine.sim import ModelMultiplexer, SimulatedClock, SimulatedWorkers
 from scalebook.training.engine.trace import read_head
-from tests.pairs import pairs
-from tests.training.engine.forking import run_workers
+from scalebook.training.lightning.processes.run_workers import run_workers
 from tests.training.engine.replay import replay
 from tests.training.engine.sim.works import Asked
 from tests.training.engine.test_own_rules import AllBut, Fresh, Halved, Quartered
 
-pytestmark = pytest.mark.alike
+pytestmark = pytest.mark.sampled
 
 WORKERS, PUSHES, DEADLINE_S = 4, 12, 30.0
 
@@ -77,7 +77,9 @@ def train(settings: Settings, workers: int = WORKERS) -> list[Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("rule", "host", "shards"), pairs([Async(), Sync(1), Softsync(3)], ["inline", "process"], [1, 3]), ids=str
+    ("rule", "host", "shards"),
+    list(AllPairs([[Async(), Sync(1), Softsync(3)], ["inline", "process"], [1, 3]])),
+    ids=str,
 )
 def test_a_replay_gives_the_weights_bit_for_bit(tmp_path: Path, host: str, shards: int, rule: Rule) -> None:
     settings = Settings(rule=rule, host=host, shards=shards, trace=tmp_path)  # type: ignore[arg-type]

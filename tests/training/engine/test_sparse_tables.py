@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from allpairspy import AllPairs
 from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import SGD, Optimizer
@@ -17,8 +18,8 @@ from scalebook.training.engine.rules.settings import REAL_HOSTS
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, Softsync, Sync
 from scalebook.training.engine.store.gradient_transfer import ROW_NUMBER
 from scalebook.training.engine.store.table_optimizer import mark_tables
-from tests.pairs import pairs
-from tests.training.engine.forking import LostProcess, Reaction, run_workers
+from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
+from scalebook.training.lightning.processes.run_workers import run_workers
 from tests.training.engine.replay import replay
 from tests.training.engine.towers import (
     DEADLINE_S,
@@ -101,10 +102,10 @@ def trains(steps: int) -> Body:
 
 
 class TestOneWorker:
-    @pytest.mark.each_once
+    @pytest.mark.each_value
     @pytest.mark.parametrize(
         ("make", "rule", "host", "shards"),
-        pairs([sgd, adagrad, sparse_adam], [Async(), Bounded(1), Sync()], [*REAL_HOSTS], [1, 2]),
+        list(AllPairs([[sgd, adagrad, sparse_adam], [Async(), Bounded(1), Sync()], [*REAL_HOSTS], [1, 2]])),
         ids=lambda value: getattr(value, "__name__", str(value)),
     )
     def test_is_one_process_bit_for_bit(self, make: Make, rule: Rule, host: HostName, shards: int) -> None:
@@ -137,9 +138,9 @@ class TestOneWorker:
 
 
 class TestWorkers:
-    @pytest.mark.each_once
+    @pytest.mark.each_value
     @pytest.mark.parametrize(
-        ("rule", "host", "shards"), pairs([Async(), Bounded(2), Softsync(2)], [*REAL_HOSTS], [1, 2]), ids=str
+        ("rule", "host", "shards"), list(AllPairs([[Async(), Bounded(2), Softsync(2)], [*REAL_HOSTS], [1, 2]])), ids=str
     )
     def test_concurrent_pushes_sum_exactly(self, rule: Rule, host: HostName, shards: int) -> None:
         run = SharedRun(3, Settings(rule=rule, host=host, shards=shards))
@@ -174,7 +175,7 @@ class TestWorkers:
             assert torch.equal(one, other)
             torch.testing.assert_close(one, alone.detach(), rtol=1e-5, atol=1e-6)
 
-    @pytest.mark.alike
+    @pytest.mark.sampled
     @pytest.mark.parametrize(
         "settings",
         [
@@ -213,7 +214,7 @@ def sparse_ones(rows: list[int], of: int) -> Tensor:
     return torch.sparse_coo_tensor(indices, torch.ones(len(rows), WIDTH), (of, WIDTH), check_invariants=False)
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("host", REAL_HOSTS)
 def test_a_worker_that_is_killed_leaves_whole_pushes(host: HostName) -> None:
     """Its rows say how many: as many as the newest version has of it. Nothing is lost or done twice, nobody hangs."""

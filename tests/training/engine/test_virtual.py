@@ -203,7 +203,7 @@ def arrivals(rule: Rule, speeds: Sequence[Speed], pushes: int) -> list[int]:
     return [staleness for update in run.updates[cut:-cut] for staleness in update.stalenesses]
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("n", [1, 2, 5, 15, 30])
 def test_softsync_has_the_stalenesses_of_zhang_2016(n: int) -> None:
     # section 2.4 and figure 1: 30 learners; the mean is about n, P(staleness > 2n) < 1e-4; n = 1: only 0, 1 and 2
@@ -215,7 +215,7 @@ def test_softsync_has_the_stalenesses_of_zhang_2016(n: int) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("workers", [2, 4, 8])
 def test_memoryless_workers_have_geometric_staleness(workers: int) -> None:
     # Whoever pushes next is anyone with probability 1/N, so P(k others before me) = (1 - 1/N)^k / N, mean N - 1

@@ -15,7 +15,7 @@ from scalebook.training.base.trust import trust
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import catalogue
 from scalebook.training.experiments.description import Description
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
 from tests.training.benches import wait_for
 
 OWN = """

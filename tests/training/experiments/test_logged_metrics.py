@@ -26,7 +26,7 @@ from scalebook.training.notebook.claim_checks import unknown_metric
 from scalebook.training.notebook.notebook_problems import check
 from scalebook.training.notebook.parse import parse
 from tests.app.described import description
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
 
 OWN = '''
 import torch

@@ -10,8 +10,8 @@ from scalebook.training.base.trust import trust, trusted
 from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.experiments.found_modules import name_module, write_template
 from scalebook.training.tracking.run_reader import RunReader
-from tests.describing import forked
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
+from tests.training.describing import forked
 
 
 def named(root: Path) -> tuple[str, ...]:

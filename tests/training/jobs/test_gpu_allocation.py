@@ -25,8 +25,8 @@ from scalebook.training.jobs.job_folder import JobRequest, JobStart
 from scalebook.training.jobs.supervisor_handle import SupervisorLock
 from scalebook.training.supervisor.job_watch import JobLimits
 from scalebook.training.supervisor.supervisor_loop import SupervisorLoop
-from tests.fake_nvml import Put, eight
 from tests.training.benches import Bench, bench
+from tests.training.jobs.fake_nvml import Put, eight
 from tests.training.jobs.machines import Cores
 
 __all__ = ["bench"]
@@ -102,7 +102,7 @@ def at_once(folder: Path, bodies: list[Body]) -> Iterator[list[list[str]]]:
             answer.unlink(missing_ok=True)
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("foreground", [1, 2])
 def test_who_notes_a_gpu_first_has_it(foreground: int, nvml: Put, bench: Bench, tmp_path: Path) -> None:
     """One GPU, and two of the queue whose plans, each by itself, lend it: one of all gets it, again and again."""

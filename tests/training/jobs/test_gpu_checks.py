@@ -25,8 +25,8 @@ from scalebook.training.jobs.leases import lent_at_once, running_leases
 from scalebook.training.jobs.schedule import plan
 from scalebook.training.notebook import store
 from scalebook.training.notebook.notebook_problems import check
-from tests.fake_nvml import Put, eight
 from tests.training.benches import Bench, bench
+from tests.training.jobs.fake_nvml import Put, eight
 
 __all__ = ["bench"]
 NOTEBOOKS = Path(__file__).parents[3] / "notebooks"

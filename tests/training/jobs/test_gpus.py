@@ -9,7 +9,7 @@ import pytest
 from scalebook.training.jobs import gpus
 from scalebook.training.jobs.devices import this_machine
 from scalebook.training.jobs.gpus import Gpu, GpuReading, gpu_readings, gpu_words, gpus_here
-from tests.fake_nvml import FakeGpu, FakeNvml, Put, eight, forget
+from tests.training.jobs.fake_nvml import FakeGpu, FakeNvml, Put, eight, forget
 
 CUT = FakeGpu(
     "GPU-cut", "H200", near=[1],

@@ -22,7 +22,7 @@ from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.job_folder import JobFolder, Result
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_start import open_store
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
 from tests.training.benches import Bench, until_state, wait_for
 
 DESCRIPTION = Description(

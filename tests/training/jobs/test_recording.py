@@ -53,7 +53,6 @@ def test_a_waiting_run_is_scheduled_with_its_tags_and_parameters(recorded: Recor
     assert run.info.artifact_uri.startswith(recorded.bench.workspace.artifacts.as_uri())
 
 
-@pytest.mark.started
 def test_a_killed_run_has_failed_with_class_cause_and_advice(recorded: Recorded) -> None:
     job = recorded.job(seconds=60)
     recorded.bench.supervise()

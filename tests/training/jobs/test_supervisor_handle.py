@@ -17,7 +17,6 @@ from tests.training.benches import Bench, cores, until_state, wait_for
 pytestmark = pytest.mark.long
 
 
-@pytest.mark.started
 def test_a_job_runs_in_a_process_of_its_own_on_its_cores(bench: Bench) -> None:
     job = bench.job(devices=True)
     bench.supervise()
@@ -125,7 +124,6 @@ def test_exit_codes_and_exceptions_are_explained(bench: Bench) -> None:
     assert causes[0].endswith("its last line: RuntimeError: the stand-in was told to crash")
 
 
-@pytest.mark.started
 def test_it_goes_home_when_idle_and_leaves_nothing(bench: Bench) -> None:
     job = bench.job()
     process = bench.supervise(linger_s=0.3)
@@ -177,7 +175,6 @@ def test_one_that_cannot_be_started_is_tried_again(bench: Bench, monkeypatch: py
     assert keeper.problem == ""
 
 
-@pytest.mark.started
 def test_it_is_light_and_quiet_when_idle(bench: Bench) -> None:
     process = psutil.Process(bench.supervise(poll_s=0.1).pid)
     time.sleep(0.5)

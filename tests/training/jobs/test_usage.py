@@ -15,7 +15,7 @@ from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobFolder, JobStart
 from scalebook.training.jobs.usage import GpuWorker, UsageMeter, gpu_workers
 from scalebook.training.lightning.processes.run_workers import run_workers
-from tests.fake_nvml import FakeGpu, FakeProcess, Put
+from tests.training.jobs.fake_nvml import FakeGpu, FakeProcess, Put
 
 MB = 200
 BUSY = f"""

@@ -22,21 +22,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         parents = item.path.parents
         if here in parents and CALLBACKS not in parents and item.path.stem not in CHEAP:
-            item.add_marker(pytest.mark.alike)
+            item.add_marker(pytest.mark.sampled)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """What Python finds out about Lightning's classes in a first fit (which are subclasses of which) every process that
-    is forked would else find out again, and write down into pages of its own: a quarter of a worker's page faults."""
-    if not any(Path(__file__).parent in item.path.parents for item in session.items):
-        return
-    factory = session.config._tmp_path_factory  # type: ignore[attr-defined]  # pytest has no other way
+@pytest.fixture(scope="session", autouse=True)
+def _first_fit(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What Python learns about Lightning's classes in a first fit (which are subclasses of which) every process that is
+    forked would otherwise learn again, and write into pages of its own: a quarter of a worker's page faults."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     logging.disable()
     prepare_for_forks()  # before a Trainer counts GPUs: a CUDA build would begin CUDA, and Lightning's own DDP not fork
-    fit(trainer(factory.mktemp("first-fit"), "auto", max_epochs=1))
+    fit(trainer(tmp_path_factory.mktemp("first-fit"), "auto", max_epochs=1))
     logging.disable(logging.NOTSET)
     torch.set_num_threads(threads)
 

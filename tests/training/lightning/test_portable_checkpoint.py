@@ -38,7 +38,6 @@ MOMENTS: dict[str, dict[str, Any]] = {
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*callbacks used to create the checkpoint need to be provided.*"),
     pytest.mark.filterwarnings("ignore:.*resuming from a checkpoint that ended before the epoch ended.*"),
-    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded"),
 ]
 
 

@@ -142,7 +142,7 @@ SEVERAL: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", SEVERAL)
 def test_each_worker_draws_its_own_and_the_same_again(name: str, tmp_path: Path) -> None:
     """Worker 0 draws what one process would."""
@@ -174,7 +174,7 @@ ALONE: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ALONE)
 @pytest.mark.parametrize("seeded", [True, False])
 def test_one_worker_draws_what_one_process_draws(name: str, seeded: bool, tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_one_worker_draws_what_one_process_draws(name: str, seeded: bool, tmp_pa
     assert script(tmp_path / name, ALONE[name]) == expected
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("rule", ["sync", "async"])
 def test_virtual_workers_draw_what_real_ones_draw(rule: Any, tmp_path: Path) -> None:
     """But of torch's, where each real worker's loader takes a seed for its processes in each epoch."""
@@ -287,7 +287,7 @@ class ByRank:
         return SAMPLES // 4
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("generator", ["torch", "numpy", "python"])
 @pytest.mark.parametrize("name", ["ddp", "sync", "peers"])
 def test_a_sampler_that_divides_by_rank(name: str, generator: str, tmp_path: Path) -> None:
@@ -311,7 +311,7 @@ class Shuffled(IterableDataset[Tensor]):
             yield torch.cat([draw(), torch.tensor([float(number)])])
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("processes", [0, 1])
 @pytest.mark.parametrize("generator", ["torch", "numpy", "python"])
 def test_a_stream_that_shuffles_by_the_process_is_divided(generator: str, processes: int, tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_a_stream_that_shuffles_by_the_process_is_divided(generator: str, proces
     assert len(set(noise)) == len(noise)
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed_workers", [True, False])
 @pytest.mark.parametrize("name", ["ddp", "sync"])
 def test_loader_processes_draw_their_own(name: str, seed_workers: bool, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import ClassInfo, Description, Field
 from scalebook.training.tracking.run_reader import RunReader
 from scalebook.training.tracking.run_start import open_store
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

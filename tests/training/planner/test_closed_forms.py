@@ -48,7 +48,7 @@ def test_one_worker_of_a_rule_with_other_pushes_is_played() -> None:
     assert one_worker(32, Async(), 4, drawn, 1e8, 1e8) is None, "the largest of four draws"
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_many_who_saturate_a_resource_are_the_same_as_played(system: Profile) -> None:
     """160 workers, played for thirty gradients each, where it is known beforehand what they get."""
@@ -63,7 +63,7 @@ def test_many_who_saturate_a_resource_are_the_same_as_played(system: Profile) ->
     assert sum(waiting[0]) == pytest.approx(sum(waiting[1]), rel=0.01)
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("system", [ETHERNET, SERVER])
 def test_rounds_of_queues_grow_by_the_same_with_each_worker(system: Profile) -> None:
     workers = 2 * ENOUGH

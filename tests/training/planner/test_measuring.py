@@ -39,10 +39,10 @@ from scalebook.training.pricing.layer_times import OUTSIDE
 from scalebook.training.pricing.layers import Layer
 from scalebook.training.pricing.profile import Profile, Software, load_profile
 from scalebook.training.tracking import names
-from tests.fake_nvml import Put, eight
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
 from tests.training.benches import clear
 from tests.training.experiments.searches import NO_CLASSES
+from tests.training.jobs.fake_nvml import Put, eight
 from tests.training.runs import reader
 
 pytestmark = pytest.mark.long

@@ -44,7 +44,7 @@ def played(strategy: PlannedPeers, workers: int, profile: Profile | None = None)
     return play(profile, workers, clock=clock, gradients=12 * workers, local=strategy.peering).updates_per_s
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @pytest.mark.parametrize("workers", [2, 5, 16])
 @pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
 @pytest.mark.parametrize("exchange", [DPsgd(), DPsgd("combine_first"), Sgp()], ids=["adapt", "combine", "sgp"])

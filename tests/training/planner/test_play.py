@@ -77,7 +77,7 @@ def test_who_has_a_slow_link_takes_little_of_a_fast_one() -> None:
     ]
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_memoryless_workers_that_share_a_link(workers: int) -> None:
     """Uneven shares, of which who is first takes more, lie up to a tenth above; first come first served lies 1.35

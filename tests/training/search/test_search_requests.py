@@ -18,7 +18,7 @@ from scalebook.training.experiments.search.types import SearchSpec
 from scalebook.training.jobs.devices import this_machine
 from scalebook.training.search import search_requests
 from scalebook.training.search.driver.trial_jobs import side_by_side
-from tests.fake_nvml import Put, eight
+from tests.training.jobs.fake_nvml import Put, eight
 
 MLP: dict[str, Any] = {"model": "MLPClassifier", "data": "Digits"}
 WORDS = "{strategy: {values: [single, ddp, async]}, workers: {values: [1, 2]}}"

@@ -78,7 +78,6 @@ def test_what_goes_wrong_is_said_in_words(
     assert notify(slow, ENDING, tmp_path) == [f"notify.command {sys.executable}: did not end within 0.2 s"]
 
 
-@pytest.mark.started
 def test_the_supervisor_tells_of_a_run_s_end_only_where_the_folder_is_trusted(bench: Bench) -> None:
     settings = bench.workspace.root / "scalebook.toml"
     settings.write_text(f"[notify]\ncommand = {json.dumps([sys.executable, '-c', WRITES])}\n")

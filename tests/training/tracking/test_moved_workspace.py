@@ -15,7 +15,7 @@ from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.tracking.moved_workspace import adopt_artifacts, store_with
 from scalebook.training.tracking.run_reader import RunReader
 from scalebook.training.tracking.run_start import client_after_fork, create_run, experiment_id, open_store
-from tests.prepared import Prepared, whole
+from tests.shared_files import Prepared, whole
 from tests.training.runs import config, submitted
 
 NAME = "my work %20 100% é's [x]"

@@ -9,7 +9,7 @@ import pytest
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.tracking import names, run_start
 from scalebook.training.tracking.run_start import commit_of, create_run, experiment_id, open_store
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
 from tests.training.runs import config, reader, submitted
 
 

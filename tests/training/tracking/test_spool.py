@@ -12,7 +12,7 @@ from scalebook.training.cluster import mlflow_relay
 from scalebook.training.cluster.mlflow_relay import replay, told_so_far
 from scalebook.training.tracking.run_start import client_after_fork, experiment_id, mark_running, open_store
 from scalebook.training.tracking.spool import FILES, LINES, SPOOL, Spool
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.main import main
 from scalebook.training.cli.run_lines import RunLines
 from scalebook.training.jobs.job_folder import Result
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
 from tests.training.benches import Bench
 
 EVIL = "\x1b[31mred\x1b]0;title\x07\u202egpj\u200b\x9b2J\x7f\r"

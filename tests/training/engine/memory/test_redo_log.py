@@ -8,7 +8,7 @@ import pytest
 from scalebook.training.engine.rules.settings import Deal
 from scalebook.training.engine.worker.cursor import Cursor, RedoLog, Write
 
-pytestmark = pytest.mark.alike
+pytestmark = pytest.mark.sampled
 
 Operation = Callable[[Cursor], Any]
 

@@ -166,7 +166,7 @@ class Thrower:
         return Hello(RUN, settings_digest(self._far.launch.figures.settings), 1, self._mine)
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("settings", [Settings(), Settings(host="overlap")], ids=["one", "overlap"])
 @pytest.mark.parametrize("frames", [100, pytest.param(10_000, marks=[pytest.mark.thorough, pytest.mark.timeout(900)])])
 def test_whatever_comes_the_others_train_on_and_the_worker_itself_can_too(frames: int, settings: Settings) -> None:

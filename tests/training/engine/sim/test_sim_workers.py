@@ -162,7 +162,7 @@ SLOW = ClockSettings(
 )  # fmt: skip
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @pytest.mark.parametrize("rule", [Async(), Bounded(1), Sync(), Softsync(1)])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_one_worker_is_the_plain_optimizer_to_the_last_bit(rule: Rule, name: str) -> None:
@@ -190,7 +190,7 @@ def test_the_staleness_of_equal_workers_is_one_less_than_they_are(workers: int, 
     assert made.staleness == [*range(workers), *[workers - 1] * (workers * 5)]
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("server_process", [False, True])
 def test_who_completes_a_round_pulls_before_a_server_process_has_applied_it(
     server_process: bool, tmp_path: Path

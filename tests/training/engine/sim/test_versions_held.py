@@ -64,7 +64,7 @@ def peak(rule: Rule, timing: ClockSettings, warmup: int) -> tuple[int, int, Memo
     return most, planned, told[0]
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("rule", "timing", "warmup", "held", "planned"),
     [

@@ -126,7 +126,7 @@ def same(mine: Any, other: Any) -> bool:
     return bool(mine == other)
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_two_processes_in_turn_give_what_one_gives_bit_for_bit(name: str, count: int) -> None:
@@ -167,7 +167,7 @@ def test_what_a_step_has_made_of_its_groups_counts_and_no_stale_copy() -> None:
     assert (group["seen"], group["d"], float(group["late"]), group["factor"]) == (9, 0.0, 0.0, 0.5)
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("name", ["momentum", "Adam", "Adagrad", "Python numbers", "rebinding", "lists and dicts"])
 def test_a_restored_shard_goes_on_as_if_nothing_had_happened(name: str, count: int) -> None:

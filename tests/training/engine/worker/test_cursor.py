@@ -279,7 +279,7 @@ def work(cursor: Cursor, worker: int, applied: Any, deal: Deal) -> None:
                 break
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("deal", list(Deal))
 def test_processes_killed_at_random_moments_lose_nothing(deal: Deal) -> None:
     cursor, draw = Cursor(WORKERS, deadline_s=10.0), random.Random(1)

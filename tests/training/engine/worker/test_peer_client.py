@@ -66,7 +66,7 @@ def test_mixing_keeps_the_mean(exchange: PeerExchange, topology: Topology) -> No
         torch.testing.assert_close(run.mean, apart.mean(0), rtol=0, atol=1e-12)
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("codec", [Bf16(), Int8(), Qsgd(), Sign()], ids=repr)
 def test_a_codec_keeps_the_mean_and_reaches_consensus(codec: Codec) -> None:
     """Differences become small, and with them what a codec loses of them."""
@@ -82,7 +82,7 @@ def distance_without_codec() -> float:
     return run_peers(Peering(ADAPT, Ring()), 8, 121, gradient, torch.zeros(64), watches=True).distances()[-1]
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("codec", [TopK(0.1), RandomK(0.1)], ids=repr)
 def test_a_codec_that_leaves_numbers_out_converges_with_a_smaller_mixing(codec: Codec) -> None:
     gradient, apart = scattered(8, 64, dtype=torch.float32)
@@ -430,7 +430,7 @@ def mean_after_a_pause(
         return client.mean()[0].clone(), is_held
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("workers", [4, 8])
 @pytest.mark.parametrize(("exchange", "topology"), DIRECTED, ids=repr)
 def test_the_mean_at_the_end_has_every_step_whoever_is_late(

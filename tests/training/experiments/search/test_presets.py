@@ -25,8 +25,8 @@ NAMES = [one.name for one in PRESETS]
 MLP: dict[str, Any] = {"model": "MLPClassifier", "data": "Digits"}
 
 
-@pytest.mark.each_once
-@pytest.mark.alike
+@pytest.mark.each_value
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_a_preset_suits_every_model_and_data_set(name: str, trainer: Any, description: Description) -> None:

@@ -110,7 +110,7 @@ CASES = [
 ]
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @pytest.mark.parametrize(("rule", "local", "optimizer"), CASES, ids=repr)
 def test_with_one_worker(rule: Rule, local: Local, optimizer: str, tmp_path: Path) -> None:
     """Schedule, scaling with a warm-up and damping, in every pair."""
@@ -126,7 +126,7 @@ def test_with_one_worker(rule: Rule, local: Local, optimizer: str, tmp_path: Pat
     assert len(several) >= 4  # what multiplies the rate did
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @pytest.mark.parametrize("host", ["inline", "process"])
 @pytest.mark.parametrize("rule", [Async(), Sync(), Softsync(2)], ids=repr)
 def test_with_two_workers(rule: Rule, host: Any, tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_with_two_workers(rule: Rule, host: Any, tmp_path: Path) -> None:
     assert torch.equal(model.weights[0].detach(), by_hand(make, rates))
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @pytest.mark.parametrize("strategy", ["auto", "ddp"])
 @pytest.mark.parametrize("scheduled", [False, True])
 @pytest.mark.parametrize("scaled", [False, True])

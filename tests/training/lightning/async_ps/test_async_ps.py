@@ -48,7 +48,7 @@ def scheduled_adagrad(model: LightningModule) -> Any:
     }
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @pytest.mark.parametrize("optimizer", [momentum, adam, scheduled_adagrad])
 @pytest.mark.parametrize("settings", [{}, {"gradient_clip_val": 0.1, "accumulate_grad_batches": 2}])
 def test_one_worker_gives_the_weights_of_a_single_process_bit_for_bit(

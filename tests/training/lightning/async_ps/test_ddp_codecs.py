@@ -59,7 +59,7 @@ def test_counting_changes_no_bit_also_of_three_workers(tmp_path: Path) -> None:
     assert {(one["pushed"], one["pulled"]) for one in told} == {(8 * 4 * VALUES, 8 * 4 * VALUES)}
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("codec", "near"),
     [("bf16", 1e-3), ("fp16", 1e-4), (Bf16(error_feedback=True), 1e-4), ("int8", 1e-3), ("sign", 0.1), ("qsgd", 2e-3),
@@ -94,7 +94,7 @@ def test_beyond_fp16_gradients_travel_as_they_are(tmp_path: Path) -> None:
     assert torch.equal(ended("fp16"), ended("fp32"))
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("codec", ["sign", PowerSgd(rank=1)], ids=str)
 def test_a_fit_that_goes_on_has_what_the_codec_kept(codec: Any, tmp_path: Path) -> None:
     """Dropout is left out: its random streams are not a checkpoint's."""

@@ -67,7 +67,7 @@ def sockets() -> Iterator[socket.socket]:
                 yield one
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @pytest.mark.parametrize("codec", ["fp32", "bf16", "int8", "topk"])
 def test_what_is_counted_is_what_went_over_the_sockets(codec: CodecName, tmp_path: Path) -> None:
     """Of two workers: in an all-reduce, too, each sends as much as its buffer has."""

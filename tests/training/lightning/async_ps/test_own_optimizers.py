@@ -91,7 +91,7 @@ def same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "arguments",
@@ -111,7 +111,7 @@ def test_one_worker_is_a_plain_trainer_to_the_last_bit(kind: Any, arguments: dic
         assert same(again_state, later_state)
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "arguments",

@@ -13,7 +13,8 @@ from lightning.pytorch import Callback, Trainer
 from scalebook.training.engine.rules.settings import Deal
 from scalebook.training.engine.worker.cursor import Cursor
 from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
-from tests.training.lightning.async_ps.sharing_runs import Net, numbers, run
+from tests.training.benches import wait_for
+from tests.training.lightning.async_ps.sharing_runs import Net, Notes, numbers, run
 
 
 class DieAt(Callback):
@@ -42,7 +43,18 @@ def mark_dead_and_restart(cursor: Cursor, lost: LostProcess) -> Reaction:
     return Reaction.RESTART
 
 
-@pytest.mark.alone  # who is slow here does not come to the batch at which it shall die
+class NotAhead(Callback):
+    """Worker 0 begins no batch before worker 1 has seen as many, until that dies: so worker 1 comes to its last batch,
+    however slow it is."""
+
+    def __init__(self, notes: Notes, last: int) -> None:
+        self.notes, self.last = notes, last
+
+    def on_train_batch_start(self, trainer: Trainer, *_: Any) -> None:
+        wanted = min(trainer.fit_loop.total_batch_idx, self.last)
+        wait_for(lambda: len(self.notes.read("train", 1)) >= wanted, f"batch {wanted} of worker 1")
+
+
 @pytest.mark.parametrize("deal", [Deal.WORKER_0, Deal.ONE_EACH, Deal.IN_TURNS])
 @pytest.mark.parametrize(("batch", "after"), [(0, False), (3, True), (11, False), (18, True)])
 def test_what_a_dead_worker_leaves_is_done_by_the_others(tmp_path: Path, batch: int, after: bool, deal: Deal) -> None:
@@ -50,11 +62,9 @@ def test_what_a_dead_worker_leaves_is_done_by_the_others(tmp_path: Path, batch: 
         tmp_path,
         lambda: numbers(80, shuffle=True),
         2,
-        # worker 1 is to come to its nineteenth batch of forty
-        pauses=(0.02 if deal is Deal.IN_TURNS else 0.03, 0.01),
         deal=deal,
         lost=mark_dead,
-        callbacks=lambda worker: [DieAt(batch, after)] if worker == 1 else [],
+        callbacks=lambda worker: [DieAt(batch, after) if worker == 1 else NotAhead(Notes(tmp_path), batch)],
     )
     seen = sum(notes.samples(2), Counter())
     assert seen == Counter(dict.fromkeys(range(80), 2))

@@ -37,7 +37,7 @@ def test_the_rest_of_an_accumulation_is_applied_at_the_end_of_the_epoch(tmp_path
 
 
 @pytest.mark.thorough
-@pytest.mark.each_once
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("workers", "deal"), [(1, Deal.ONE_EACH), (2, Deal.ONE_EACH), (2, Deal.WORKER_0), (2, Deal.IN_TURNS)]
 )

@@ -26,7 +26,7 @@ PACES = [
 ]  # fmt: skip
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @pytest.mark.parametrize(("before", "after", "pauses", "deal"), PACES)
 @pytest.mark.parametrize("moment", ["batch", "validation", "validation_end", "epoch_end"])
 def test_a_run_resumed_in_the_middle_of_an_epoch_sees_no_sample_twice(

@@ -174,7 +174,7 @@ ONE_WORKER = {
 }
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("make", MAKES)
 @pytest.mark.parametrize("arguments", ONE_WORKER.values(), ids=ONE_WORKER)
@@ -191,7 +191,7 @@ SYNC: dict[str, Any] = {
 }
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("make", MAKES)
 @pytest.mark.parametrize("strategy", SYNC.values(), ids=SYNC)
@@ -202,7 +202,7 @@ def test_sync_is_one_process_with_the_double_batch(way: Any, make: str, strategy
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     "strategy",
@@ -219,7 +219,7 @@ def test_local_steps_are_the_steps_of_the_optimizer(way: Any, strategy: Any, tmp
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @pytest.mark.parametrize("way", [with_hook_on_model, with_replaced_step, with_global_hook])
 @pytest.mark.parametrize(
     "strategy",

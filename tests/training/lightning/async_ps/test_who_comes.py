@@ -8,6 +8,7 @@ from typing import Any, Final
 import lightning.pytorch
 import pytest
 import torch
+from allpairspy import AllPairs
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, Timer
 from torch import Tensor
@@ -17,7 +18,6 @@ from torchmetrics import SumMetric
 from scalebook.training.engine.rules.run_limits import Limits
 from scalebook.training.lightning.async_ps.async_ps import AsyncPS
 from scalebook.training.lightning.async_ps.engine_strategy import LIGHTNINGS_BARRIERS
-from tests.pairs import pairs
 from tests.training.lightning.async_ps.small import Batch, held_out, loader, trainer
 
 pytestmark = pytest.mark.long
@@ -134,10 +134,9 @@ def callbacks(kind: str, folder: Path) -> list[Callback]:
     return made[kind]
 
 
-ROWS = pairs(
+ROWS = list(AllPairs([
     HOOKS, CALLS, ["none", "checkpoint", "early stopping", "own"], [True, False],
-    ["async", "bounded", "sync", "softsync"], [96, 88], [True, False],
-)  # fmt: skip
+    ["async", "bounded", "sync", "softsync"], [96, 88], [True, False]]))  # fmt: skip
 
 
 @pytest.mark.parametrize(("hooks", "call", "kind", "bar", "rule", "samples", "validates"), ROWS)

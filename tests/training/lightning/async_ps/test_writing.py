@@ -125,7 +125,7 @@ def test_an_average_that_is_swapped_in_is_validated_and_not_trained_on(way: Writ
 
 
 @pytest.mark.thorough
-@pytest.mark.each_once
+@pytest.mark.each_value
 @ways
 @pytest.mark.parametrize("host", ["inline", "process"])
 def test_so_it_is_with_two_workers(way: Write, host: Any, undisturbed: Tensor, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_one_worker_may_write_before_and_after_training(hook: str, way: Write, t
     assert torch.equal(found, expected)
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @ways
 @pytest.mark.parametrize("hook", ["on_fit_start", "on_train_start"])
 def test_weights_loaded_before_training_are_the_first(
@@ -159,7 +159,7 @@ def test_workers_that_load_different_weights_are_refused(tmp_path: Path) -> None
         two(tmp_path, In("on_train_start", by_data, only=1))
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @ways
 @pytest.mark.parametrize(
     ("hook", "moment"),
@@ -320,7 +320,7 @@ def with_own(name: str, folder: Path, model: Plain, *callbacks: Callback) -> Ten
     return fit(trainer(folder, OWN[name](), callbacks=list(callbacks), max_epochs=3, num_sanity_val_steps=0), model)
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @ways
 @pytest.mark.parametrize("name", OWN)
 def test_own_weights_may_be_written_and_restored_bit_for_bit(name: str, way: Write, tmp_path: Path) -> None:

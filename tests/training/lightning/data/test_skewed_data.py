@@ -80,9 +80,9 @@ def owners(workers: int) -> torch.Tensor:
     [
         DDP,
         lambda: AsyncPS("async", workers=2, limits=LIMITS),
-        pytest.param(lambda: AsyncPS("sync", workers=2, limits=LIMITS), marks=pytest.mark.alike),
-        pytest.param(lambda: Peers(2, limits=LIMITS), marks=pytest.mark.alike),
-        pytest.param(lambda: Peers(2, exchange="ad_psgd", limits=LIMITS), marks=pytest.mark.alike),
+        pytest.param(lambda: AsyncPS("sync", workers=2, limits=LIMITS), marks=pytest.mark.sampled),
+        pytest.param(lambda: Peers(2, limits=LIMITS), marks=pytest.mark.sampled),
+        pytest.param(lambda: Peers(2, exchange="ad_psgd", limits=LIMITS), marks=pytest.mark.sampled),
     ],
     ids=["ddp", "async", "sync", "d_psgd", "ad_psgd"],
 )

@@ -51,7 +51,7 @@ from tests.training.lightning.model_parallel.split_model import (
 pytestmark = pytest.mark.long
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @pytest.mark.parametrize(("tensor", "shard"), SPLITS)
 @pytest.mark.parametrize("optimizer", [adam, momentum])
 @pytest.mark.parametrize(

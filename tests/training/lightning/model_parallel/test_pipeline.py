@@ -23,7 +23,7 @@ pytestmark = pytest.mark.long
 OTHERS = ("one", "DDP", "tensor", "shard", "stages 2 x 2")
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @pytest.mark.parametrize(("stages", "workers"), [(2, 2), (3, 3), (2, 4)])
 @pytest.mark.parametrize(("schedule", "microbatches"), [("1f1b", None), ("gpipe", 5)])
 @pytest.mark.parametrize("optimizer", [adam, momentum])

@@ -121,21 +121,21 @@ HOW: dict[str, Callable[[Path], IO[bytes]]] = {
 }
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_each_worker_reads_at_its_own_offset(name: str, tmp_path: Path) -> None:
     with file_of_records(tmp_path).open("rb") as file:
         fit(STRATEGIES[name](), DataLoader(Records(file), 4, shuffle=True))
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("how", HOW)
 def test_however_the_file_was_opened(how: str, tmp_path: Path) -> None:
     with HOW[how](file_of_records(tmp_path)) as file:
         fit(AsyncPS(workers=2), DataLoader(Records(file), 4, shuffle=True))
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["async", "ddp"])
 def test_loader_processes_read_at_theirs(name: str, tmp_path: Path) -> None:
     with file_of_records(tmp_path).open("rb") as file:
@@ -143,7 +143,7 @@ def test_loader_processes_read_at_theirs(name: str, tmp_path: Path) -> None:
         fit(STRATEGIES[name](), loader)
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["async", "ddp"])
 def test_loader_processes_that_were_used_before_stay_with_this_process(name: str, tmp_path: Path) -> None:
     with file_of_records(tmp_path).open("rb") as file:
@@ -368,8 +368,7 @@ class Pooled(Records):
         return torch.tensor([float(number), float(other), float(other)])
 
 
-@pytest.mark.alike
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["async", "ddp"])
 @pytest.mark.parametrize("kind", [ThreadPoolExecutor, ProcessPoolExecutor])
 def test_executors_that_were_used_before_work(kind: Callable[[int], Executor], name: str) -> None:
@@ -380,7 +379,6 @@ def test_executors_that_were_used_before_work(kind: Callable[[int], Executor], n
         assert data[4].tolist() == [4.0, 4.0, 4.0]
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_a_worker_ends_by_itself_with_an_executor_that_nobody_has_shut_down(tmp_path: Path) -> None:
     with ProcessPoolExecutor(1) as executor:
         executor.submit(abs, -3).result(60)
@@ -393,7 +391,6 @@ def test_a_worker_ends_by_itself_with_an_executor_that_nobody_has_shut_down(tmp_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_they_work_in_loader_processes() -> None:
     with ThreadPoolExecutor(1) as executor:
         data = Pooled(executor)
@@ -411,8 +408,7 @@ class PooledByPool(Records):
         return torch.tensor([float(number), float(one), float(other)])
 
 
-@pytest.mark.alike
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["async", "ddp"])
 @pytest.mark.parametrize("make", [partial(multiprocessing.get_context("fork").Pool, 1), partial(ThreadPool, 1)])
 def test_pools_that_were_used_before_work(make: Callable[[], Any], name: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 from typing_extensions import override
 
 from scalebook.training.base.failures import Diverged, WorkerLost
-from scalebook.training.lightning.processes import forked
+from scalebook.training.lightning.processes import forked, process_watch
 from scalebook.training.lightning.processes.forked import WorkerTraceback
 from scalebook.training.lightning.processes.peer_monitor import PeerMonitor
 from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
@@ -32,8 +32,9 @@ def test_results_come_back_in_order_from_processes_of_their_own() -> None:
     assert len({pid for _, pid in results} | {os.getpid()}) == 4
 
 
+@pytest.mark.filterwarnings("error:This process .* is multi-threaded")
 def test_our_forks_do_not_warn_of_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Python 3.12 and later do, in a process with a second thread; each warning is an error here."""
+    """As Python 3.12 and later do, in a process with a second thread."""
     fork = os.fork
 
     def warns() -> int:
@@ -136,8 +137,9 @@ def test_a_death_counts_more_than_the_errors_it_causes() -> None:
         os.close(writing)
 
 
-def test_an_error_counts_more_than_the_connections_that_it_closes() -> None:
+def test_an_error_counts_more_than_the_connections_that_it_closes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Worker 1 sees worker 0's end, and says so before it, on a machine that is busy."""
+    monkeypatch.setattr(process_watch, "ECHO_S", 20.0)  # returns when worker 0 has ended
 
     def body(worker: int) -> None:
         if worker == 1:
@@ -151,8 +153,11 @@ def test_an_error_counts_more_than_the_connections_that_it_closes() -> None:
 
 
 @pytest.mark.parametrize("lingers", [False, True])
-def test_other_nodes_hear_of_this_one_before_a_death_only_if_it_takes_long(lingers: bool) -> None:
+def test_other_nodes_hear_of_this_one_before_a_death_only_if_it_takes_long(
+    lingers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a node that is cut off each sign of life takes half a second, by which its own deaths were told late."""
+    monkeypatch.setattr(process_watch, "DIES_S", 0.1 if lingers else 20.0)  # returns when it has died
     happened: list[str] = []
 
     class Others(PeerMonitor):

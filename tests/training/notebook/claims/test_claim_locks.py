@@ -23,7 +23,7 @@ from scalebook.training.notebook.parse import parse
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_reader import RunReader
 from scalebook.training.tracking.run_start import open_store
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
 from tests.training.notebook.claims.test_judging import reaching
 from tests.training.tracking.recorded import record
 

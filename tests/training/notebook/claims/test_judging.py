@@ -33,7 +33,7 @@ from scalebook.training.tracking.own_metrics import SIGN, WORDS
 from scalebook.training.tracking.run_reader import MetricCurve, RunReader, RunRecord
 from scalebook.training.tracking.run_start import open_store
 from tests.app import searches
-from tests.prepared import Prepared, once, whole
+from tests.shared_files import Prepared, once, whole
 from tests.training.tracking.recorded import record
 
 EXPERIMENTS = "".join(

@@ -19,7 +19,7 @@ from scalebook.training.tracking.run_reader import RunReader
 from scalebook.training.tracking.run_start import open_store
 from tests.app import searches
 from tests.app.recorded import config, record
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
 
 TEXT = """---
 title: First steps

@@ -17,9 +17,9 @@ from scalebook.training.jobs.supervisor_handle import hold_supervisor
 from scalebook.training.planner.tuning import largest_batch, rates
 from scalebook.training.planner.tuning.rate_curve import RateCurve
 from scalebook.training.tracking import names
-from tests.interrupting import interrupted
-from tests.prepared import Prepared
+from tests.shared_files import Prepared
 from tests.training.benches import clear
+from tests.training.interrupting import interrupted
 from tests.training.runs import reader
 
 pytestmark = pytest.mark.long
@@ -80,7 +80,7 @@ def range_test(
     return curve
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize(("strategy", "more"), [("single", []), ("ddp", []), ("async", SYNC)])
 def test_a_range_test_of_digits(
     strategy: str, more: list[str], shop: Workspace, capsys: pytest.CaptureFixture[str]
@@ -115,7 +115,7 @@ def test_a_range_test_without_an_answer(shop: Workspace, capsys: pytest.CaptureF
     assert "no suggestion: the loss does not fall between 1e-09 and " in capsys.readouterr().out
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize(("strategy", "wall"), [("single", 300), ("ddp", 150), ("async", 150)])
 def test_the_training_set_is_the_wall_of_a_small_model(
     strategy: str, wall: int, shop: Workspace, capsys: pytest.CaptureFixture[str]

@@ -70,7 +70,7 @@ def run(folder: Path, name: str, test: RateRange, model: LightningModule | None 
     return found
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["single", "ddp", "sync", "bounded"])
 def test_the_loss_falls_until_the_rate_at_which_it_must_explode(name: str, tmp_path: Path) -> None:
     """Bounded instead of async: a gradient that is older than a few updates explodes at a much lower rate."""
@@ -85,7 +85,7 @@ def test_the_loss_falls_until_the_rate_at_which_it_must_explode(name: str, tmp_p
     assert (tmp_path / names.RATES_PICTURE).read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["single", "ddp", "sync", "async"])
 def test_the_rate_of_an_update_is_a_function_of_those_before_it(name: str, tmp_path: Path) -> None:
     test = RateRange(1e-6, 1e-4, 41)

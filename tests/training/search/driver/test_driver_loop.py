@@ -19,25 +19,14 @@ from scalebook.training.search.driver.driver_loop import MEND, MILDER, budget_en
 from scalebook.training.search.driver.trial_jobs import side_by_side
 from scalebook.training.search.search_folder import SearchFolder
 from scalebook.training.search.study.trials import State, TrialRecord
-from scalebook.training.supervisor.search_drivers import DRIVER
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_start import open_store
 from tests.training.benches import Bench, wait_for
 from tests.training.searching import BASE, STAND_IN, Range
 
 pytestmark = pytest.mark.long
-either_way = pytest.mark.parametrize(
-    "driver",
-    [
-        pytest.param(DRIVER, id="forked"),
-        pytest.param(DRIVER, id="started", marks=[pytest.mark.thorough, pytest.mark.started]),
-    ],
-    indirect=True,
-)
-"""A commit forks it from a process that has imported everything; by its command line it is in the search's journey."""
 
 
-@either_way
 def test_a_search_ends_with_all_its_trials_on_record(searches: Range) -> None:
     folder, records = searches.run(trials=6, seeds=2, points=[{"batch_size": 64, "learning_rate": 0.1}])
     result, progress = folder.result(), folder.progress()
@@ -75,6 +64,7 @@ def test_failures_are_results_and_memory_is_run_out_of_once(searches: Range) -> 
     assert audit(folder, records, statuses=False) == []
 
 
+@pytest.mark.thorough
 def test_too_many_failures_end_it_with_the_reason(searches: Range) -> None:
     space = {"learning_rate": {"log_uniform": [0.01, 1.0]}}
     base = {**BASE, "data": {"class_path": "scalebook.training.zoo.data.Digits", "init_args": {"batch_size": 1}}}
@@ -120,6 +110,7 @@ def test_it_is_extended_by_starting_it_with_a_larger_budget(searches: Range) -> 
     assert audit(folder, records, statuses=False) == []
 
 
+@pytest.mark.thorough
 def test_stopped_and_resumed_with_a_point_given_meanwhile(searches: Range, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROWS", "64")
     folder = searches.start(trials=8)
@@ -145,13 +136,13 @@ def test_stopped_and_resumed_with_a_point_given_meanwhile(searches: Range, monke
     assert audit(folder, records, statuses=False) == []
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("victims", ["driver", "supervisor", "everything"])
-def test_killed_and_gone_on_with(searches: Range, victims: str, driver: str) -> None:
+def test_killed_and_gone_on_with(searches: Range, victims: str) -> None:
     folder = searches.start(trials=8, seeds=2)
     searches.until_done(folder, 2)
     kill(folder, victims)
-    searches.bench.supervise(runner=STAND_IN, driver=driver)
+    searches.bench.supervise(runner=STAND_IN)
     assert searches.until_ended(folder) == "finished"
     records = searches.records(folder)
     assert [one.state for one in records] == ["finished"] * 8
@@ -168,8 +159,8 @@ def test_killed_before_the_study_knows_of_a_run_it_still_counts_as_one(searches:
 
 
 @pytest.mark.thorough
-def test_trials_whose_runs_could_not_begin_are_run_again(bench: Bench, description: Description, driver: str) -> None:
-    now = bench.supervise(runner="tests.training.jobs.nowhere:run", driver=driver, retry_s=0.1)
+def test_trials_whose_runs_could_not_begin_are_run_again(bench: Bench, description: Description) -> None:
+    now = bench.supervise(runner="tests.training.jobs.nowhere:run", retry_s=0.1)
     searches = Range(bench, description)
     folder = searches.start(trials=4)
     failed = wait_for(
@@ -178,7 +169,7 @@ def test_trials_whose_runs_could_not_begin_are_run_again(bench: Bench, descripti
     assert not any(job.claimed() for job in failed)
     send(now, signal.SIGKILL)
     wait_for(lambda: supervisor_handle.running(bench.workspace) is None, "the supervisor to be gone")
-    bench.supervise(runner=STAND_IN, driver=driver)
+    bench.supervise(runner=STAND_IN)
     assert searches.until_ended(folder) == "finished"
     records = searches.records(folder)
     assert [one.state for one in records] == ["finished"] * 4
@@ -231,6 +222,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STAND_IN_S", "600")
 
 
+@pytest.mark.thorough
 def test_a_driver_that_is_asked_to_leave_has_not_died(slow: None, searches: Range) -> None:
     folder = searches.start(trials=8)
     wait_for(partial(drives, folder), "a driver at work")
@@ -284,6 +276,7 @@ def test_a_search_that_was_found_waits_for_trust(searches: Range) -> None:
     assert searches.until_ended(found) in ("finished", "failed")
 
 
+@pytest.mark.thorough
 def test_a_search_that_was_found_can_be_deleted(searches: Range) -> None:
     found, _ = searches.run(trials=1)
     wait_for(lambda: not found.driven(), "its driver to leave")

@@ -10,7 +10,7 @@ from scalebook.training.zoo.models import ConvClassifier
 from tests.training.zoo.models.fitting import fit
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "epochs", "least"), [("ConvClassifier", 8, 0.97), ("MLPClassifier", 8, 0.97)])
 def test_learns_the_digits(name: str, epochs: int, least: float, tmp_path: Path) -> None:
     metrics = fit(

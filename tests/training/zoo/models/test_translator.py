@@ -110,7 +110,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.alike
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_trains_with_several_workers(name: str, corpus: dict[str, Any], tmp_path: Path) -> None:
     metrics = fit(tmp_path, MODEL, 3, 0.01, data=corpus, trainer=STRATEGIES[name]).trainer.callback_metrics

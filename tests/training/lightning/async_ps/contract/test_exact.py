@@ -30,7 +30,7 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @exact
 @pytest.mark.parametrize("settings", SETTINGS, ids=["plain", "accumulated", "clipped by norm", "clipped by value"])
 def test_two_workers_are_one_process_with_the_twofold_batch(
@@ -42,7 +42,7 @@ def test_two_workers_are_one_process_with_the_twofold_batch(
     torch.testing.assert_close(weights(model), expected, rtol=1e-11, atol=1e-12)
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @exact
 @pytest.mark.parametrize("kind", [lambda: Plain(adam), Manual, GAN, Odd], ids=["adam", "manual", "gan", "odd"])
 def test_so_they_are_with_every_kind_of_model(case: Case, kind: type[Plain], tmp_path: Path) -> None:

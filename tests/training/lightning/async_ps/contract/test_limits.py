@@ -58,7 +58,7 @@ def test_limited_batches(case: Case, tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.each_once
+@pytest.mark.each_value
 @few
 @pytest.mark.parametrize(
     ("settings", "validations", "otherwise"),
@@ -104,7 +104,7 @@ def test_validation_comes_by_the_clock(case: Case, tmp_path: Path) -> None:
     assert seen[0]["updates"] == case.updates(3 * BATCHES)
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @few
 @pytest.mark.parametrize("worker", range(WORKERS))
 def test_a_stop_of_any_worker_stops_all(case: Case, worker: int, tmp_path: Path) -> None:

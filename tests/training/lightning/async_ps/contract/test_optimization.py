@@ -17,7 +17,7 @@ def test_accumulated_batches_make_one_push(case: Case, tmp_path: Path) -> None:
     assert seen[0]["updates"] in case.about(case.updates(BATCHES // 3))
 
 
-@pytest.mark.each_once
+@pytest.mark.each_value
 @every
 @pytest.mark.parametrize("algorithm", ["norm", "value"])
 def test_an_update_is_clipped_as_it_is_applied(case: Case, algorithm: str, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """The mistakes of `tests.mutants` in how a model is split over workers."""
 
-from tests.mutants_made import Mutant
+from tests.mutants.made import Mutant
 
 HERE = "training/lightning/model_parallel"
 TESTS = "tests/training/lightning/model_parallel"

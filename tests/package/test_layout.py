@@ -14,7 +14,7 @@ import scalebook
 from scalebook.training.cluster import outgoing_files
 from tests.check_types import sources_and_options
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("app", "docs", "notebooks", "pages", "training")
 
 

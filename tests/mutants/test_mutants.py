@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.mutants import ALL
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_place_of_every_mutant_is_there_once() -> None:

@@ -1,6 +1,6 @@
 """More mistakes for `tests.mutants`: in the channel between machines, and on a cluster. None needs Ray to be found."""
 
-from tests.mutants_made import PS, Mutant
+from tests.mutants.made import PS, Mutant
 
 CHANNEL = "training/engine/net"
 FAR = f"{PS}/net"

@@ -1,6 +1,6 @@
 """More mistakes for `tests.mutants`: in the strategies, all of which tests without a Trainer find."""
 
-from tests.mutants_made import Mutant
+from tests.mutants.made import Mutant
 
 HERE = "training/lightning/async_ps"
 TESTS = "tests/training/lightning/async_ps"

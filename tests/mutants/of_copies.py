@@ -1,6 +1,6 @@
 """The mistakes of `tests.mutants` that only a device shows whose copies end late."""
 
-from tests.mutants_made import Mutant
+from tests.mutants.made import Mutant
 
 LATE = ("tests/training/engine/test_late_copies.py",)
 APPLYING = "training/engine/store"

@@ -1,4 +1,4 @@
-"""What a person sees on a machine with a GPU: `python -m tests.gpu_app [--only WORD]`; some three minutes.
+"""What a person sees on a machine with a GPU: `python -m tests.e2e.gpu_app [--only WORD]`; some three minutes.
 
 A job is lent a GPU, pages show it and what the job takes of it, and the notebook First steps, which asks for CPUs, runs
 in a headless Chromium. Each check is skipped by name where there is no GPU, or no Chromium. Ends with code 1 when one
@@ -49,7 +49,7 @@ EXPERIMENT: Final[dict[str, Any]] = {
 
 def main() -> None:
     """Run what was asked for."""
-    parser = argparse.ArgumentParser(prog="python -m tests.gpu_app", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.e2e.gpu_app", description=__doc__)
     parser.add_argument("--only", default="", help="checks whose names contain this")
     given = parser.parse_args()
     machine, until = found(), time.monotonic() + LIMIT_S
@@ -168,7 +168,7 @@ def two_jobs_have_a_gpu_each(machine: Machine, folder: Path) -> str:
         job_requests.submit(workspace, Experiment.read(EXPERIMENT, description), seeds=[seed], start=False)[0]
         for seed in (1, 2)
     ]
-    supervisor_handle.ensure(workspace, ["--runner", "tests.gpu_app:note_gpus", "--preload", ""])
+    supervisor_handle.ensure(workspace, ["--runner", "tests.e2e.gpu_app:note_gpus", "--preload", ""])
     try:
         wait_for_end(jobs, JOB_S)
     finally:

@@ -17,7 +17,7 @@ from scalebook.training.base.workspace import Workspace
 from tests.app.serving.asking import ask, new_session, opened
 from tests.docs.blocks import DOCS
 from tests.e2e.conftest import ROOT, Served, end_supervisor, serve
-from tests.wheel import own_are_found, own_packages
+from tests.package.wheel import own_are_found, own_packages
 
 pytestmark = [pytest.mark.long, pytest.mark.thorough]
 

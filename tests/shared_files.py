@@ -1,10 +1,5 @@
-"""What takes seconds to make and is the same for every test: made once in a session.
+"""Files that take seconds to create and are the same for every test: created once in a session, for all its workers."""
 
-Where `SCALEBOOK_PREPARED` names a folder, once for all who are told of it: the forks of a session (`tests/forks.py`);
-and in `make test`, which empties it first, two sessions beside each other.
-"""
-
-import fcntl
 import os
 import shutil
 import sqlite3
@@ -14,12 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from filelock import FileLock
 
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import catalogue
-
-SESSION = os.getpid()
-"""Pid of the process that has collected the tests, as its forks have it too. It lives as long as any of them."""
 
 
 class Prepared(NamedTuple):
@@ -35,37 +28,29 @@ class Prepared(NamedTuple):
         return workspace
 
     def open(self, workspace: Workspace) -> None:
-        """Put the store alone there."""
+        """Put only the store there."""
         workspace.create()
         shutil.copy(self.store, workspace.database)
 
     def describe(self, workspace: Workspace) -> None:
-        """Put the description alone there."""
+        """Put only the description there."""
         shutil.copy(self.description, workspace.cache / f"describe-{catalogue.content_hash(workspace)}.json")
 
 
 def prepare(factory: pytest.TempPathFactory) -> Prepared:
-    return Prepared(once(factory, "store.db", _store), prepare_description(factory))
-
-
-def prepare_description(factory: pytest.TempPathFactory) -> Path:
-    """The description's file. Before the forks begin also for the sake of what jsonargparse keeps of the first one of a
-    process: 1.4 CPU-s, and 0.5 for each that follows, also in a fork."""
-    return once(factory, "description.json", _description)
+    return Prepared(once(factory, "store.db", _store), once(factory, "description.json", _description))
 
 
 def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
-    """The file `name` as `make` has written it, one for all who share it; who is not first waits."""
-    told = os.environ.get("SCALEBOOK_PREPARED")
-    shared = Path(told) if told else factory.getbasetemp()
-    shared.mkdir(parents=True, exist_ok=True)
+    """The file `name` as `make` has written it. The workers of pytest-xdist share it; all but the first wait for it."""
+    base = factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     path = shared / name
-    with (shared / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with FileLock(shared / f"{name}.lock"):
         if not path.exists():
-            beside = shared / f"{name}.unfinished"
-            make(beside)
-            beside.rename(path)
+            unfinished = shared / f"{name}.unfinished"
+            make(unfinished)
+            unfinished.rename(path)
     return path
 
 
@@ -80,7 +65,7 @@ def _store(path: Path) -> None:
 
 
 def whole(database: Path, path: Path) -> None:
-    """Copy a store, with what is in its log alone."""
+    """Copy a store, including what only its log contains."""
     with closing(sqlite3.connect(database)) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,6 +1,6 @@
 """More mistakes for `tests.mutants`: in what is computed, recorded and said of runs: plans, claims, metrics."""
 
-from tests.mutants_made import Mutant
+from tests.mutants.made import Mutant
 
 PLANNING = "training/planner"
 PLANS = "tests/training/planner"

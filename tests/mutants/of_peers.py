@@ -1,6 +1,6 @@
 """The mistakes of `tests.mutants` in what peers exchange."""
 
-from tests.mutants_made import Mutant
+from tests.mutants.made import Mutant
 
 ORACLES = ("tests/training/engine/worker/test_peer_client.py",)
 SLOW = ("tests/training/engine/test_peer_drills.py::test_a_peer_that_is_slow_to_begin_has_written_nothing",)

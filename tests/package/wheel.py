@@ -1,7 +1,7 @@
 """The wheel where nothing else is: built, installed with all that it needs, and used: `make wheel-test`, some minutes.
 
 Needs the standard library and a package index. Packages of a person's own that are called like our folders lie beside
-it. `tests/test_wheel.py` is the fast part, with the dependencies of the environment that it runs in.
+it. `tests/package/test_wheel.py` is the fast part, with the dependencies of the environment that it runs in.
 """
 
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parents[1]
+ROOT: Final = Path(__file__).resolve().parents[2]
 UP_S: Final = 120.0
 RUN_S: Final = 300.0
 INSTALL_S: Final = 1200.0

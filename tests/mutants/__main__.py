@@ -21,26 +21,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from tests.mutants_made import MUTANTS, Mutant
-from tests.mutants_of_bytes import MUTANTS_OF_BYTES
-from tests.mutants_of_copies import MUTANTS_OF_COPIES
-from tests.mutants_of_figures import MUTANTS_OF_FIGURES
-from tests.mutants_of_machines import MUTANTS_OF_MACHINES
-from tests.mutants_of_peers import MUTANTS_OF_PEERS
-from tests.mutants_of_splits import MUTANTS_OF_SPLITS
-from tests.mutants_of_strategies import MUTANTS_OF_STRATEGIES
+from tests.mutants import ALL
+from tests.mutants.made import Mutant
 
-ALL = (
-    *MUTANTS,
-    *MUTANTS_OF_BYTES,
-    *MUTANTS_OF_COPIES,
-    *MUTANTS_OF_FIGURES,
-    *MUTANTS_OF_MACHINES,
-    *MUTANTS_OF_PEERS,
-    *MUTANTS_OF_SPLITS,
-    *MUTANTS_OF_STRATEGIES,
-)
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".nox", ".*_cache", ".hypothesis", ".scalebook", "__pycache__")
 COMMIT, THOROUGH = "not drill and not thorough", "thorough and not drill"
 """What `make test` runs, and what `make thorough` runs besides, for a mutant that the first does not see."""

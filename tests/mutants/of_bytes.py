@@ -1,6 +1,6 @@
 """More mistakes for `tests.mutants`: in codecs, sparse tables, and local steps."""
 
-from tests.mutants_made import PS, Mutant
+from tests.mutants.made import PS, Mutant
 
 MUTANTS_OF_BYTES = (
     Mutant(

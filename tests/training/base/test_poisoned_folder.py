@@ -13,8 +13,9 @@ import pytest
 from scalebook.training.base.processes import send
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import supervisor_handle
-from tests.poison import poison, ran
-from tests.prepared import Prepared
+from scalebook.training.jobs.process import send
+from tests.shared_files import Prepared
+from tests.training.base.poison import poison, ran
 
 SCRIPT = shutil.which("scalebook", path=str(Path(sys.executable).parent))
 DEADLINE_S = 110
