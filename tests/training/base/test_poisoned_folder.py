@@ -13,7 +13,6 @@ import pytest
 from scalebook.training.base.processes import send
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import supervisor_handle
-from scalebook.training.jobs.process import send
 from tests.shared_files import Prepared
 from tests.training.base.poison import poison, ran
 

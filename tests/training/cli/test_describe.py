@@ -14,7 +14,7 @@ from scalebook.training.cli.describe_command import main
 from scalebook.training.experiments.description import ClassInfo, Description, Field
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.introspect import fields_of
-from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.validation import validate
 from tests.training.describing import forked
 
 

@@ -18,7 +18,7 @@ from scalebook.training.experiments.command_line import parse
 from scalebook.training.experiments.description import ClassInfo, Description, Field
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.fields import check_args
-from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.validation import validate
 from tests.shared_files import Prepared
 from tests.training.describing import fork_descriptions, forked
 from tests.training.injections import MODULE, NAME, path
