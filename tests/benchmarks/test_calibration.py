@@ -26,7 +26,7 @@ SHARE = 0.05
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("part", [part for _, _, part in PARTS], ids=[title for title, _, _ in PARTS])
+@pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
 def test_each_row_agrees_with_theory(part: Callable[[float], Iterator[Task]]) -> None:
     tasks = list(part(SHARE))
     rows = [row for task in (tasks[:3] if part is limit else tasks) for row in task()]
