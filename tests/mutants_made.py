@@ -211,12 +211,12 @@ MUTANTS = (
     Mutant(
         "notebook", "training/tracking/estimate.py",
         "return T_975[degrees - 1]", "return T_975[min(degrees, 19)]",
-        "intervals are of one seed more", ("tests/training/base/test_estimate.py",),
+        "intervals are of one seed more", ("tests/training/tracking/test_estimate.py",),
     ),
     Mutant(
         "notebook", "training/tracking/estimate.py",
         "if amounts and count == len(amounts) else None", "if count else None",
-        "a target that one run missed has a mean all the same", ("tests/training/base/test_estimate.py",),
+        "a target that one run missed has a mean all the same", ("tests/training/tracking/test_estimate.py",),
     ),
     Mutant(
         "notebook", "training/notebook/store.py",
