@@ -1,4 +1,4 @@
-"""The parameter server. It needs torch and the standard library only, and works without Lightning.
+"""The parameter server. It needs torch, zstandard and cryptography, and works without Lightning.
 
 Make `SharedRun(workers, settings)` before the fork. In each worker call `join(...)`, then `joined.begin()`, then
 `client.push()` after every backward pass. With host `process`, start `run.servers` more processes that call
