@@ -207,7 +207,8 @@ def test_who_trains_knows_the_worker_s_end_and_nothing_behind_it(room: str) -> N
 
 def test_strategies_need_torch_and_lightning_alone() -> None:
     """In scripts of one's own, and on machines with GPUs, nothing else may be installed."""
-    files = [*sources("training/engine", "training/lightning", "tests/gpu"), ROOT / "benchmarks/gpu.py"]
+    suite = [path for path in sources("tests/gpu") if not path.name.startswith("test_")]
+    files = [*sources("training/engine", "training/lightning"), *suite, ROOT / "benchmarks/gpu.py"]
     todo, seen, strangers = files, set[Path](), set[tuple[str, str]]()
     while todo:
         path = todo.pop()

@@ -21,6 +21,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.tracking import logger
 from scalebook.training.tracking.logger import MetricWriter
 from scalebook.training.tracking.run_start import client_after_fork, experiment_id, make_store, mark_running, open_store
+from tests.training.benches import wait_for
 
 
 class Store:
@@ -52,7 +53,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     monkeypatch.setattr(logger, "client_after_fork", lambda _: made)
     monkeypatch.setattr(logger, "RETRY_S", 0.05)
     yield made
-    assert [thread.name for thread in threading.enumerate() if thread.name == "mlflow-writer"] == []
+    wait_for(lambda: "mlflow-writer" not in {thread.name for thread in threading.enumerate()}, "the writer's end")
 
 
 def test_every_point_arrives_in_order_and_in_few_batches(store: Store) -> None:
