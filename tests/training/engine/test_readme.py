@@ -14,7 +14,7 @@ LIBRARIES: Final = {
     "scalebook.training.engine",
 }  # fmt: skip
 FOR_TESTS: Final = {
-    *LIBRARIES, "pytest", "hypothesis", "psutil", "tests.training.engine", "tests.pairs", "tests.examples",
+    *LIBRARIES, "pytest", "hypothesis", "psutil", "tests.training.engine", "allpairspy", "tests.examples",
 }  # fmt: skip
 LOADED: Final = """
 import sys

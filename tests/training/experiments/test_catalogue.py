@@ -171,9 +171,9 @@ def test_a_description_is_given_up_when_it_stands_still_or_computes_for_ever(
 def test_validation_needs_neither_torch_nor_mlflow(description: Description) -> None:
     program = (
         "import sys;"
-        "from scalebook.training.experiments import catalogue, command_line, completion, identity, validate;"
+        "from scalebook.training.experiments import catalogue, command_line, identity, validation;"
         "from scalebook.training.experiments import experiment;"
-        "from scalebook.training.base import modules; import scalebook.training.cli.main;"
+        "from scalebook.training.base import user_modules; import scalebook.training.cli.main;"
         "print([name for name in ('torch', 'lightning', 'mlflow', 'streamlit') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)

@@ -71,12 +71,12 @@ def test_samples_are_lines_of_a_file_and_half_a_line_is_none(tmp_path: Path, bus
     meter, begin = UsageMeter(job, busy), time.monotonic()
     meter.sample(begin)
     meter.sample(begin + 0.1)
-    assert usage.read(job) == []  # of the first stretch only the beginning is known
+    assert usage.read_usage(job) == []  # of the first stretch only the beginning is known
     before = cpu_s(busy)
     wait_for(lambda: cpu_s(busy) >= before + 0.3, "it to compute")
     meter.sample(begin + 1.0)
     meter.sample(begin + 1.5)
-    (sample,) = usage.read(job)
+    (sample,) = usage.read_usage(job)
     assert 0.1 <= sample.cores < 100
     assert MB < sample.memory_mb < 1.5 * MB
     assert 1.0 <= sample.seconds < 60
