@@ -32,30 +32,10 @@ if TYPE_CHECKING:
     from scalebook.training.callbacks.step_clocks import DataClock
 
 __all__ = [
-    "CurveWriter",
-    "DataClock",
-    "DivergenceGuard",
-    "GpuShare",
-    "Heartbeat",
-    "LastCheckpoint",
-    "LossRecorder",
-    "Measure",
-    "NoiseScale",
-    "PartsRecorder",
-    "Pictures",
-    "PushRecorder",
-    "ResumedSettings",
-    "ScaledRates",
-    "StopFile",
-    "Threads",
-    "batch_size",
-    "left_by_lost",
-    "logged",
-    "loss_of",
-    "random_state",
-    "refuse_without_rate",
-    "scaled_rates",
-    "training_samples",
-]
+    "CurveWriter", "DataClock", "DivergenceGuard", "GpuShare", "Heartbeat", "LastCheckpoint", "LossRecorder",
+    "Measure", "NoiseScale", "PartsRecorder", "Pictures", "PushRecorder", "ResumedSettings", "ScaledRates",
+    "StopFile", "Threads", "batch_size", "left_by_lost", "logged", "loss_of", "random_state", "refuse_without_rate",
+    "scaled_rates", "training_samples",
+]  # fmt: skip
 
 __getattr__ = interface(__name__)

@@ -12,8 +12,6 @@ from scalebook.training.lazy import interface
 if TYPE_CHECKING:
     from scalebook.training.cli import main
 
-__all__ = [
-    "main",
-]
+__all__ = ["main"]
 
 __getattr__ = interface(__name__)

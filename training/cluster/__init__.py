@@ -16,12 +16,6 @@ if TYPE_CHECKING:
     from scalebook.training.cluster.ray_executor import RayExecutor
     from scalebook.training.cluster.ray_launcher import RayLauncher
 
-__all__ = [
-    "Node",
-    "RayExecutor",
-    "RayLauncher",
-    "ray_daemons",
-    "token_file",
-]
+__all__ = ["Node", "RayExecutor", "RayLauncher", "ray_daemons", "token_file"]
 
 __getattr__ = interface(__name__)

@@ -25,27 +25,10 @@ if TYPE_CHECKING:
     from scalebook.training.lightning.run_figures import RunFigures, figures_of
 
 __all__ = [
-    "DDP",
-    "PACKAGE",
-    "AsyncPS",
-    "CountsUpdates",
-    "EndedEarly",
-    "EngineStrategy",
-    "ForkedGroup",
-    "HearsOfDeaths",
-    "LostProcess",
-    "ModelParallel",
-    "Peers",
-    "RunFigures",
-    "ScaledRate",
-    "Terminated",
-    "WorkerTraceback",
-    "batches_at_once",
-    "figures_of",
-    "prepare_for_forks",
-    "register",
-    "why_terminated",
-]
+    "DDP", "PACKAGE", "AsyncPS", "CountsUpdates", "EndedEarly", "EngineStrategy", "ForkedGroup", "HearsOfDeaths",
+    "LostProcess", "ModelParallel", "Peers", "RunFigures", "ScaledRate", "Terminated", "WorkerTraceback",
+    "batches_at_once", "figures_of", "prepare_for_forks", "register", "why_terminated",
+]  # fmt: skip
 
 __getattr__ = interface(__name__)
 

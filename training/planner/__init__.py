@@ -22,35 +22,10 @@ if TYPE_CHECKING:
     from scalebook.training.planner.updates_to_target import check_metric, reach
 
 __all__ = [
-    "OPTION",
-    "Answer",
-    "Curve",
-    "Knee",
-    "NotMeasured",
-    "PlanRequest",
-    "Point",
-    "Question",
-    "QuestionFolder",
-    "Range",
-    "Reliability",
-    "Setting",
-    "SplitAnswer",
-    "TargetAnswer",
-    "answer",
-    "answer_words",
-    "check_figure",
-    "check_metric",
-    "measure",
-    "measured",
-    "question",
-    "reach",
-    "split_words",
-    "splits_of",
-    "target_figure",
-    "target_lines",
-    "target_words",
-    "throughput_figure",
-    "tuning",
-]
+    "OPTION", "Answer", "Curve", "Knee", "NotMeasured", "PlanRequest", "Point", "Question", "QuestionFolder",
+    "Range", "Reliability", "Setting", "SplitAnswer", "TargetAnswer", "answer", "answer_words", "check_figure",
+    "check_metric", "measure", "measured", "question", "reach", "split_words", "splits_of", "target_figure",
+    "target_lines", "target_words", "throughput_figure", "tuning",
+]  # fmt: skip
 
 __getattr__ = interface(__name__)

@@ -30,35 +30,10 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "STEPS",
-    "Layer",
-    "LayerTimes",
-    "Network",
-    "PartRecord",
-    "Passed",
-    "PlacedLayer",
-    "Price",
-    "Profile",
-    "SharedNode",
-    "Software",
-    "Split",
-    "TooFewLayersError",
-    "WorkerPart",
-    "bubble",
-    "bytes_a_second",
-    "data_ratio",
-    "factorizations",
-    "format_quantity",
-    "links",
-    "microbatch_counts",
-    "part_record",
-    "price",
-    "profile",
-    "reductions",
-    "scaled",
-    "tensor_ratio",
-    "units",
-    "workers_words",
-]
+    "STEPS", "Layer", "LayerTimes", "Network", "PartRecord", "Passed", "PlacedLayer", "Price", "Profile",
+    "SharedNode", "Software", "Split", "TooFewLayersError", "WorkerPart", "bubble", "bytes_a_second", "data_ratio",
+    "factorizations", "format_quantity", "links", "microbatch_counts", "part_record", "price", "profile",
+    "reductions", "scaled", "tensor_ratio", "units", "workers_words",
+]  # fmt: skip
 
 __getattr__ = interface(__name__)

@@ -21,16 +21,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "DriverProcess",
-    "SearchFolder",
-    "SearchProgress",
-    "SearchRequest",
-    "SearchResult",
-    "State",
-    "map",
-    "search_folder",
-    "search_requests",
-    "study",
-]
+    "DriverProcess", "SearchFolder", "SearchProgress", "SearchRequest", "SearchResult", "State", "map",
+    "search_folder", "search_requests", "study",
+]  # fmt: skip
 
 __getattr__ = interface(__name__)

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from scalebook.training.supervisor.job_watch import JobLimits
     from scalebook.training.supervisor.supervisor_loop import supervise
 
-__all__ = [
-    "JobLimits",
-    "supervise",
-]
+__all__ = ["JobLimits", "supervise"]
 
 __getattr__ = interface(__name__)

@@ -13,13 +13,6 @@ if TYPE_CHECKING:
     from scalebook.training.zoo.shuffle import EpochShuffle, shuffled_by_epochs
     from scalebook.training.zoo.skew import SkewedSampler
 
-__all__ = [
-    "EpochShuffle",
-    "SkewedSampler",
-    "data",
-    "models",
-    "optimizers",
-    "shuffled_by_epochs",
-]
+__all__ = ["EpochShuffle", "SkewedSampler", "data", "models", "optimizers", "shuffled_by_epochs"]
 
 __getattr__ = interface(__name__)

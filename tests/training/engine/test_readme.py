@@ -11,7 +11,7 @@ ROOT: Final = Path(__file__).resolve().parents[3]
 ENGINE, TESTS = ROOT / "training/engine", ROOT / "tests/training/engine"
 LIBRARIES: Final = {
     *sys.stdlib_module_names, "torch", "numpy", "typing_extensions", "zstandard", "cryptography",
-    "scalebook.training.engine",
+    "scalebook.training.engine", "scalebook.training.lazy",
 }  # fmt: skip
 FOR_TESTS: Final = {
     *LIBRARIES, "pytest", "hypothesis", "psutil", "tests.training.engine", "allpairspy", "tests.examples",

@@ -28,30 +28,10 @@ if TYPE_CHECKING:
     from scalebook.training.base.files.terminal import EscapingStream
 
 __all__ = [
-    "EXIT_NO_ROOM",
-    "HELP",
-    "BrokenRecord",
-    "CommandParser",
-    "EscapingStream",
-    "NoRoom",
-    "RecordFolder",
-    "add_command",
-    "disk_errors",
-    "disk_problem",
-    "forgive",
-    "is_full",
-    "kept_secret",
-    "locks",
-    "put_secret",
-    "record_folder",
-    "records",
-    "refusals_told",
-    "require_room",
-    "safe_reading",
-    "says_full",
-    "terminal",
-    "yaml",
+    "EXIT_NO_ROOM", "HELP", "BrokenRecord", "CommandParser", "EscapingStream", "NoRoom", "RecordFolder",
+    "add_command", "disk_errors", "disk_problem", "forgive", "is_full", "kept_secret", "locks", "put_secret",
+    "record_folder", "records", "refusals_told", "require_room", "safe_reading", "says_full", "terminal", "yaml",
     "yaml_flow",
-]
+]  # fmt: skip
 
 __getattr__ = interface(__name__)

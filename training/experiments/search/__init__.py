@@ -20,30 +20,9 @@ if TYPE_CHECKING:
     from scalebook.training.experiments.search.types import AMOUNTS, Objective, SearchSpec
 
 __all__ = [
-    "AMOUNTS",
-    "MOST_POINTS",
-    "PRESETS",
-    "STRATEGIES",
-    "Cost",
-    "Dimension",
-    "Kind",
-    "MethodChoice",
-    "Objective",
-    "SearchSpec",
-    "body_of",
-    "canonical",
-    "cost",
-    "decode_point",
-    "extremes",
-    "identity",
-    "is_single",
-    "keys",
-    "preset_body",
-    "read_search",
-    "resolve",
-    "search_problems",
-    "summary",
-    "trials_wanted",
-]
+    "AMOUNTS", "MOST_POINTS", "PRESETS", "STRATEGIES", "Cost", "Dimension", "Kind", "MethodChoice", "Objective",
+    "SearchSpec", "body_of", "canonical", "cost", "decode_point", "extremes", "identity", "is_single", "keys",
+    "preset_body", "read_search", "resolve", "search_problems", "summary", "trials_wanted",
+]  # fmt: skip
 
 __getattr__ = interface(__name__)

@@ -16,14 +16,8 @@ if TYPE_CHECKING:
     from scalebook.training.notebook.claims.written_tables import Table
 
 __all__ = [
-    "EvidenceReader",
-    "Judgement",
-    "Table",
-    "claim_locks",
-    "claim_table",
-    "judge_all",
-    "needs_curve",
+    "EvidenceReader", "Judgement", "Table", "claim_locks", "claim_table", "judge_all", "needs_curve",
     "written_tables",
-]
+]  # fmt: skip
 
 __getattr__ = interface(__name__)

@@ -15,12 +15,6 @@ if TYPE_CHECKING:
     from scalebook.training.notebook.export.markdown_file import as_markdown
     from scalebook.training.notebook.export.verification import verify
 
-__all__ = [
-    "archive",
-    "as_html",
-    "as_markdown",
-    "gather",
-    "verify",
-]
+__all__ = ["archive", "as_html", "as_markdown", "gather", "verify"]
 
 __getattr__ = interface(__name__)

@@ -12,11 +12,6 @@ if TYPE_CHECKING:
     from scalebook.training.planner.tuning import largest_batch, rates, tuning_config
     from scalebook.training.planner.tuning.followed_job import INTERRUPTED
 
-__all__ = [
-    "INTERRUPTED",
-    "largest_batch",
-    "rates",
-    "tuning_config",
-]
+__all__ = ["INTERRUPTED", "largest_batch", "rates", "tuning_config"]
 
 __getattr__ = interface(__name__)

@@ -17,17 +17,8 @@ if TYPE_CHECKING:
     from scalebook.training.search.map.surface import Iso, ShadeGrid
 
 __all__ = [
-    "MOST_MARKS",
-    "Iso",
-    "Landscape",
-    "Scale",
-    "ShadeGrid",
-    "Shades",
-    "can_be_axis",
-    "landscape",
-    "map_figure",
-    "scale",
-    "shades",
-]
+    "MOST_MARKS", "Iso", "Landscape", "Scale", "ShadeGrid", "Shades", "can_be_axis", "landscape", "map_figure",
+    "scale", "shades",
+]  # fmt: skip
 
 __getattr__ = interface(__name__)

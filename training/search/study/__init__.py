@@ -15,17 +15,6 @@ if TYPE_CHECKING:
     from scalebook.training.search.study.study_reader import read_study
     from scalebook.training.search.study.trials import STATES, State, TrialRecord, at_rest, at_work, best, pareto
 
-__all__ = [
-    "STATES",
-    "State",
-    "Tags",
-    "TrialRecord",
-    "at_rest",
-    "at_work",
-    "best",
-    "own_values",
-    "pareto",
-    "read_study",
-]
+__all__ = ["STATES", "State", "Tags", "TrialRecord", "at_rest", "at_work", "best", "own_values", "pareto", "read_study"]
 
 __getattr__ = interface(__name__)
