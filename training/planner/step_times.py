@@ -118,6 +118,11 @@ class StepTimes(Callback):
         trainer.callbacks = remaining  # type: ignore[attr-defined]  # as above
 
     @override
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Leave out the model's schedules: one may wait for a validation metric, and nothing is validated here."""
+        trainer.strategy.lr_scheduler_configs = []
+
+    @override
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         if self._phases:
             self._measure_layers(trainer, pl_module)

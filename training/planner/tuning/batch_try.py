@@ -49,6 +49,8 @@ class BatchTry(Callback):
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Record what is tried, and leave out the model's schedules: nothing that they may wait for is validated."""
+        trainer.strategy.lr_scheduler_configs = []
         samples, workers = training_samples(trainer), trainer.world_size
         self._told = {"batch_size": self.batch_size, "workers": workers, "training_samples": samples}
         self._write(trainer)
