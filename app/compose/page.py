@@ -168,9 +168,9 @@ def edit_as_yaml(draft: ComposeDraft, description: Description) -> EditedConfig:
     else:
         problems = _problems(Experiment.read(config, description))
         if isinstance(config, dict):
-            return EditedConfig(config, _name(draft, description), draft.repeats, homeless=problems)
+            return EditedConfig(config, _name(draft, config, description), draft.repeats, homeless=problems)
         wrong = problems[0]
-    return EditedConfig(draft.config, _name(draft, description), draft.repeats, [wrong], [wrong], text)
+    return EditedConfig(draft.config, _name(draft, draft.config, description), draft.repeats, [wrong], [wrong], text)
 
 
 def _problems(experiment: Experiment) -> list[Problem]:
@@ -207,8 +207,9 @@ def _suggested(draft: ConfigDraft, description: Description) -> str:
     return edit.unique_name(opened.notebook, name) if opened else name
 
 
-def _name(draft: ComposeDraft, description: Description) -> str:
-    return draft.name or _suggested(ConfigDraft(draft.config), description)
+def _name(draft: ComposeDraft, config: dict[str, Any], description: Description) -> str:
+    """The name that was typed, or else one that says what the config is."""
+    return draft.name or _suggested(ConfigDraft(config), description)
 
 
 def keep_draft(draft: ComposeDraft, edited: EditedConfig, description: Description) -> None:

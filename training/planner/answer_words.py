@@ -65,8 +65,8 @@ def busy_words(profile: Profile) -> str:
     if not profile.busy:
         return ""
     return (
-        f"Measured while other processes used {profile.busy:.1f} cores of this machine: gradients took longer "
-        "than they would alone, and workers seem to help less. Measure again on a quiet machine."
+        f"Measured while other processes used {profile.busy:.1f} cores of this machine: neither these times "
+        "nor how much faster workers are can be relied on. Measure again on a quiet machine."
     )
 
 
@@ -105,9 +105,9 @@ def _row(curve: Curve, point: Point) -> str:
     )
 
 
-def sentences(curve: Curve, elastic: Sequence[int] = (), config_workers: int = 0) -> list[str]:
+def sentences(curve: Curve, elastic: Sequence[int] = (), config_workers: int = 0, busy: float = 0.0) -> list[str]:
     """Sentences: the rates of the config's own workers, how far workers help, the limit, what would help, and how far
-    all of it may be off. `elastic`, `config_workers`: as in `Question`."""
+    all of it may be off. `elastic`, `config_workers`: as in `Question`; `busy`: as in `Profile`."""
     limit = [_needs_gpus(curve)] if curve.gpus else []
     if not curve.points:
         return limit or ["This rule allows none of these numbers of workers."]
@@ -118,7 +118,10 @@ def sentences(curve: Curve, elastic: Sequence[int] = (), config_workers: int = 0
         best = curve.changes[:MOST_CHANGES]
         moves = "; ".join(f"{change.words} ({_times(change)})" for change in best)
         lines.append(f"What would help at {workers_words(best[0].workers)}: {moves}.")
-    return [*lines, expectation(curve.reliability)]
+    return [*lines, BUSY if busy else expectation(curve.reliability)]
+
+
+BUSY: Final = "How far this may be off is not known, because the machine was busy while it was measured."
 
 
 def _needs_gpus(curve: Curve) -> str:
@@ -294,7 +297,7 @@ def printed(answer: Answer, profile: Profile, price: float | None = None) -> Seq
             "",
             heading(curve),
             *table(curve, price),
-            *sentences(curve, answer.elastic, answer.config_workers),
+            *sentences(curve, answer.elastic, answer.config_workers, profile.busy),
         ]
     return [*lines, "", *accuracy(answer)]
 

@@ -127,7 +127,8 @@ def plan_config(experiment: Experiment, workers: int, arguments: Mapping[str, An
 
 def profile_of(measures: StepMeasures, title: str, cores: int | None, accumulate: int = 1) -> Profile:
     """The profile of workers that are processes of this machine and hand over pushes in its memory. `accumulate`:
-    batches that make one gradient, whose times add up."""
+    batches that make one gradient, whose times add up. Workers that seem faster next to others than alone were measured on
+    a busy machine: they count as not slowed down, since no more cores work than the machine has."""
     gradient: Seconds = measures.gradient_s * accumulate
     if (cv := measures.cv / math.sqrt(accumulate)) > EVEN:
         gradient = Distribution("gamma", measures.gradient_s * accumulate, cv)
@@ -143,7 +144,7 @@ def profile_of(measures: StepMeasures, title: str, cores: int | None, accumulate
         cores=cores,
         server_cores=len(machine.cores),
         software=software_of(measures),
-        slowdown={measures.at_once: measures.slowdown} if measures.at_once > 1 else {},
+        slowdown={measures.at_once: max(1.0, measures.slowdown)} if measures.at_once > 1 else {},
         shard_shares={int(shards): share for shards, share in measures.shard_shares.items()},
         sparse=measures.sparse,
         node=None if link is None else SharedNode(MOST_WORKERS, link),

@@ -138,6 +138,17 @@ def test_what_was_typed_survives_a_new_session(open_page: Open) -> None:
     assert choice(again, "Strategy").value.name != ASYNC
 
 
+@pytest.mark.usefixtures("looked_at")
+def test_the_suggested_name_follows_the_yaml(open_page: Open, workspace: Workspace) -> None:
+    app = open_page("compose", notebook="first-steps")
+    app.segmented_control(key="compose-mode").set_value("YAML").run()
+    pasted = "model: MLPClassifier\ndata: Digits\ntrainer: {strategy: ddp, devices: 2, max_epochs: 1}\n"
+    next(one for one in app.text_area if one.label == "Config").set_value(pasted).run()
+    app.button(key="compose-save").click().run()
+    names = [cell.name for cell in store.read(workspace.root / "first-steps.md").notebook.experiments()]
+    assert names[-1] == "mlpclassifier-ddp-x2"
+
+
 def test_a_cell_is_loaded_edited_and_renamed_in_place(open_page: Open, workspace: Workspace) -> None:
     app = open_page("compose", notebook="first-steps", cell="pixelcnn-async-2")
     assert number(app, "Workers").value == 2

@@ -8,6 +8,7 @@ from scalebook.training.engine.rules.update_rules import Async
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.planner.answer_words import (
+    BUSY,
     HEADER,
     accuracy,
     busy_words,
@@ -52,6 +53,8 @@ def test_a_busy_machine_is_said() -> None:
     assert read_profile(as_mapping(busy)) == busy
     answer = Answer(as_mapping(busy), [])
     assert printed(answer, busy)[0] == busy_words(busy)
+    assert sentences(CURVE, busy=1.3) == [*sentences(CURVE)[:-1], BUSY]
+    assert not any("%" in line for line in sentences(CURVE, busy=1.3)[-1:])
 
 
 def test_where_workers_stop_helping_why_and_what_would_move_it() -> None:
