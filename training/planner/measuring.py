@@ -127,8 +127,8 @@ def plan_config(experiment: Experiment, workers: int, arguments: Mapping[str, An
 
 def profile_of(measures: StepMeasures, title: str, cores: int | None, accumulate: int = 1) -> Profile:
     """The profile of workers that are processes of this machine and hand over pushes in its memory. `accumulate`:
-    batches that make one gradient, whose times add up. Workers that seem faster next to others than alone were measured on
-    a busy machine: they count as not slowed down, since no more cores work than the machine has."""
+    batches that make one gradient, whose times add up. Workers that seem faster next to others than alone were
+    measured on a busy machine: they count as not slowed down, since no more cores work than the machine has."""
     gradient: Seconds = measures.gradient_s * accumulate
     if (cv := measures.cv / math.sqrt(accumulate)) > EVEN:
         gradient = Distribution("gamma", measures.gradient_s * accumulate, cv)
