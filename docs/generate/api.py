@@ -36,7 +36,7 @@ PARTS: Final = {
     "Local steps": ("scalebook.training.engine.rules.local_steps", "When workers communicate."),
     "Clock": ("scalebook.training.engine.rules.clock_settings", "How long everything takes for virtual workers."),
     "Limits": ("scalebook.training.engine.rules.run_limits", "How often workers restart, and how many there may be."),
-    "Parameter server": ("scalebook.training.engine", "The engine without Lightning: torch and the standard library."),
+    "Parameter server": ("scalebook.training.engine", "The engine without Lightning."),
     "Models": ("scalebook.training.zoo.models", "LightningModules, and the base classes of models of images."),
     "Data": ("scalebook.training.zoo.data", "LightningDataModules, and what one of your own can build on."),
     "Optimizers": ("scalebook.training.zoo.optimizers", "Optimizers for large batches."),
@@ -48,6 +48,16 @@ PARTS: Final = {
 """By title: a module or a function, and what it is for."""
 
 
+FOR_PROGRAMS: Final = {
+    "scalebook.training.lightning": ("AsyncPS", "DDP", "ModelParallel", "Peers"),
+    "scalebook.training.engine": (
+        "Client", "Clip", "Counts", "HostName", "Joined", "PushMeasures", "PushResult", "Settings", "SharedRun",
+        "Snapshot", "StalenessHistogram", "WorkerTimes", "WrittenError", "join", "serve",
+    ),
+}  # fmt: skip
+"""Of packages whose interface is for other packages of Scalebook too: what programs of your own use."""
+
+
 OPTIONS: Final = "{heading_level: 3, show_root_heading: true, show_source: false, members_order: source}"
 
 
@@ -57,18 +67,19 @@ def directives() -> dict[str, list[str]]:
 
 
 def public(path: str) -> list[tuple[str, str]]:
-    """What a module offers, each with the module that defines it: its `__all__`, else its classes; of a package
-    without `__all__` the Lightning callbacks in its modules. A function is itself."""
+    """What a module offers, each with the module that defines it: its `__all__`, else its classes; of
+    `callbacks` the Lightning callbacks in its modules. A function is itself."""
     place = ROOT / path.removeprefix("scalebook.").replace(".", "/")
     file = place.with_suffix(".py") if place.with_suffix(".py").is_file() else place / "__init__.py"
     if not file.is_file():
         module, _, name = path.rpartition(".")
         return [(module, name)]
     tree = ast.parse(file.read_text(encoding="utf-8"))
-    if offered := _all(tree):
+    if (offered := _all(tree)) and not path.endswith(".callbacks"):
         imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
         homes = {alias.name: node.module or "" for node in imports for alias in node.names}
-        return [(homes.get(name, path), name) for name in offered]
+        chosen = FOR_PROGRAMS.get(path, tuple(offered))
+        return [(homes.get(name, path), name) for name in offered if name in chosen]
     if file.stem != "__init__":
         return [(path, name) for name in _classes(file)]
     inner = sorted(one for one in place.glob("*.py") if one != file)

@@ -4,14 +4,14 @@ from scalebook.training.engine.rules.update_rules import Async, Bounded
 from scalebook.training.experiments.description import ClassInfo, Description, Field
 
 ASYNC = ClassInfo(
-    "scalebook.training.engine.rules.update_rules.Async",
+    "scalebook.training.engine.rules.Async",
     "Async",
     "Nobody waits.",
     config_value="async",
     rule=Async.facts(),
 )
 BOUNDED = ClassInfo(
-    "scalebook.training.engine.rules.update_rules.Bounded",
+    "scalebook.training.engine.rules.Bounded",
     "Bounded",
     "Nobody runs ahead.",
     fields=[Field("bound", "int", "How far.", default=4, minimum=1)],

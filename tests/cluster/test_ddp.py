@@ -12,10 +12,10 @@ import pytest
 from lightning.pytorch import Callback
 
 from scalebook.training.base.failures import NodeLost
+from scalebook.training.engine import served_run
 from scalebook.training.engine.net import mailbox
 from scalebook.training.engine.net.wire import DEAD_S
 from scalebook.training.lightning import DDP
-from scalebook.training.lightning.processes import node_monitors
 from tests.cluster.far_run import wait
 from tests.cluster.joins import Numbers
 from tests.cluster.namespaces import Machines, Namespaces
@@ -75,7 +75,7 @@ def training(machines: Namespaces, folder: Path, ended: Numbers) -> Iterator[lis
 def test_a_cut_link_is_told_by_both_and_nobody_listened_elsewhere(
     apart: Namespaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silent_s: float
 ) -> None:
-    for module in (mailbox, node_monitors):
+    for module in (mailbox, served_run):
         monkeypatch.setattr(module, "DEAD_S", silent_s)
     ended = Numbers(2, "d")
     with training(apart, tmp_path, ended) as nodes:

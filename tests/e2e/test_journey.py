@@ -62,7 +62,7 @@ def wait_until_finished(page: Page) -> None:
 
 def test_a_blank_form_becomes_a_run_with_progress_curves_and_what_each_worker_does(page: Page, served: Served) -> None:
     run = runs["async"] = compose_and_run(
-        page, served, "Parameter server", "class_path: scalebook.training.engine.rules.update_rules.Bounded", bound=3
+        page, served, "Parameter server", "class_path: scalebook.training.engine.rules.Bounded", bound=3
     )
     expect(page.locator(".sb-chip").first).to_have_text(re.compile("waiting|running"))
     expect(page.locator("[data-testid=stProgress]")).to_contain_text(

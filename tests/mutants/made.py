@@ -166,12 +166,12 @@ MUTANTS = (
         "jobs", "training/base/processes.py",
         "return facts is not None and facts.state not in \"ZX\" and _same",
         "return facts is not None and _same",
-        "a zombie counts as a running job", (f"{JOBS}/test_process.py",),
+        "a zombie counts as a running job", ("tests/training/base/test_processes.py",),
     ),
     Mutant(
         "jobs", "training/base/processes.py",
         "return facts.start == process.start and process.boot == boot_id()", "return process.boot == boot_id()",
-        "a later process with the same pid is taken for the job", (f"{JOBS}/test_process.py",),
+        "a later process with the same pid is taken for the job", ("tests/training/base/test_processes.py",),
     ),
     Mutant(
         "jobs", "training/jobs/gpus.py",
@@ -191,7 +191,7 @@ MUTANTS = (
     Mutant(
         "jobs", "training/experiments/strategies.py",
         "return min(self.devices_written, self.processes)", "return self.processes",
-        "leases count workers", (f"{JOBS}/test_gpu_problems.py",),
+        "leases count workers", (f"{JOBS}/test_gpu_checks.py",),
     ),
     Mutant(
         "jobs", "training/jobs/job_folder.py",
@@ -211,12 +211,12 @@ MUTANTS = (
     Mutant(
         "notebook", "training/tracking/estimates.py",
         "return T_975[degrees - 1]", "return T_975[min(degrees, 19)]",
-        "intervals are of one seed more", ("tests/training/tracking/test_estimate.py",),
+        "intervals are of one seed more", ("tests/training/tracking/test_estimates.py",),
     ),
     Mutant(
         "notebook", "training/tracking/estimates.py",
         "if amounts and count == len(amounts) else None", "if count else None",
-        "a target that one run missed has a mean all the same", ("tests/training/tracking/test_estimate.py",),
+        "a target that one run missed has a mean all the same", ("tests/training/tracking/test_estimates.py",),
     ),
     Mutant(
         "notebook", "training/notebook/store.py",
@@ -257,6 +257,6 @@ MUTANTS = (
     Mutant(
         "forms", "training/experiments/fields.py",
         "(value == low and field.exclusive_minimum)", "(value == low and field.exclusive_maximum)",
-        "a learning rate of 0 is taken", (f"{SPEC}/test_validate.py",),
+        "a learning rate of 0 is taken", (f"{SPEC}/test_validation.py",),
     ),
 )  # fmt: skip

@@ -83,7 +83,7 @@ MUTANTS_OF_FIGURES = (
     ),
     Mutant(
         "planning", f"{PLANNING}/all_reduce.py",
-        "limit = 1e6 * min(FIRST_MB, cap_mb)", "limit = 1e6 * cap_mb",
+        "limit = 1e6 * min(reductions.FIRST_MB, cap_mb)", "limit = 1e6 * cap_mb",
         "the first bucket is as large as the others", (f"{COLLECTIVE}::test_buckets_are_those_of_torch",),
     ),
     Mutant(
@@ -114,7 +114,7 @@ MUTANTS_OF_FIGURES = (
     ),
     Mutant(
         "planning", f"{PLANNING}/closed_forms.py",
-        "latency_s = 2 * (mean", "latency_s = (mean",
+        "latency_s = 2 * (profile.mean", "latency_s = (profile.mean",
         "a pull has no latency", ONE,
     ),
     Mutant(
@@ -201,8 +201,8 @@ MUTANTS_OF_FIGURES = (
     ),
     Mutant(
         "callbacks", f"{CALLBACKS}/metric_summary.py",
-        "choose = min if direction(metric, recorded=self.directions).lower else max",
-        "choose = max if direction(metric, recorded=self.directions).lower else min",
+        "choose = min if directions.direction(metric, recorded=self.directions).lower else max",
+        "choose = max if directions.direction(metric, recorded=self.directions).lower else min",
         "the worst accuracy is the best", FIGURES,
     ),
     Mutant(

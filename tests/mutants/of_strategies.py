@@ -191,12 +191,13 @@ MUTANTS_OF_STRATEGIES = (
     ),
     Mutant(
         "strategies", "training/lightning/processes/key_file.py",
-        "    if environment.get(KEY_FILE):\n", "    if key_file(environment):\n",
+        "    if environment.get(node_rank.KEY_FILE):\n", "    if key_file(environment):\n",
         "DDP, which needs no key file, asks for one", ("tests/training/lightning/processes/test_key_file.py",),
     ),
     Mutant(
         "strategies", "training/lightning/processes/node_monitors.py",
-        "    return run_name(environment, next(_launches))", "    return run_name(environment, 0)",
+        "    return served_run.run_name(environment, next(_launches))",
+        "    return served_run.run_name(environment, 0)",
         "a launch meets the one before it",
         ("tests/training/lightning/processes/test_node_monitors.py::test_each_launch_is_a_run_of_its_own",),
     ),

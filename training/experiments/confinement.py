@@ -94,7 +94,9 @@ BARE: Final = frozenset(name.rpartition(".")[2] for name in ALLOWED)
 
 @lru_cache(maxsize=16)
 def _statements(path: Path) -> list[ast.stmt]:
-    return ast.parse(path.read_bytes()).body
+    """The statements of a module, with those of the interface that a package imports for type checking."""
+    body = ast.parse(path.read_bytes()).body
+    return [inner for node in body for inner in (node.body if isinstance(node, ast.If) else [node])]
 
 
 def _classes(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

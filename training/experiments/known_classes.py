@@ -51,21 +51,21 @@ CLASSES: Final = (
     ),
     *_classes("scalebook.training.zoo.optimizers", "LAMB LARS", "training.optimizers", offered=True),
     *_classes("scalebook.training.lightning", "AsyncPS DDP ModelParallel Peers", "training.strategies"),
-    *_classes(f"{RULES}.update_rules", "Async Bounded Softsync Sync", "training.ps.rules"),
-    *_classes(f"{RULES}.damping", "DelayCompensation DropAbove Inverse NoDamping", "training.ps.damping"),
+    *_classes(RULES, "Async Bounded Softsync Sync", "training.ps.rules"),
+    *_classes(RULES, "DelayCompensation DropAbove Inverse NoDamping", "training.ps.damping"),
     *_classes(
-        f"{RULES}.codecs", "Bf16 Fp16 Fp32 Int8 PowerSgd Qsgd RandomK Sign TopK", "training.ps.policy.codecs"
+        RULES, "Bf16 Fp16 Fp32 Int8 PowerSgd Qsgd RandomK Sign TopK", "training.ps.policy.codecs"
     ),
     *_classes(
-        f"{RULES}.local_steps",
+        RULES,
         "DiLoCo Downpour Elastic LocalSGD NoLocalSteps Significance", "training.ps.policy.local",
     ),
     *_classes(
-        f"{RULES}.clock_settings", "ClockSettings Death Distribution Link MachineGroup", "training.ps.policy.clock"
+        RULES, "ClockSettings Death Distribution Link MachineGroup", "training.ps.policy.clock"
     ),
-    *_classes(f"{RULES}.exchanges", "AdPsgd DPsgd Gossip Sgp", "training.engine.rules.exchanges"),
+    *_classes(RULES, "AdPsgd DPsgd Gossip Sgp", "training.engine.rules.exchanges"),
     *_classes(
-        f"{RULES}.topologies",
+        RULES,
         "Bipartite Complete Exponential OnePeerExponential Ring Torus", "training.engine.rules.topologies",
     ),
     *_classes("scalebook.training.planner.tuning.rate_range", "RateRange", "training.planner.tuning.rate_range"),

@@ -127,9 +127,7 @@ class AllReduce(WithoutServer):
         forward_s = FORWARD * last_s
         for backward in (False, True):
             for _, nbytes in parts:
-                one_s = (
-                    reductions.all_reduce_s(nbytes, workers, network.link, profile) / 2
-                )  # a gather is half of an all-reduce
+                one_s = reductions.all_reduce_s(nbytes, workers, network.link, profile) / 2  # a gather is half of it
                 begun_s = line_s if profile.overlap else max(line_s, now_s)
                 line_s = begun_s + one_s
                 now_s = max(now_s, line_s) + (last_s - forward_s if backward else forward_s) * nbytes / whole

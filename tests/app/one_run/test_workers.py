@@ -52,9 +52,7 @@ def of_peers(topology: object, description: Description) -> Strategy:
 
 
 def test_peers_are_drawn_on_the_graph_of_those_who_take_part(description: Description) -> None:
-    graph = peer_graph(
-        of_peers({"class_path": "scalebook.training.engine.rules.topologies.Ring"}, description), 6, {0, 1, 3, 5}
-    )
+    graph = peer_graph(of_peers({"class_path": "scalebook.training.engine.rules.Ring"}, description), 6, {0, 1, 3, 5})
     assert graph is not None
     assert {worker: sorted(others) for worker, others in graph.sends.items()} == {
         0: [1, 5], 1: [0, 3], 3: [1, 5], 5: [0, 3],

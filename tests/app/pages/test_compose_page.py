@@ -211,7 +211,7 @@ def test_a_rule_is_chosen_and_its_own_settings_appear(open_page: Open) -> None:
     assert strategy_args(app) == {"rule": "bounded"}
     number(app, "Bound").set_value(3).run()
     assert strategy_args(app) == {
-        "rule": {"class_path": "scalebook.training.engine.rules.update_rules.Bounded", "init_args": {"bound": 3}}
+        "rule": {"class_path": "scalebook.training.engine.rules.Bounded", "init_args": {"bound": 3}}
     }
     assert "--cell pixelcnn-bounded-x2" in codes(app)[1]
     number(app, "Bound").set_value(4).run()
@@ -219,7 +219,7 @@ def test_a_rule_is_chosen_and_its_own_settings_appear(open_page: Open) -> None:
     pick(app, "Damping", "delay")
     number(app, "Strength").set_value(1.0).run()
     damping = {
-        "class_path": "scalebook.training.engine.rules.damping.DelayCompensation",
+        "class_path": "scalebook.training.engine.rules.DelayCompensation",
         "init_args": {"strength": 1.0},
     }
     assert strategy_args(app) == {"rule": "bounded", "damping": damping}

@@ -21,6 +21,7 @@ from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.logged_metrics import LoggedMetrics
 from scalebook.training.experiments.model_parameters import kept_at
 from scalebook.training.experiments.search.types import Objective
+from scalebook.training.jobs import supervisor_handle
 from scalebook.training.notebook import store
 from scalebook.training.search import search_requests
 from scalebook.training.search.search_folder import DriverProcess, SearchFolder, SearchResult
@@ -46,7 +47,7 @@ trials: 1000
 def nobody_is_woken(monkeypatch: pytest.MonkeyPatch) -> list[Workspace]:
     """The supervisor that a button would start; it belongs to the journeys in a browser."""
     woken: list[Workspace] = []
-    monkeypatch.setattr(search_requests, "ensure", woken.append)
+    monkeypatch.setattr(supervisor_handle, "ensure", woken.append)
     return woken
 
 

@@ -40,7 +40,7 @@ def test_a_field_says_what_the_config_says_now() -> None:
 
 
 def test_settings_of_a_class_that_is_an_argument_are_fields_too() -> None:
-    rule = {"class_path": "scalebook.training.engine.rules.update_rules.Bounded", "init_args": {"bound": 9}}
+    rule = {"class_path": "scalebook.training.engine.rules.Bounded", "init_args": {"bound": 9}}
     strategy = {"class_path": "scalebook.training.lightning.AsyncPS", "init_args": {"rule": rule}}
     found = {one.name: one for one in search_fields(Experiment.read(config(strategy=strategy), description()))}
     assert found["trainer.strategy.rule.bound"].present == 9

@@ -398,7 +398,7 @@ def test_a_store_that_is_gone_does_not_hide_how_a_run_ended(
     def refuse(*_: object) -> None:
         raise OSError("no store")
 
-    monkeypatch.setattr("scalebook.training.cli.runner.client_after_fork", refuse)
+    monkeypatch.setattr("scalebook.training.tracking.run_start.client_after_fork", refuse)
     assert run_job(job.path) == 0
     result = job.result()
     assert result is not None

@@ -16,7 +16,7 @@ from scalebook.training.engine import HostName, Joined, Settings, SharedRun, joi
 from scalebook.training.engine.memory.region import FIRST_BIN, METER
 from scalebook.training.engine.rules.damping import Inverse
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, Softsync, Sync
-from scalebook.training.lightning.processes.run_workers import run_workers
+from tests.training.engine.forking import run_workers
 
 pytestmark = [pytest.mark.long, pytest.mark.sampled]
 

@@ -17,7 +17,7 @@ from scalebook.training.engine.memory.region import BINS, FIRST_BIN, METER, SAMP
 from scalebook.training.engine.rules.damping import DropAbove
 from scalebook.training.engine.rules.settings import REAL_HOSTS
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Softsync, Sync
-from scalebook.training.lightning.processes.run_workers import run_workers
+from tests.training.engine.forking import run_workers
 
 pytestmark = pytest.mark.sampled
 

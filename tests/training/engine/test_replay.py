@@ -19,7 +19,7 @@ from scalebook.training.engine.rules.damping import DelayCompensation, DropAbove
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, Softsync, Sync
 from scalebook.training.engine.sim import ModelMultiplexer, SimulatedClock, SimulatedWorkers
 from scalebook.training.engine.trace import read_head
-from scalebook.training.lightning.processes.run_workers import run_workers
+from tests.training.engine.forking import run_workers
 from tests.training.engine.replay import replay
 from tests.training.engine.sim.works import Asked
 from tests.training.engine.test_own_rules import AllBut, Fresh, Halved, Quartered

@@ -18,8 +18,7 @@ from scalebook.training.engine.rules.settings import REAL_HOSTS
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, Softsync, Sync
 from scalebook.training.engine.store.gradient_transfer import ROW_NUMBER
 from scalebook.training.engine.store.table_optimizer import mark_tables
-from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
-from scalebook.training.lightning.processes.run_workers import run_workers
+from tests.training.engine.forking import LostProcess, Reaction, run_workers
 from tests.training.engine.replay import replay
 from tests.training.engine.towers import (
     DEADLINE_S,

@@ -82,7 +82,7 @@ def config(**args: Any) -> dict[str, Any]:
     }
 
 
-BOUND3 = {"class_path": "scalebook.training.engine.rules.update_rules.Bounded", "init_args": {"bound": 3}}
+BOUND3 = {"class_path": "scalebook.training.engine.rules.Bounded", "init_args": {"bound": 3}}
 SUMS = {"class_path": "Downpour", "init_args": {"n_push": 3, "n_fetch": 1}}
 BACKUP = {"class_path": "Sync", "init_args": {"backup_workers": 1}}
 
@@ -108,7 +108,7 @@ def test_every_way_to_name_a_rule_is_right(rule: Any, description: Description) 
             "unknown-argument",
         ),
         (
-            {"class_path": "scalebook.training.engine.rules.update_rules.Bounded", "init_args": {"bound": 0}},
+            {"class_path": "scalebook.training.engine.rules.Bounded", "init_args": {"bound": 0}},
             "rule.init_args.bound",
             "out-of-bounds",
         ),
@@ -187,10 +187,10 @@ def test_complete_writes_path_and_defaults(rule: Any, description: Description) 
     done = Experiment(config(rule=rule), description).to_run()
     args = done["trainer"]["strategy"]["init_args"]
     assert args["rule"] == {
-        "class_path": "scalebook.training.engine.rules.update_rules.Bounded",
+        "class_path": "scalebook.training.engine.rules.Bounded",
         "init_args": {"bound": 3 if rule == BOUND3 else 4},
     }
-    assert args["damping"] == {"class_path": "scalebook.training.engine.rules.damping.NoDamping", "init_args": {}}
+    assert args["damping"] == {"class_path": "scalebook.training.engine.rules.NoDamping", "init_args": {}}
     assert Experiment(done, description).to_run() == done
     assert validate(Experiment.read(done, description)) == []
 

@@ -121,7 +121,7 @@ def test_a_mistake_in_a_file_names_file_and_line(tmp_path: Path, description: De
         parse(["-c", str(tmp_path / "y.yaml")], description, {})
 
 
-BOUNDED = "scalebook.training.engine.rules.update_rules.Bounded"
+BOUNDED = "scalebook.training.engine.rules.Bounded"
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,8 @@ def with_rule(rule: Any) -> dict[str, Any]:
     "spelled_out",
     [
         {"class_path": "Bounded"},
-        {"class_path": "scalebook.training.engine.rules.update_rules.Bounded", "init_args": {}},
-        {"class_path": "scalebook.training.engine.rules.update_rules.Bounded", "init_args": {"bound": 4}},
+        {"class_path": "scalebook.training.engine.rules.Bounded", "init_args": {}},
+        {"class_path": "scalebook.training.engine.rules.Bounded", "init_args": {"bound": 4}},
         {"class_path": "Bounded", "init_args": {"bound": 4.0}},
         "Bounded",
     ],
@@ -57,5 +57,5 @@ def test_another_setting_is_another_experiment(description: Description) -> None
         )
     }
     assert len(found) == 5
-    three = {"class_path": "scalebook.training.engine.rules.update_rules.Bounded", "init_args": {"bound": 3}}
+    three = {"class_path": "scalebook.training.engine.rules.Bounded", "init_args": {"bound": 3}}
     assert config_hash(Experiment.read(with_rule(three), description)) in found

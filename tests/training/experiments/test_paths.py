@@ -46,7 +46,7 @@ def test_every_field_that_is_listed_has_a_place(description: Description) -> Non
                         "class_path": "AsyncPS",
                         "init_args": {
                             "rule": {
-                                "class_path": "scalebook.training.engine.rules.update_rules.Bounded",
+                                "class_path": "scalebook.training.engine.rules.Bounded",
                                 "init_args": {"bound": 7},
                             }
                         },

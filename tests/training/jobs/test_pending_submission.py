@@ -14,7 +14,7 @@ from scalebook.training.base.files.machine_errors import NoRoom
 from scalebook.training.jobs import job_requests
 from scalebook.training.search import search_requests
 from scalebook.training.search.search_folder import SearchFolder
-from scalebook.training.tracking import names
+from scalebook.training.tracking import names, run_start
 from scalebook.training.tracking.run_start import (
     abandoned,
     create_run,
@@ -57,7 +57,7 @@ def in_a_process_that_dies(bench: Bench) -> None:
 def test_a_submitter_that_is_killed_leaves_no_run(bench: Bench, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     open_store(bench.workspace)
     with monkeypatch.context() as patch:
-        patch.setattr(job_requests, place, die)
+        patch.setattr(run_start if place == "create_run" else job_requests, place, die)
         in_a_process_that_dies(bench)
     assert runs(bench) == ([] if place == "create_run" else ["SCHEDULED"])
     assert len(abandoned(bench.workspace)) == 1

@@ -14,6 +14,8 @@ from scalebook.training.engine.rules.damping import (
 )
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, RuleName, Softsync, Sync, make_rule
 
+RULES = "scalebook.training.engine.rules"
+
 
 class Ruled:
     """Stands for the strategy that takes a rule.
@@ -33,11 +35,11 @@ class Ruled:
         (["--strategy.rule=bounded"], Bounded()),
         (["--strategy.rule=Bounded", "--strategy.rule.bound=3"], Bounded(3)),
         (
-            ["--strategy.rule=scalebook.training.engine.rules.update_rules.Sync", "--strategy.rule.backup_workers=2"],
+            [f"--strategy.rule={RULES}.Sync", "--strategy.rule.backup_workers=2"],
             Sync(2),
         ),
         (
-            [f'--strategy.rule={{"class_path": "{Sync.__module__}.Sync", "init_args": {{"backup_workers": 2}}}}'],
+            [f'--strategy.rule={{"class_path": "{RULES}.Sync", "init_args": {{"backup_workers": 2}}}}'],
             Sync(2),
         ),
         (['--strategy.rule={"class_path": "Softsync"}'], Softsync()),
@@ -51,9 +53,7 @@ def test_the_command_line_and_yaml_say_a_rule_by_name_or_by_class(arguments: lis
     again = parser.parse_string(parser.dump(told))
     assert parser.instantiate(again).strategy.rule == expected
     if isinstance(told.strategy.rule, Namespace):
-        assert (
-            told.strategy.rule.class_path == f"scalebook.training.engine.rules.update_rules.{type(expected).__name__}"
-        )
+        assert told.strategy.rule.class_path == f"{RULES}.{type(expected).__name__}"
 
 
 class Damped:

@@ -47,7 +47,7 @@ from tests.training.runs import reader
 
 pytestmark = pytest.mark.long
 
-LOCAL = "scalebook.training.engine.rules.local_steps.LocalSGD"
+LOCAL = "scalebook.training.engine.rules.LocalSGD"
 CONFIG: dict[str, Any] = {
     "model": {"class_path": "MLPClassifier", "init_args": {"hidden": 32}},
     "data": {"class_path": "Digits", "init_args": {"batch_size": 16, "limit": 300}},

@@ -33,9 +33,11 @@ if TYPE_CHECKING:
     from scalebook.training.engine.rules.clock_settings import (
         Bandwidth,
         ClockSettings,
+        Death,
         Distribution,
         DistributionName,
         Link,
+        MachineGroup,
         Seconds,
     )
     from scalebook.training.engine.rules.codecs import (
@@ -46,17 +48,33 @@ if TYPE_CHECKING:
         CodecName,
         Fp16,
         Fp32,
+        Int8,
+        PowerSgd,
+        Qsgd,
+        RandomK,
         Shape,
+        Sign,
+        TopK,
         make_codec,
         numel,
     )
     from scalebook.training.engine.rules.contradictions import CheckedSettings
-    from scalebook.training.engine.rules.damping import Damping, DampingName, NoDamping, make_damping
+    from scalebook.training.engine.rules.damping import (
+        Damping,
+        DampingName,
+        DelayCompensation,
+        DropAbove,
+        Inverse,
+        NoDamping,
+        make_damping,
+    )
     from scalebook.training.engine.rules.duration_summary import DurationSummary, together
     from scalebook.training.engine.rules.exchanges import (
         EXCHANGES,
+        AdPsgd,
         DPsgd,
         ExchangeName,
+        Gossip,
         PeerExchange,
         Sgp,
         make_exchange,
@@ -64,7 +82,9 @@ if TYPE_CHECKING:
     from scalebook.training.engine.rules.facts import CodecFacts, DampingFacts, LocalFacts, RuleFacts
     from scalebook.training.engine.rules.local_steps import (
         Communication,
+        DiLoCo,
         Downpour,
+        Elastic,
         Every,
         Local,
         LocalName,
@@ -78,28 +98,43 @@ if TYPE_CHECKING:
     from scalebook.training.engine.rules.settings import Clip, Deal, HostName, Settings
     from scalebook.training.engine.rules.topologies import (
         TOPOLOGIES,
+        Bipartite,
         Complete,
+        Exponential,
         OnePeerExponential,
         Ring,
         Topology,
         TopologyName,
+        Torus,
         graph_of,
         make_topology,
         second_eigenvalue,
     )
-    from scalebook.training.engine.rules.update_rules import RULES, Async, Bounded, Rule, RuleName, Sync, make_rule
+    from scalebook.training.engine.rules.update_rules import (
+        RULES,
+        Async,
+        Bounded,
+        Rule,
+        RuleName,
+        Softsync,
+        Sync,
+        make_rule,
+    )
 
 __all__ = [
-    "CODECS", "EXCHANGES", "RULES", "TOPOLOGIES", "WIDTHS", "Above", "ArgumentError", "Async", "AtLeast", "AtMost",
-    "Bandwidth", "Below", "Bf16", "Bound", "Bounded", "BySettings", "CheckedSettings", "Clip", "ClockSettings",
-    "Codec", "CodecFacts", "CodecName", "Communication", "Complete", "CountOrNone", "DPsgd", "Damping",
-    "DampingFacts", "DampingName", "Deal", "Distribution", "DistributionName", "Downpour", "DurationSummary",
-    "Every", "ExchangeName", "Fp16", "Fp32", "HostName", "Limits", "Link", "Local", "LocalFacts", "LocalName",
-    "LocalSGD", "NoDamping", "NoLocalSteps", "NonNegativeInt", "OnePeerExponential", "PeerExchange", "Peering",
-    "PositiveFloat", "PositiveInt", "Ring", "Rule", "RuleFacts", "RuleName", "Seconds", "Settings", "Sgp", "Shape",
-    "Significance", "Sync", "Topology", "TopologyName", "WorkerRange", "argument_limits", "clock_settings",
-    "contradictions", "graph_of", "make_codec", "make_damping", "make_exchange", "make_local", "make_rule",
-    "make_topology", "numel", "one_machine", "run_limits", "second_eigenvalue", "table_conflicts", "together",
+    "CODECS", "EXCHANGES", "RULES", "TOPOLOGIES", "WIDTHS", "Above", "AdPsgd", "ArgumentError", "Async", "AtLeast",
+    "AtMost", "Bandwidth", "Below", "Bf16", "Bipartite", "Bound", "Bounded", "BySettings", "CheckedSettings",
+    "Clip", "ClockSettings", "Codec", "CodecFacts", "CodecName", "Communication", "Complete", "CountOrNone",
+    "DPsgd", "Damping", "DampingFacts", "DampingName", "Deal", "Death", "DelayCompensation", "DiLoCo",
+    "Distribution", "DistributionName", "Downpour", "DropAbove", "DurationSummary", "Elastic", "Every",
+    "ExchangeName", "Exponential", "Fp16", "Fp32", "Gossip", "HostName", "Int8", "Inverse", "Limits", "Link",
+    "Local", "LocalFacts", "LocalName", "LocalSGD", "MachineGroup", "NoDamping", "NoLocalSteps", "NonNegativeInt",
+    "OnePeerExponential", "PeerExchange", "Peering", "PositiveFloat", "PositiveInt", "PowerSgd", "Qsgd", "RandomK",
+    "Ring", "Rule", "RuleFacts", "RuleName", "Seconds", "Settings", "Sgp", "Shape", "Sign", "Significance",
+    "Softsync", "Sync", "TopK", "Topology", "TopologyName", "Torus", "WorkerRange", "argument_limits",
+    "clock_settings", "contradictions", "graph_of", "make_codec", "make_damping", "make_exchange", "make_local",
+    "make_rule", "make_topology", "numel", "one_machine", "run_limits", "second_eigenvalue", "table_conflicts",
+    "together",
 ]  # fmt: skip
 
 __getattr__ = interface(__name__)

@@ -47,7 +47,7 @@ class Mine(Bounded):
 def test_a_mapping_is_the_object_that_a_config_would_make() -> None:
     strategy = made(
         rule={"class_path": "Bounded", "init_args": {"bound": 3}},
-        damping={"class_path": "scalebook.training.engine.rules.damping.DropAbove", "init_args": {"limit": 5}},
+        damping={"class_path": "scalebook.training.engine.rules.DropAbove", "init_args": {"limit": 5}},
         workers={"min": 2, "max": 4},
         push_codec={"class_path": "TopK", "init_args": {"share": 0.1}},
         pull_codec={"class_path": "Int8"},

@@ -14,6 +14,7 @@ from lightning.pytorch import Callback, Trainer
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.failures import NodeLost, TimedOut
+from scalebook.training.engine import served_run
 from scalebook.training.engine.net import acceptor, channel, mailbox
 from scalebook.training.engine.rules.run_limits import Limits
 from scalebook.training.engine.served_run import Secret
@@ -42,7 +43,7 @@ def waits(strategy: Strategy, deadline_s: float) -> Any:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (mailbox, node_monitors, channel, acceptor):
+    for module in (mailbox, served_run, channel, acceptor):
         monkeypatch.setattr(module, "DEAD_S", DEAD_S)
 
 
