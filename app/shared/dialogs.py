@@ -13,17 +13,24 @@ from scalebook.training.base import ConfigError
 from scalebook.training.notebook import EditedMeanwhile, Notebook, Stored, edit, merged, store
 
 CONFLICT = "conflict"
+DECIDED = "conflict-decided"
 MOST_MEANWHILE = 5
 """Other saves that one save is merged with, before the person must decide."""
 
 
-def write(stored: Stored, change: Callable[[Notebook], Notebook], toast: str = "Saved.") -> Stored | None:
+def write(
+    stored: Stored,
+    change: Callable[[Notebook], Notebook],
+    toast: str = "Saved.",
+    decided: Callable[[], None] | None = None,
+) -> Stored | None:
     """Apply `change` to the notebook as it was seen, save it, and show `toast`. None on a failure, which the page then
     shows.
 
-    A file edited meanwhile is never overwritten: an edit of another cell is merged, else `show_conflict` asks.
+    A file edited meanwhile is never overwritten: an edit of another cell is merged, else `show_conflict` asks. `decided`
+    is called when the person has answered: until then keep what would be lost if the page were reloaded.
     """
-    return attempt(lambda: _save(stored, change(stored.notebook)), toast)
+    return attempt(lambda: _save(stored, change(stored.notebook)), toast, decided)
 
 
 def _save(stored: Stored, mine: Notebook) -> Stored:
@@ -40,12 +47,13 @@ def _save(stored: Stored, mine: Notebook) -> Stored:
     return store.save(seen, mine_now)
 
 
-def attempt(act: Callable[[], Stored], toast: str) -> Stored | None:
-    """Call `act`, which writes a notebook, with the toast and the errors of `write`."""
+def attempt(act: Callable[[], Stored], toast: str, decided: Callable[[], None] | None = None) -> Stored | None:
+    """Call `act`, which writes a notebook, with the toast, the errors and `decided` of `write`."""
     try:
         changed = act()
     except EditedMeanwhile as conflict:
         state.remember(CONFLICT, conflict)
+        state.remember(DECIDED, decided)
         return None
     except ConfigError as error:
         state.show_message(str(error), ":material/error:")
@@ -92,6 +100,9 @@ def _conflict_dialog(conflict: EditedMeanwhile) -> None:
 
 
 def _close_conflict(toast: str) -> None:
+    decided: Callable[[], None] | None = state.pop(DECIDED, None)
+    if decided is not None:
+        decided()
     state.pop(CONFLICT, None)
     state.show_message(toast)
     st.rerun()

@@ -187,6 +187,9 @@ def _editor(key: str) -> None:
             if press_button("Save", f"save-{key}", type="primary", help="Ctrl+Enter or Ctrl+S"):
                 done = _finish(draft, opened, new)
                 state.clicks().mark_handled(f"save-{key}", done=done)
+                if done and in_conflict():  # the draft stays until the person has decided: the page may be reloaded
+                    _stop_editing()
+                    st.rerun()
                 if done:
                     _close(draft)
             if st.button("Cancel", key=f"cancel-{key}", help="Esc, if nothing has changed"):
@@ -211,11 +214,15 @@ def _finish(draft: NoteDraft, opened: Stored, new: bool) -> bool:
         return edit.replace_note(notebook, draft.index, text)
 
     toast = "Saved." if not new or text.strip() else ""
-    return write(opened, change, toast) is not None or in_conflict()
+    return write(opened, change, toast, decided=lambda: _discard(draft)) is not None or in_conflict()
 
 
 def _forget(draft: NoteDraft) -> None:
     _discard(draft)
+    _stop_editing()
+
+
+def _stop_editing() -> None:
     for key in (EDITING, EDITED, BEGUN):
         state.pop(key, None)
 

@@ -164,9 +164,12 @@ def test_an_edit_made_meanwhile_is_not_overwritten_and_both_are_offered(open_pag
     buttons = [one.proto for one in app.button if one.label in DECISIONS]
     assert [one.label for one in buttons if one.type == "primary"] == ["Keep both"], "which undoes nothing"
     assert any("-Somebody else was here." in one.value and "+Mine." in one.value for one in app.code)
+    reloaded = open_page()
+    assert "Continue" in [one.label for one in reloaded.button], "a draft, until it is decided"
     next(one for one in app.button if one.label == "Keep both").click().run()
     assert path.read_text(encoding="utf-8") == theirs
     assert "Mine." in (workspace.root / "first-steps-2.md").read_text(encoding="utf-8")
+    assert list(workspace.cache.glob("*draft-*")) == []
 
 
 def test_an_edit_of_another_cell_made_meanwhile_is_merged(open_page: Open, workspace: Workspace) -> None:
