@@ -25,7 +25,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
 
 
 _READ_FROM: Final = TemporaryDirectory()
-READ: Final = ("training/__init__.py", *(f"training/{room}" for room in ("engine", "lightning", "zoo")))
+READ: Final = ("training/__init__.py", *(f"training/{room}" for room in ("callbacks", "engine", "lightning", "zoo")))
 """Of the package, what `api` names. mkdocstrings would read all of it: 540 files, 4 s."""
 
 
