@@ -158,7 +158,8 @@ def result(job: Path, workspace: Path, left_out: tuple[str, ...]) -> dict[str, A
     state = {"optimizers": checkpoint["optimizer_states"], "schedules": checkpoint["lr_schedulers"]}
     counts = {"updates": checkpoint["global_step"], "epoch": checkpoint["epoch"]}
     metrics = recorded(workspace / ".scalebook" / "mlflow.db", job.name, left_out)
-    trace = {path.name: path.read_bytes() for path in sorted((job / "trace").glob("*"))}
+    files = sorted((job / "trace").glob("*"))
+    trace = {path.name.partition("-")[2]: path.read_bytes() for path in files}  # `section-0-...` before November 28
     return {
         **counts,
         "metrics": {f"{key} at {step}": value.hex() for key, step, value in metrics},
