@@ -27,8 +27,8 @@ def write(
     """Apply `change` to the notebook as it was seen, save it, and show `toast`. None on a failure, which the page then
     shows.
 
-    A file edited meanwhile is never overwritten: an edit of another cell is merged, else `show_conflict` asks. `decided`
-    is called when the person has answered: until then keep what would be lost if the page were reloaded.
+    A file edited meanwhile is never overwritten: an edit of another cell is merged, else `show_conflict` asks.
+    `decided` is called when the person has answered: until then keep what would be lost if the page were reloaded.
     """
     return attempt(lambda: _save(stored, change(stored.notebook)), toast, decided)
 

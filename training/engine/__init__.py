@@ -28,6 +28,7 @@ from scalebook.training.lazy import interface
 if TYPE_CHECKING:
     from scalebook.training.engine import rules, served_run, sim
     from scalebook.training.engine.codecs.coder import Coder, Spec
+    from scalebook.training.engine.codecs.kernels import Kernel, finite
     from scalebook.training.engine.coordination.measures import (
         Consensus,
         Counts,
@@ -97,15 +98,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AFTER", "IN_BATCH", "POSITIONS", "Boundary", "ChannelLost", "Client", "Clip", "Coder", "Consensus", "Counts",
-    "DataCursor", "DeclaredBytes", "Device", "Figures", "HostName", "Joined", "JoinedEnd", "Launch", "Line", "Mark",
-    "MembershipChange", "MemoryNeed", "MessageExchange", "MonitorMailbox", "MovedBytes", "OptimizerEnd", "Phase",
-    "PlateauStep", "ProxyAddress", "PushMeasures", "PushRecord", "PushResult", "Pushes", "RandomStream", "Refused",
-    "RemoteMailbox", "Rows", "Run", "Secret", "ServerConnection", "ServerEnd", "ServerEndpoint", "Settings",
-    "SharedRun", "Signals", "SimulatedClock", "SimulatedWorkers", "SimulationEnd", "Snapshot", "Spec",
-    "StalenessHistogram", "StartSignal", "TakenBatch", "Timings", "Uncopied", "UncopiedIterator", "Watch",
-    "WorkerEnd", "WorkerProxyEnd", "WorkerTimes", "WrittenError", "anonymous_file", "boundary", "device_of",
-    "is_table", "join", "loopback_round_trips", "mean_staleness", "rules", "serve", "served_run", "shares", "sim",
-    "split_into_shards", "weighted_mean", "whole_drift",
+    "DataCursor", "DeclaredBytes", "Device", "Figures", "HostName", "Joined", "JoinedEnd", "Kernel", "Launch",
+    "Line", "Mark", "MembershipChange", "MemoryNeed", "MessageExchange", "MonitorMailbox", "MovedBytes",
+    "OptimizerEnd", "Phase", "PlateauStep", "ProxyAddress", "PushMeasures", "PushRecord", "PushResult", "Pushes",
+    "RandomStream", "Refused", "RemoteMailbox", "Rows", "Run", "Secret", "ServerConnection", "ServerEnd",
+    "ServerEndpoint", "Settings", "SharedRun", "Signals", "SimulatedClock", "SimulatedWorkers", "SimulationEnd",
+    "Snapshot", "Spec", "StalenessHistogram", "StartSignal", "TakenBatch", "Timings", "Uncopied",
+    "UncopiedIterator", "Watch", "WorkerEnd", "WorkerProxyEnd", "WorkerTimes", "WrittenError", "anonymous_file",
+    "boundary", "device_of", "finite", "is_table", "join", "loopback_round_trips", "mean_staleness", "rules",
+    "serve", "served_run", "shares", "sim", "split_into_shards", "weighted_mean", "whole_drift",
 ]  # fmt: skip
 
 __getattr__ = interface(__name__)

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         Fp16,
         Fp32,
         Int8,
+        Part,
         PowerSgd,
         Qsgd,
         RandomK,
@@ -112,29 +113,31 @@ if TYPE_CHECKING:
     )
     from scalebook.training.engine.rules.update_rules import (
         RULES,
+        Arrival,
         Async,
         Bounded,
         Rule,
         RuleName,
         Softsync,
         Sync,
+        View,
         make_rule,
     )
 
 __all__ = [
-    "CODECS", "EXCHANGES", "RULES", "TOPOLOGIES", "WIDTHS", "Above", "AdPsgd", "ArgumentError", "Async", "AtLeast",
-    "AtMost", "Bandwidth", "Below", "Bf16", "Bipartite", "Bound", "Bounded", "BySettings", "CheckedSettings",
-    "Clip", "ClockSettings", "Codec", "CodecFacts", "CodecName", "Communication", "Complete", "CountOrNone",
-    "DPsgd", "Damping", "DampingFacts", "DampingName", "Deal", "Death", "DelayCompensation", "DiLoCo",
-    "Distribution", "DistributionName", "Downpour", "DropAbove", "DurationSummary", "Elastic", "Every",
+    "CODECS", "EXCHANGES", "RULES", "TOPOLOGIES", "WIDTHS", "Above", "AdPsgd", "ArgumentError", "Arrival", "Async",
+    "AtLeast", "AtMost", "Bandwidth", "Below", "Bf16", "Bipartite", "Bound", "Bounded", "BySettings",
+    "CheckedSettings", "Clip", "ClockSettings", "Codec", "CodecFacts", "CodecName", "Communication", "Complete",
+    "CountOrNone", "DPsgd", "Damping", "DampingFacts", "DampingName", "Deal", "Death", "DelayCompensation",
+    "DiLoCo", "Distribution", "DistributionName", "Downpour", "DropAbove", "DurationSummary", "Elastic", "Every",
     "ExchangeName", "Exponential", "Fp16", "Fp32", "Gossip", "HostName", "Int8", "Inverse", "Limits", "Link",
     "Local", "LocalFacts", "LocalName", "LocalSGD", "MachineGroup", "NoDamping", "NoLocalSteps", "NonNegativeInt",
-    "OnePeerExponential", "PeerExchange", "Peering", "PositiveFloat", "PositiveInt", "PowerSgd", "Qsgd", "RandomK",
-    "Ring", "Rule", "RuleFacts", "RuleName", "Seconds", "Settings", "Sgp", "Shape", "Sign", "Significance",
-    "Softsync", "Sync", "TopK", "Topology", "TopologyName", "Torus", "WorkerRange", "argument_limits",
-    "clock_settings", "contradictions", "graph_of", "make_codec", "make_damping", "make_exchange", "make_local",
-    "make_rule", "make_topology", "numel", "one_machine", "run_limits", "second_eigenvalue", "table_conflicts",
-    "together",
+    "OnePeerExponential", "Part", "PeerExchange", "Peering", "PositiveFloat", "PositiveInt", "PowerSgd", "Qsgd",
+    "RandomK", "Ring", "Rule", "RuleFacts", "RuleName", "Seconds", "Settings", "Sgp", "Shape", "Sign",
+    "Significance", "Softsync", "Sync", "TopK", "Topology", "TopologyName", "Torus", "View", "WorkerRange",
+    "argument_limits", "clock_settings", "contradictions", "graph_of", "make_codec", "make_damping",
+    "make_exchange", "make_local", "make_rule", "make_topology", "numel", "one_machine", "run_limits",
+    "second_eigenvalue", "table_conflicts", "together",
 ]  # fmt: skip
 
 __getattr__ = interface(__name__)
