@@ -356,6 +356,19 @@ def test_a_package_says_what_is_in_it_and_where_to_begin() -> None:
     assert [str(path.relative_to(ROOT)) for path in without] == []
 
 
+NOT_OURS = {"mlflow.py", "my_lab.py", "version.py"}
+"""Files that are named and are not ours: in examples, or in a library."""
+
+
+def test_files_that_are_named_exist() -> None:
+    ours = {path.name for path in sources("training", "app", "pages", "scalebook", "tests", "benchmarks", "docs")}
+    pages = [ROOT / "CONTRIBUTING.md", ROOT / "docs/architecture.md", *(ROOT / "docs/design").glob("*.md")]
+    places = [*pages, *(ROOT / "training").rglob("*.md"), *sources("training", "app", "scalebook")]
+    named = re.compile(r"`(?:[\w/]*/)?([a-z_]+\.py)`")
+    gone = {(str(path), name) for path in places for name in named.findall(path.read_text(encoding="utf-8"))}
+    assert sorted((path, name) for path, name in gone if name not in ours | NOT_OURS) == []
+
+
 def test_no_files_import_each_other_in_a_circle() -> None:
     """Not for types alone either: what one needs of the other belongs below both."""
     files = {_dotted(path): path for path in sources("training", "app", "pages") if path.name != "__init__.py"}

@@ -2,7 +2,7 @@
 twice: configs with the notebook's cells, last values with curves, packages and machines with what lists them.
 
 The file may come from a stranger. Nothing in it is executed, imported or written to disk; all of it is read in memory,
-within the limits of `archive.py`, and in bounded time.
+within the limits of `archive_file.py`, and in bounded time.
 """
 
 import hashlib
