@@ -33,7 +33,7 @@ NEED_TORCH = ("scalebook.training.experiments.introspect",)
 LAYERS = {
     "training": [
         "lazy", "base", "tracking", "engine", "zoo", "experiments", "jobs", "search", "pricing", "lightning",
-        "callbacks", "cluster", "notebook", "supervisor", "planner", "cli",
+        "callbacks", "cluster", "notebook", "supervisor", "planner", "asking", "cli",
     ],
     "training/engine": [
         "rules", "codecs", "hyper", "worker_clock", "memory", "trace", "coordination", "store", "worker", "sim", "net",

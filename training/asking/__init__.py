@@ -1,0 +1,24 @@
+"""Asks a question about an experiment and answers it: writes cells into the notebook, runs them, says what they show.
+
+Begin with `recipe.py` (what a question is) and `recipes/` (one file for each); `asking.py` decides what to do next and
+does it, `sizes.py` how much fits into the budget, `answer.py` what the answer is. The browser reads answers and starts
+questions without importing torch.
+"""
+
+from typing import TYPE_CHECKING
+
+from scalebook.training.lazy import interface
+
+if TYPE_CHECKING:
+    from scalebook.training.asking.answer import AnswerReader
+    from scalebook.training.asking.answer_rows import Answer, AnswerRow, table
+    from scalebook.training.asking.ask_folder import AskFailure, AskFolder, AskProgress
+    from scalebook.training.asking.asking import Asking, NoAnswer, add_seeds
+    from scalebook.training.asking.recipes import recipe, recipes
+
+__all__ = [
+    "Answer", "AnswerReader", "AnswerRow", "AskFailure", "AskFolder", "AskProgress", "Asking", "NoAnswer", "add_seeds",
+    "recipe", "recipes", "table",
+]  # fmt: skip
+
+__getattr__ = interface(__name__)

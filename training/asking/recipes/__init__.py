@@ -1,0 +1,25 @@
+"""The questions that can be asked. Each file of this folder holds one recipe; to add one, add a file."""
+
+import importlib
+import pkgutil
+from functools import cache
+
+from scalebook.training.asking.recipe import Recipe
+from scalebook.training.base import ConfigError
+from scalebook.training.experiments import classes
+
+
+@cache
+def recipes() -> dict[str, Recipe]:
+    """All recipes by name, in the order in which they are offered."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+    found = sorted((kind() for kind in Recipe.__subclasses__()), key=lambda one: (one.place, one.name))
+    return {one.name: one for one in found}
+
+
+def recipe(name: str) -> Recipe:
+    """The recipe of that name; ConfigError where there is none."""
+    if name not in recipes():
+        raise ConfigError("question", f"{name!r} is unknown", classes.suggestion(name, recipes()))
+    return recipes()[name]
