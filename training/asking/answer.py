@@ -9,6 +9,7 @@ from scalebook.training.asking.answer_rows import (
     FIGURES,
     Answer,
     AnswerRow,
+    Figure,
     PlannedRow,
     decided_by,
     plan_words,
@@ -102,7 +103,7 @@ class AnswerReader:
 
     def _said(self, asked: Recipe, start: Answer, rows: Sequence[AnswerRow], judged: Sequence[Judgement]) -> Answer:
         baseline, sides = rows[0], rows[1:]
-        known = [row for row in sides if row.ratio(decided_by(start, row)) is not None]
+        known = [row for row in sides if decided_by(start, row) in row.ratios]
         if not known:
             done, whole = sum(row.seeds for row in rows), len(rows) * FEWEST
             words = f"Not answered yet: {done} of at least {whole} runs with fresh seeds have finished."

@@ -1,4 +1,4 @@
-"""The process for a question asked in the browser: `python -m scalebook.training.asking.ask_process NOTEBOOK ANSWER`."""
+"""The process for a question of the browser: `python -m scalebook.training.asking.ask_process NOTEBOOK ANSWER`."""
 
 import sys
 import traceback

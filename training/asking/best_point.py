@@ -63,4 +63,4 @@ def target_of(curve: MetricCurve, lower: bool) -> float | None:
         return reached
     digits = 2 - math.floor(math.log10(abs(reached)))
     rounding = math.ceil if lower else math.floor
-    return rounding(round(reached * 10**digits, 6)) / 10**digits
+    return float(rounding(round(reached * 10**digits, 6)) / 10**digits)

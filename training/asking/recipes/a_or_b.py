@@ -25,8 +25,7 @@ class AOrB(Recipe):
 
     def headline(self, answer: Answer, known: Sequence[AnswerRow], baseline: AnswerRow) -> str:
         side = known[0]
-        assert side.best is not None, "it is known"
-        words = f"the best {answer.metric} of {side.words} is {times(side.best)} that of {baseline.words}"
+        words = f"the best {answer.metric} of {side.words} is {times(side.ratios['best'])} that of {baseline.words}"
         if side.verdict == "supported":
             return f"{side.words} is better than {baseline.words}: {words}."
         if side.verdict == "refuted":

@@ -26,8 +26,7 @@ class BatchAndRate(Recipe):
 
     def headline(self, answer: Answer, known: Sequence[AnswerRow], baseline: AnswerRow) -> str:
         best = known[0]
-        assert best.seconds is not None, "it is known"
-        words = f"{times(best.seconds)} the time to {answer.metric} {answer.target:g} of {baseline.words}"
+        words = f"{times(best.ratios['seconds'])} the time to {answer.metric} {answer.target:g} of {baseline.words}"
         if best.verdict == "supported":
             return f"Use {best.words}: {words}."
         if best.verdict == "refuted":

@@ -38,8 +38,7 @@ class CostOfUpdates(Recipe):
     def headline(self, answer: Answer, known: Sequence[AnswerRow], baseline: AnswerRow) -> str:
         parts = []
         for row in known:
-            ratio = row.ratio(decided_by(answer, row))
-            assert ratio is not None, "it is known"
+            ratio = row.ratios[decided_by(answer, row)]
             unclear = "" if row.verdict in ("supported", "refuted") else ", not resolved"
             parts.append(f"{row.words} {times(ratio)}{unclear}")
         return f"Samples to {answer.metric} {answer.target:g}, of those of {baseline.words}: {'; '.join(parts)}."

@@ -33,13 +33,12 @@ class MoreWorkers(Recipe):
         return sides
 
     def headline(self, answer: Answer, known: Sequence[AnswerRow], baseline: AnswerRow) -> str:
-        real = [row for row in known if row.seconds is not None and decided_by(answer, row) == "seconds"]
+        real = [row for row in known if decided_by(answer, row) == "seconds"]
         if not real:
             return "Not resolved: this machine has no room for a second worker."
-        fastest = min(real, key=lambda row: row.seconds.value if row.seconds else 0.0)
-        assert fastest.seconds is not None, "it is among the real ones"
+        fastest = min(real, key=lambda row: row.ratios["seconds"].value)
         goal = f"{answer.metric} {answer.target:g}"
-        words = f"{fastest.words} reaches {goal} in {times(fastest.seconds)} the time of one process"
+        words = f"{fastest.words} reaches {goal} in {times(fastest.ratios['seconds'])} the time of one process"
         if fastest.verdict == "supported":
             return f"Yes: {words}, each at its own best learning rate."
         if all(row.verdict == "refuted" for row in real):
