@@ -17,7 +17,7 @@ from scalebook.training.asking.answer_rows import (
 )
 from scalebook.training.asking.expected import expected
 from scalebook.training.asking.recipe import Machine, Recipe
-from scalebook.training.asking.recipes import recipe
+from scalebook.training.asking.recipes import recipe_named
 from scalebook.training.base import Workspace
 from scalebook.training.experiments import Description
 from scalebook.training.jobs import this_machine
@@ -41,7 +41,7 @@ class AnswerReader:
 
     def answer(self, cell: AnswerCell, judged: Mapping[str, Judgement] | None = None) -> Answer:
         """What is known. `judged`: the claims of the notebook, where they are known already."""
-        asked = recipe(cell.question)
+        asked = recipe_named(cell.question)
         start = Answer(asked.question, "", figure=asked.figure, metric=cell.metric, target=cell.target)
         comparison = next((one for one in self.nb.comparisons() if one.name == cell.comparison), None)
         if comparison is None:

@@ -15,7 +15,7 @@ from scalebook.training.asking.ask_folder import AskFolder, AskProgress
 from scalebook.training.asking.best_point import BestPoint, best_point, target_of
 from scalebook.training.asking.expected import expected, plan
 from scalebook.training.asking.recipe import Machine, Side, require_rate
-from scalebook.training.asking.recipes import recipe
+from scalebook.training.asking.recipes import recipe_named
 from scalebook.training.base import ConfigError, Workspace, roughly
 from scalebook.training.experiments import Description, Experiment, require
 from scalebook.training.experiments.search import resolve, summary
@@ -103,7 +103,7 @@ class Asking:
     def sides(self, nb: Notebook, cell: AnswerCell) -> list[Side]:
         base = self.experiment_of(nb, cell.experiment)
         against = self.experiment_of(nb, cell.against) if cell.against else None
-        asked = recipe(cell.question)
+        asked = recipe_named(cell.question)
         made = [require_rate(side) for side in asked.sides(base, against, self.machine)]
         return [replace(side, experiment=sizes.same_samples(side.experiment, base)) for side in made]
 
@@ -189,7 +189,8 @@ class Asking:
 
     def _plans(self, nb: Notebook, cell: AnswerCell) -> bool:
         """Whether the planner is still to be asked: once, and only where the budget leaves time for it."""
-        if self.asked_planner or cell.searches or not recipe(cell.question).planned or cell.budget_s < PLANNED_FROM_S:
+        begun = self.asked_planner or bool(cell.searches)
+        if begun or not recipe_named(cell.question).planned or cell.budget_s < PLANNED_FROM_S:
             return False
         experiment = self.experiment_of(nb, cell.experiment)
         return not expected(self.workspace, experiment, self.machine.slots(experiment))
@@ -212,7 +213,7 @@ class Asking:
         metric, goal = self._metric(stored.notebook, cell, pilot)
         every = self.sides(stored.notebook, cell)
         full_s = self._full_s(pilot, every[0])
-        asked = recipe(cell.question)
+        asked = recipe_named(cell.question)
         found = sizes.fitting(every, self.machine, full_s, cell.budget_s - self.spent_s, asked.figure == "seconds")
         if found is None:
             least = sizes.Sizes(2, *sizes.PLANS[-1], sizes.SHARES[-1], 0.0)
@@ -385,7 +386,7 @@ class Asking:
         if baseline not in tuned:
             raise NoAnswer(f"No run of {baseline} has finished", "Look at its search, and mend the experiment.")
         target = cell.target
-        if target is None and recipe(cell.question).figure != "best":
+        if target is None and recipe_named(cell.question).figure != "best":
             target = self._target(cell, tuned)
         pilot = self._pilot(stored.notebook, cell)
         assert pilot is not None, "next_step has looked"
@@ -396,7 +397,7 @@ class Asking:
             for name, (experiment, remark) in tuned.items():
                 nb = edit.put_experiment(nb, name, _fresh(experiment).written, seeds, at, remark)
                 at += 1
-            figure = recipe(cell.question).figure
+            figure = recipe_named(cell.question).figure
             comparison = edit.unique_name(nb, f"{cell.name}-sides")
             axes: list[Axis] = ["seconds", "samples"] if figure == "seconds" else ["samples"]
             nb = edit.put_comparison(
@@ -443,7 +444,7 @@ class Asking:
     def _claim(
         self, cell: AnswerCell, side: str, baseline: str, target: float | None, experiment: Experiment
     ) -> dict[str, Any]:
-        asked = recipe(cell.question)
+        asked = recipe_named(cell.question)
         figure, bound = asked.figure, asked.bound
         if figure == "seconds" and experiment.strategy.is_simulated:
             figure, bound = "samples", SIMULATED_BOUND
@@ -487,7 +488,7 @@ class Asking:
         stored = self.stored()
         nb, cell = stored.notebook, self.cell(stored.notebook)
         due = self._due(nb, cell)
-        one_by_one = recipe(cell.question).figure == "seconds"
+        one_by_one = recipe_named(cell.question).figure == "seconds"
         side, seed = due[0]
         if one_by_one:
             self._say(f"{side.name}, seed {seed} ({len(due)} runs left)")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from scalebook.training.asking import Answer, AnswerReader, Asking, NoAnswer, recipe, recipes
+from scalebook.training.asking import Answer, AnswerReader, Asking, NoAnswer, all_recipes, recipe_named
 from scalebook.training.base import ConfigError, Workspace, processes, roughly, trust
 from scalebook.training.base.files import CommandParser, terminal
 from scalebook.training.experiments import Description, catalogue, classes, command_line
@@ -19,7 +19,7 @@ INTERRUPTED: Final = 130
 
 def parser() -> CommandParser:
     """The parser of `scalebook ask`."""
-    listed = "\n".join(f"  {one.name:<16} {one.question}" for one in recipes().values())
+    listed = "\n".join(f"  {one.name:<16} {one.question}" for one in all_recipes().values())
     parser = CommandParser(
         "scalebook ask",
         about=f"Answer a question about an experiment.\n\n{listed}\n\nIt writes ordinary cells into the notebook, runs "
@@ -27,7 +27,7 @@ def parser() -> CommandParser:
         example="ask more-workers notebooks/first-steps.md --cell one-process --budget 10m",
         page=PAGE,
     )
-    parser.add_argument("question", metavar="QUESTION", help=f"{', '.join(recipes())}")
+    parser.add_argument("question", metavar="QUESTION", help=f"{', '.join(all_recipes())}")
     parser.add_argument("file", nargs="?", type=Path, metavar="FILE.md", help="notebook of the experiment")
     parser.add_argument("--cell", metavar="NAME", help="experiment; optional if the notebook has only one")
     parser.add_argument("-c", "--config", type=Path, metavar="X.yaml", help="config, instead of a notebook's cell")
@@ -43,7 +43,7 @@ def parser() -> CommandParser:
 def main(argv: Sequence[str]) -> int:
     """Exit code: 0 with an answer, resolved or not; 1 if a run failed that it depends on; 130 interrupted."""
     options = parser().parse_args(argv)
-    asked = recipe(options.question)
+    asked = recipe_named(options.question)
     if (options.file is None) == (options.config is None):
         raise ConfigError("ask", "needs an experiment", "Write FILE.md --cell NAME, or -c X.yaml.")
     if asked.needs_against and options.against is None:

@@ -10,7 +10,7 @@ from scalebook.training.experiments import classes
 
 
 @cache
-def recipes() -> dict[str, Recipe]:
+def all_recipes() -> dict[str, Recipe]:
     """All recipes by name, in the order in which they are offered."""
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
@@ -18,8 +18,8 @@ def recipes() -> dict[str, Recipe]:
     return {one.name: one for one in found}
 
 
-def recipe(name: str) -> Recipe:
+def recipe_named(name: str) -> Recipe:
     """The recipe of that name; ConfigError where there is none."""
-    if name not in recipes():
-        raise ConfigError("question", f"{name!r} is unknown", classes.suggestion(name, recipes()))
-    return recipes()[name]
+    if name not in all_recipes():
+        raise ConfigError("question", f"{name!r} is unknown", classes.suggestion(name, all_recipes()))
+    return all_recipes()[name]

@@ -18,6 +18,7 @@ from scalebook.training.experiments import Description
 from scalebook.training.experiments.search import SearchSpec, summary
 from scalebook.training.notebook import number_format
 from scalebook.training.notebook.cells import (
+    AnswerCell,
     Axis,
     BrokenCell,
     ClaimCell,
@@ -255,6 +256,8 @@ def gather(workspace: Workspace, reader: RunReader, stored: Stored, description:
             blocks += comparison_blocks(reader, name, nb, cell, description)
         elif isinstance(cell, ClaimCell):
             blocks += claim_blocks(judged[cell.name])
+        elif isinstance(cell, AnswerCell):
+            blocks += [CellHead("answer", cell.name, []), config_of(cell.source)]
         elif isinstance(cell, BrokenCell):
             blocks.append(CellHead(cell.kind, cell.name, ["cannot be read"]))
             blocks += [Remark(cell.message, trouble=True), SourceText("Text", cut_lines(cell.source), "", folded=False)]
