@@ -71,7 +71,7 @@ TRAINERS_MAY_USE = tuple(
 """Of the parameter server: its policy, codecs and measures, the worker's end, who gives one, who waits for a GPU, and
 what cannot be copied."""
 SIMULATED = re.compile("virtual|played", re.IGNORECASE)
-OTHER_WORDS = 53
+OTHER_WORDS = 55
 """Names with `virtual` or `played` in them, and the host's name where it is written, outside of `engine/sim`."""
 COME_WITH_TORCH_AND_LIGHTNING = (
     "torch", "lightning", "lightning_fabric", "lightning_utilities", "pytorch_lightning", "torchmetrics", "numpy",

@@ -11,14 +11,14 @@ from scalebook.training.lazy import interface
 
 if TYPE_CHECKING:
     from scalebook.training.asking.answer import AnswerReader
-    from scalebook.training.asking.answer_rows import Answer, AnswerRow, table
+    from scalebook.training.asking.answer_rows import Findings, table
     from scalebook.training.asking.ask_folder import AskFailure, AskFolder, AskProgress
     from scalebook.training.asking.asking import Asking, NoAnswer, add_seeds
     from scalebook.training.asking.recipes import all_recipes, recipe_named
 
 __all__ = [
-    "Answer", "AnswerReader", "AnswerRow", "AskFailure", "AskFolder", "AskProgress", "Asking", "NoAnswer",
-    "add_seeds", "all_recipes", "recipe_named", "table",
+    "AnswerReader", "AskFailure", "AskFolder", "AskProgress", "Asking", "Findings", "NoAnswer", "add_seeds",
+    "all_recipes", "recipe_named", "table",
 ]  # fmt: skip
 
 __getattr__ = interface(__name__)

@@ -7,9 +7,9 @@ from typing import Final, Literal
 
 from scalebook.training.asking.answer_rows import (
     FIGURES,
-    Answer,
     AnswerRow,
     Figure,
+    Findings,
     PlannedRow,
     decided_by,
     plan_words,
@@ -39,10 +39,10 @@ class AnswerReader:
         )  # fmt: skip
         self.evidence = EvidenceReader(workspace, reader, notebook, nb, description)
 
-    def answer(self, cell: AnswerCell, judged: Mapping[str, Judgement] | None = None) -> Answer:
+    def answer(self, cell: AnswerCell, judged: Mapping[str, Judgement] | None = None) -> Findings:
         """What is known. `judged`: the claims of the notebook, where they are known already."""
-        asked = recipe_named(cell.question)
-        start = Answer(asked.question, "", figure=asked.figure, metric=cell.metric, target=cell.target)
+        recipe = recipe_named(cell.question)
+        start = Findings(recipe.question, "", figure=recipe.figure, metric=cell.metric, target=cell.target)
         comparison = next((one for one in self.nb.comparisons() if one.name == cell.comparison), None)
         if comparison is None:
             begun = cell.pilot is not None
@@ -51,28 +51,28 @@ class AnswerReader:
         judgements = {name: one for name, one in (judged or judge_all(self.evidence)).items() if name in cell.claims}
         by_side = {str(one.cell.runs[0]): one for one in judgements.values() if one.cell.runs}
         first, *others = comparison.runs
-        rows = [self._row(asked, cell, first, first, None)]
-        rows += [self._row(asked, cell, name, first, by_side.get(name)) for name in others]
-        return self._said(asked, replace(start, planned=self._planned(asked, cell)), rows, list(by_side.values()))
+        rows = [self._row(recipe, cell, first, first, None)]
+        rows += [self._row(recipe, cell, name, first, by_side.get(name)) for name in others]
+        return self._said(recipe, replace(start, planned=self._planned(recipe, cell)), rows, list(by_side.values()))
 
-    def _planned(self, asked: Recipe, cell: AnswerCell) -> Sequence[PlannedRow]:
+    def _planned(self, recipe: Recipe, cell: AnswerCell) -> Sequence[PlannedRow]:
         base = self.nb.experiment(cell.experiment)
-        if not asked.planned or base is None:
+        if not recipe.planned or base is None:
             return ()
         here = this_machine()
         experiment = base.experiment(self.description)
         return expected(self.workspace, experiment, Machine(len(here.cores), len(here.gpus)).slots(experiment))
 
-    def _row(self, asked: Recipe, cell: AnswerCell, name: str, first: str, judgement: Judgement | None) -> AnswerRow:
+    def _row(self, recipe: Recipe, cell: AnswerCell, name: str, first: str, judgement: Judgement | None) -> AnswerRow:
         side = self.nb.experiment(name)
         if side is None:
             return AnswerRow(name, name, why="its experiment was removed")
         experiment = side.experiment(self.description)
-        found = results(self.reader, self.notebook, side, self.description, None, self.nb)
-        done = sum(1 for one in found if one.run is not None and not one.stale and one.run.outcome == "finished")
+        by_seed = results(self.reader, self.notebook, side, self.description, None, self.nb)
+        done = sum(1 for one in by_seed if one.run is not None and not one.stale and one.run.outcome == "finished")
         row = AnswerRow(
             name,
-            asked.side_words(cell, name, experiment),
+            recipe.side_words(cell, name, experiment),
             "simulated" if experiment.strategy.is_simulated else "measured",
             done,
             experiment.rate.applied,
@@ -96,34 +96,36 @@ class AnswerReader:
         base, side = self.evidence.sides(claim)
         if figure in ("seconds", "bytes") and base.is_simulated != side.is_simulated:
             return None
-        found = ratio_interval(side.amounts, base.amounts)
-        return found if found is None or level is None else replace(found, level=level)
+        interval = ratio_interval(side.amounts, base.amounts)
+        return interval if interval is None or level is None else replace(interval, level=level)
 
     # --- in words -----------------------------------------------------------------------------------------------------
 
-    def _said(self, asked: Recipe, start: Answer, rows: Sequence[AnswerRow], judged: Sequence[Judgement]) -> Answer:
+    def _said(
+        self, recipe: Recipe, start: Findings, rows: Sequence[AnswerRow], judged: Sequence[Judgement]
+    ) -> Findings:
         baseline, sides = rows[0], rows[1:]
-        known = [row for row in sides if decided_by(start, row) in row.ratios]
-        if not known:
+        compared = [row for row in sides if decided_by(start, row) in row.ratios]
+        if not compared:
             done, whole = sum(row.seeds for row in rows), len(rows) * FEWEST
             words = f"Not answered yet: {done} of at least {whole} runs with fresh seeds have finished."
             return replace(start, headline=words, rows=rows, state="under way")
-        resolved = [row for row in known if row.verdict in ("supported", "refuted")]
+        resolved = [row for row in compared if row.verdict in ("supported", "refuted")]
         more = max((one.resolved_by or 0 for one in judged if one.verdict == "not resolved"), default=0)
         now = max(row.seeds for row in rows)
         more = more if more > now and len(resolved) < len(sides) else 0
-        sentences = [sentence(start, row, baseline) for row in known]
-        sentences += [f"{row.words}: {row.why}." for row in sides if row not in known and row.why]
+        sentences = [sentence(start, row, baseline) for row in compared]
+        sentences += [f"{row.words}: {row.why}." for row in sides if row not in compared and row.why]
         sentences += [plan_words(start.planned)] if start.planned else []
         state: Literal["answered", "not resolved"] = "answered" if resolved else "not resolved"
         return replace(
-            start, headline=asked.headline(start, known, baseline), sentences=sentences, rows=rows, state=state,
+            start, headline=recipe.headline(start, compared, baseline), sentences=sentences, rows=rows, state=state,
             more_seeds=more, more_s=self._more_s(rows, more - now) if more else None,
         )  # fmt: skip
 
     def _more_s(self, rows: Sequence[AnswerRow], seeds: int) -> float:
         """About how long so many further seeds of each side take, one run after the other."""
         cells = filter(None, (self.nb.experiment(row.cell) for row in rows))
-        found = [one.run for side in cells for one in results(self.reader, self.notebook, side, self.description)]
-        seconds = [run.ended - run.started for run in found if run is not None and run.ended is not None]
+        runs = [one.run for side in cells for one in results(self.reader, self.notebook, side, self.description)]
+        seconds = [run.ended - run.started for run in runs if run is not None and run.ended is not None]
         return seeds * len(rows) * sum(seconds) / max(1, len(seconds))

@@ -41,7 +41,7 @@ class PlannedRow:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Findings:
     """`headline` is one sentence; `sentences` say more."""
 
     question: str
@@ -60,7 +60,7 @@ class Answer:
     """About how long these take."""
 
 
-def decided_by(answer: Answer, row: AnswerRow) -> DecidedBy:
+def decided_by(answer: Findings, row: AnswerRow) -> DecidedBy:
     """What decides about a side: of virtual workers the samples, since their seconds are of a declared clock."""
     return "samples" if answer.figure == "seconds" and row.kind == "simulated" else answer.figure
 
@@ -83,7 +83,7 @@ def two(value: float) -> str:
     return f"{value:.2f}" if value < 10 else f"{value:,.0f}"
 
 
-def sentence(answer: Answer, row: AnswerRow, baseline: AnswerRow) -> str:
+def sentence(answer: Findings, row: AnswerRow, baseline: AnswerRow) -> str:
     """`DDP x 2 reaches val/loss 0.3 in 0.57x (0.52 to 0.63) the time of one process, at learning rate 0.02.`"""
     figure = decided_by(answer, row)
     ratio = row.ratios[figure]
@@ -104,18 +104,18 @@ def sentence(answer: Answer, row: AnswerRow, baseline: AnswerRow) -> str:
 NOTHING: Final = "-"
 
 
-def table(answer: Answer) -> list[list[str]]:
+def table(answer: Findings) -> list[list[str]]:
     """The rows of the answer's table below its head. Ratios are to the first side."""
-    shown = [figure for figure in FIGURES if any(figure in row.ratios for row in answer.rows)]
-    rows = [["side", "rate", "seeds", *(f"{HEADS[figure]} x" for figure in shown), "is", "verdict"]]
+    figures = [figure for figure in FIGURES if any(figure in row.ratios for row in answer.rows)]
+    rows = [["side", "rate", "seeds", *(f"{HEADS[figure]} x" for figure in figures), "is", "verdict"]]
     for place, row in enumerate(answer.rows):
-        cells = [_cell(row, figure) if place else "1" for figure in shown]
+        cells = [_cell(row, figure) if place else "1" for figure in figures]
         rate = NOTHING if row.rate is None else f"{row.rate:.3g}"
         verdict = row.verdict or ("" if place else "baseline")
         rows.append([row.words, rate, str(row.seeds), *cells, row.kind, verdict])
     for planned in answer.planned:
         within = f"{two(planned.low)} to {two(planned.high)} a sample"
-        cells = [within if figure == "seconds" else NOTHING for figure in shown]
+        cells = [within if figure == "seconds" else NOTHING for figure in figures]
         rows.append([planned.words, NOTHING, NOTHING, *cells, "planned", ""])
     return rows
 

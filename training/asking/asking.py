@@ -76,9 +76,9 @@ class Asking:
         self.reader = RunReader(self.workspace.tracking_uri())
         here = this_machine()
         self.machine = Machine(len(here.cores), len(here.gpus))
-        known = self.folder.progress()
-        self.spent_before = known.spent_s if known else 0.0
-        self.plan, self.left_out = (known.plan, tuple(known.left_out)) if known else ("", ())
+        progress = self.folder.progress()
+        self.spent_before = progress.spent_s if progress else 0.0
+        self.plan, self.left_out = (progress.plan, tuple(progress.left_out)) if progress else ("", ())
         self.begun = time.monotonic()
         self.asked_planner = False
 
@@ -89,10 +89,10 @@ class Asking:
 
     def cell(self, nb: Notebook) -> AnswerCell:
         """The answer's cell; ConfigError where it was removed."""
-        found = next((one for one in nb.answers() if one.name == self.answer), None)
-        if found is None:
+        cell = next((one for one in nb.answers() if one.name == self.answer), None)
+        if cell is None:
             raise ConfigError("answer", f"there is no answer {self.answer} in {self.path.name}", "Ask again.")
-        return found
+        return cell
 
     def experiment_of(self, nb: Notebook, name: str) -> Experiment:
         cell = nb.experiment(name)
@@ -103,8 +103,8 @@ class Asking:
     def sides(self, nb: Notebook, cell: AnswerCell) -> list[Side]:
         base = self.experiment_of(nb, cell.experiment)
         against = self.experiment_of(nb, cell.against) if cell.against else None
-        asked = recipe_named(cell.question)
-        made = [require_rate(side) for side in asked.sides(base, against, self.machine)]
+        recipe = recipe_named(cell.question)
+        made = [require_rate(side) for side in recipe.sides(base, against, self.machine)]
         return [replace(side, experiment=sizes.same_samples(side.experiment, base)) for side in made]
 
     @property
@@ -213,30 +213,30 @@ class Asking:
         metric, goal = self._metric(stored.notebook, cell, pilot)
         every = self.sides(stored.notebook, cell)
         full_s = self._full_s(pilot, every[0])
-        asked = recipe_named(cell.question)
-        found = sizes.fitting(every, self.machine, full_s, cell.budget_s - self.spent_s, asked.figure == "seconds")
-        if found is None:
+        recipe = recipe_named(cell.question)
+        fitting = sizes.fitting(every, self.machine, full_s, cell.budget_s - self.spent_s, recipe.figure == "seconds")
+        if fitting is None:
             least = sizes.Sizes(2, *sizes.PLANS[-1], sizes.SHARES[-1], 0.0)
-            needed = self.spent_s + sizes.expected_s(every[:2], self.machine, least, full_s, asked.figure == "seconds")
+            needed = self.spent_s + sizes.expected_s(every[:2], self.machine, least, full_s, recipe.figure == "seconds")
             fix = f"Write a budget of at least {roughly(1.2 * needed)}, or ask about a shorter training."
             raise ConfigError(
                 "budget", f"{roughly(cell.budget_s)} is too short: a training takes {roughly(full_s)}", fix
             )
-        self.plan, self.left_out = sizes.words(found, every), (*self.left_out, *sizes.left_out(found, every))
-        self._say(self.plan, found.seconds)
+        self.plan, self.left_out = sizes.words(fitting, every), (*self.left_out, *sizes.left_out(fitting, every))
+        self._say(self.plan, fitting.seconds)
 
         def change(nb: Notebook, cell: AnswerCell) -> Notebook:
             searches = {}
-            at = self._last(nb, cell)
-            for side in self.sides(nb, cell)[: found.sides]:
+            place = self._last(nb, cell)
+            for side in self.sides(nb, cell)[: fitting.sides]:
                 name = edit.unique_name(nb, f"{cell.name}-{side.name}")
-                body = self._search_body(side, found, metric, goal)
+                body = self._search_body(side, fitting, metric, goal)
                 if body is None:
                     searches[name] = ""
                     continue
                 search = edit.unique_name(nb, f"{name}-rates")
-                nb = edit.put_search(nb, search, body, at)
-                at += 1
+                nb = edit.put_search(nb, search, body, place)
+                place += 1
                 searches[name] = search
             return edit.put_answer(nb, replace(cell, metric=metric, goal=goal, searches=searches))
 
@@ -269,18 +269,18 @@ class Asking:
             raise NoAnswer(f"The first epoch takes longer than {roughly(took)}", "Write a larger budget.")
         return sizes.STARTING_S + (took - sizes.STARTING_S) / min(1.0, share)
 
-    def _search_body(self, side: Side, found: sizes.Sizes, metric: str, goal: directions.Goal) -> dict[str, Any] | None:
+    def _search_body(self, side: Side, fits: sizes.Sizes, metric: str, goal: directions.Goal) -> dict[str, Any] | None:
         """The search for what is tuned of a side; None where nothing is."""
         if not side.tuned:
             return None
-        points = sizes.points(side, found.rates)
+        points = sizes.points(side, fits.rates)
         rates = [point["learning_rate"] for point in points]
         space: dict[str, Any] = {"learning_rate": {"log_uniform": [min(rates) / 64, max(rates) * 64]}}
         if "batch_size" in side.tuned:
             batches = sorted({int(point["batch_size"]) for point in points})
             space = {"batch_size": {"grid": batches}, **space}
         return {
-            "config": sizes.shortened(side.experiment, found.share).written,
+            "config": sizes.shortened(side.experiment, fits.share).written,
             "objective": {metric: goal},
             "scaling": "weak",
             "space": space,
@@ -354,13 +354,13 @@ class Asking:
 
     def _beyond(self, cell: AnswerCell, folder: SearchFolder) -> list[dict[str, Any]]:
         """Points beyond the best one where that is at an edge of the rates that were tried, within the space."""
-        found = self._best(cell, folder)
-        if found is None or "learning_rate" not in found.point:
+        best = self._best(cell, folder)
+        if best is None or "learning_rate" not in best.point:
             return []
         low, high = folder.spec(self.description).dimension("learning_rate").ends()
-        rates = sizes.beyond(found.tried, float(found.point["learning_rate"]))
+        rates = sizes.beyond(best.tried, float(best.point["learning_rate"]))
         inside = all(4 * low <= rate <= high / 4 for rate in rates)
-        return [{**found.point, "learning_rate": rate} for rate in rates] if inside else []
+        return [{**best.point, "learning_rate": rate} for rate in rates] if inside else []
 
     def _best(self, cell: AnswerCell, folder: SearchFolder) -> BestPoint | None:
         spec = folder.spec(self.description)
@@ -393,15 +393,15 @@ class Asking:
         seeds = self._seeds(stored.notebook, cell, len(tuned), pilot)
 
         def change(nb: Notebook, cell: AnswerCell) -> Notebook:
-            at = self._last(nb, cell)
+            place = self._last(nb, cell)
             for name, (experiment, remark) in tuned.items():
-                nb = edit.put_experiment(nb, name, _fresh(experiment).written, seeds, at, remark)
-                at += 1
+                nb = edit.put_experiment(nb, name, _fresh(experiment).written, seeds, place, remark)
+                place += 1
             figure = recipe_named(cell.question).figure
             comparison = edit.unique_name(nb, f"{cell.name}-sides")
             axes: list[Axis] = ["seconds", "samples"] if figure == "seconds" else ["samples"]
             nb = edit.put_comparison(
-                nb, ComparisonCell("", comparison, [*tuned], cell.metric, axes, target, goal=cell.goal), at
+                nb, ComparisonCell("", comparison, [*tuned], cell.metric, axes, target, goal=cell.goal), place
             )
             claims = []
             for name in [*tuned][1:]:
@@ -422,20 +422,20 @@ class Asking:
                 every[name] = (sizes.shortened(made[place].experiment, share), "")
                 continue
             folder = search_requests.of_cell(self.workspace, self.path.name, searched)
-            found = self._best(cell, folder) if folder is not None else None
-            if folder is None or found is None:
+            best = self._best(cell, folder) if folder is not None else None
+            if folder is None or best is None:
                 continue
             spec = folder.spec(self.description)
-            words = f"At the best point of the search {searched}: {summary(spec, found.point)}."
-            every[name] = (resolve(spec, found.point), words)
+            words = f"At the best point of the search {searched}: {summary(spec, best.point)}."
+            every[name] = (resolve(spec, best.point), words)
         return every
 
     def _target(self, cell: AnswerCell, tuned: Mapping[str, tuple[Experiment, str]]) -> float:
         """The value at which the baseline's best run is after a part of its samples."""
         name = next(iter(cell.searches.values())) or next((one for one in cell.searches.values() if one), "")
         folder = search_requests.of_cell(self.workspace, self.path.name, name)
-        found = self._best(cell, folder) if folder is not None else None
-        target = target_of(found.curve, cell.goal != "max") if found is not None else None
+        best = self._best(cell, folder) if folder is not None else None
+        target = target_of(best.curve, cell.goal != "max") if best is not None else None
         if target is None:
             fix = "Validate more often (trainer.val_check_interval: 0.25), or write a target."
             raise NoAnswer(f"No run has validated {cell.metric} often enough to choose a target", fix)
@@ -444,8 +444,8 @@ class Asking:
     def _claim(
         self, cell: AnswerCell, side: str, baseline: str, target: float | None, experiment: Experiment
     ) -> dict[str, Any]:
-        asked = recipe_named(cell.question)
-        figure, bound = asked.figure, asked.bound
+        recipe = recipe_named(cell.question)
+        figure, bound = recipe.figure, recipe.bound
         if figure == "seconds" and experiment.strategy.is_simulated:
             figure, bound = "samples", SIMULATED_BOUND
         values: dict[str, Any] = {"runs": [side], "against": baseline, "figure": figure}

@@ -32,7 +32,7 @@ def best_point(
     best value of the metric. None where no run has finished."""
     request = folder.request()
     trials = at_rest(read_study(request.storage, request.study, spec))
-    found: list[tuple[tuple[bool, float, float], BestPoint]] = []
+    candidates: list[tuple[tuple[bool, float, float], BestPoint]] = []
     tried = [float(trial.point["learning_rate"]) for trial in trials if "learning_rate" in trial.point]
     for trial in trials:
         if trial.state != "finished" or not trial.runs:
@@ -44,8 +44,8 @@ def best_point(
         amount = crossing(*curve.on("samples"), target, lower) if target is not None else None
         missed = amount is None or amount.censored
         mark = (missed, math.inf if amount is None or missed else amount.value, value if lower else -value)
-        found.append((mark, BestPoint(trial.point, curve, tried)))
-    return min(found, key=lambda pair: pair[0])[1] if found else None
+        candidates.append((mark, BestPoint(trial.point, curve, tried)))
+    return min(candidates, key=lambda pair: pair[0])[1] if candidates else None
 
 
 def target_of(curve: MetricCurve, lower: bool) -> float | None:

@@ -54,8 +54,8 @@ def plan(workspace: Workspace, experiment: Experiment, slots: int) -> str:
         folder.keep_profile(profile)
     if profile.busy:
         return "No plan of more workers: other processes used this machine while it was measured."
-    asked = question(workspace, profile, slots)
-    read = asked.profile()
-    if read is not None and asked.answer() is None:
-        asked.keep_answer(read, answer(read, asked.request.question()))
+    folder = question(workspace, profile, slots)
+    read = folder.profile()
+    if read is not None and folder.answer() is None:
+        folder.keep_answer(read, answer(read, folder.request.question()))
     return ""

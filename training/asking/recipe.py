@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from scalebook.training.asking.answer_rows import Answer, AnswerRow, DecidedBy
+from scalebook.training.asking.answer_rows import AnswerRow, DecidedBy, Findings
 from scalebook.training.base import ConfigError
 from scalebook.training.experiments import VIRTUAL, Experiment, strategy_words
 from scalebook.training.experiments.search import point
@@ -68,8 +68,8 @@ class Recipe(ABC):
         ConfigError for an experiment that the question does not fit."""
 
     @abstractmethod
-    def headline(self, answer: Answer, known: Sequence[AnswerRow], baseline: AnswerRow) -> str:
-        """The answer in one sentence, whose first words already give it. `known`: the sides with an interval, one at
+    def headline(self, answer: Findings, compared: Sequence[AnswerRow], baseline: AnswerRow) -> str:
+        """The answer in one sentence, whose first words already give it. `compared`: the sides with an interval, one at
         least."""
 
     def side_words(self, cell: AnswerCell, name: str, experiment: Experiment) -> str:
@@ -91,22 +91,22 @@ def ddp(base: Experiment, workers: int, **arguments: Any) -> Side:
     return Side(f"ddp-{workers}", f"DDP x {workers}", several)
 
 
-def server(base: Experiment, workers: int, name: str, words: str, virtual: bool = False, **arguments: Any) -> Side:
+def server(base: Experiment, workers: int, name: str, words: str, simulated: bool = False, **arguments: Any) -> Side:
     """The experiment with a parameter server, its workers real or simulated; `arguments` of AsyncPS."""
     init_args: dict[str, Any] = {**arguments, "workers": workers}
-    if virtual:
+    if simulated:
         init_args |= {"host": VIRTUAL, "clock": {"gradient_s": GRADIENT_S}}
     alone = point.put_strategy(base, "single")
     trainer = {**alone.written.get("trainer", {}), "strategy": {"class_path": "AsyncPS", "init_args": init_args}}
-    if virtual or trainer.get("accelerator") == "cpu":
+    if simulated or trainer.get("accelerator") == "cpu":
         trainer["devices"] = 1
-        if not virtual:
+        if not simulated:
             trainer.pop("devices")
-    ends = "-virtual" if virtual else ""
-    simulated = " (simulated)" if virtual else ""
+    ends = "-virtual" if simulated else ""
+    said = " (simulated)" if simulated else ""
     return Side(
         f"{name}-{workers}{ends}",
-        f"{words} x {workers}{simulated}",
+        f"{words} x {workers}{said}",
         base.with_config({**alone.written, "trainer": trainer}),
     )
 

@@ -43,13 +43,13 @@ def fitting(sides: Sequence[Side], machine: Machine, run_s: float, left_s: float
     `one_by_one`: whether runs with fresh seeds have the machine for themselves."""
     for share in SHARES[:2]:
         for rates, seeds in PLANS:
-            if found := _within(sides, machine, Sizes(len(sides), rates, seeds, share, 0), run_s, left_s, one_by_one):
-                return found
+            if fits := _within(sides, machine, Sizes(len(sides), rates, seeds, share, 0), run_s, left_s, one_by_one):
+                return fits
     for count in range(len(sides), 1, -1):
         for share in SHARES:
             rates, seeds = PLANS[-1]
-            if found := _within(sides, machine, Sizes(count, rates, seeds, share, 0), run_s, left_s, one_by_one):
-                return found
+            if fits := _within(sides, machine, Sizes(count, rates, seeds, share, 0), run_s, left_s, one_by_one):
+                return fits
     return None
 
 

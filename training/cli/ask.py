@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from scalebook.training.asking import Answer, AnswerReader, Asking, NoAnswer, all_recipes, recipe_named
+from scalebook.training.asking import AnswerReader, Asking, Findings, NoAnswer, all_recipes, recipe_named
 from scalebook.training.base import ConfigError, Workspace, processes, roughly, trust
 from scalebook.training.base.files import CommandParser, terminal
 from scalebook.training.experiments import Description, catalogue, classes, command_line
@@ -22,8 +22,8 @@ def parser() -> CommandParser:
     listed = "\n".join(f"  {one.name:<16} {one.question}" for one in all_recipes().values())
     parser = CommandParser(
         "scalebook ask",
-        about=f"Answer a question about an experiment.\n\n{listed}\n\nIt writes ordinary cells into the notebook, runs "
-        "them and prints what they show. Interrupted, it goes on when it is asked again.",
+        about=f"Answer a question about an experiment.\n\n{listed}\n\nIt writes ordinary cells into the notebook, "
+        "runs them and prints what they show. Interrupted, it goes on when it is asked again.",
         example="ask more-workers notebooks/first-steps.md --cell one-process --budget 10m",
         page=PAGE,
     )
@@ -43,17 +43,17 @@ def parser() -> CommandParser:
 def main(argv: Sequence[str]) -> int:
     """Exit code: 0 with an answer, resolved or not; 1 if a run failed that it depends on; 130 interrupted."""
     options = parser().parse_args(argv)
-    asked = recipe_named(options.question)
+    recipe = recipe_named(options.question)
     if (options.file is None) == (options.config is None):
         raise ConfigError("ask", "needs an experiment", "Write FILE.md --cell NAME, or -c X.yaml.")
-    if asked.needs_against and options.against is None:
+    if recipe.needs_against and options.against is None:
         raise ConfigError("--against", "is missing: the question is about two experiments", "Write --against NAME.")
     workspace = Workspace(options.file.resolve().parent) if options.file else Workspace.find()
     trust.resolve_trust(workspace, options.trust, runs=True)
     description = catalogue.describe(workspace)
     stored = _notebook(workspace, options)
     stored, cell = _begun(stored, options)
-    print(f"scalebook: {asked.question}\nscalebook: answered in {stored.path}, cell {cell.name}")
+    print(f"scalebook: {recipe.question}\nscalebook: answered in {stored.path}, cell {cell.name}")
     try:
         with processes.sigterm_interrupts():
             Asking(stored.path, cell.name, description, _Lines()).run()
@@ -98,7 +98,7 @@ def _begun(stored: Stored, options: argparse.Namespace) -> tuple[Stored, AnswerC
     wanted = edit.unique_name(nb, f"{name}-{options.question}")
     goal: directions.Goal | None = options.goal
     cell = AnswerCell("", wanted, options.question, name, against, metric, goal, options.target, budget)
-    place = next(at for at, one in enumerate(nb.cells) if getattr(one, "name", None) == name)
+    place = next(index for index, one in enumerate(nb.cells) if getattr(one, "name", None) == name)
     return store.save(stored, edit.put_answer(nb, cell, place + 1)), cell
 
 
@@ -119,7 +119,7 @@ def _print(path: Path, name: str, description: Description) -> None:
     print("\n" + "\n".join(lines(reader.answer(cell))))
 
 
-def lines(answer: Answer) -> list[str]:
+def lines(answer: Findings) -> list[str]:
     """The answer as text: its sentence, the table, and what else is known."""
     from scalebook.training.asking import table
 

@@ -1,4 +1,7 @@
-"""The questions that can be asked. Each file of this folder holds one recipe; to add one, add a file."""
+"""The questions that can be asked. Each file of this folder holds one recipe; to add one, add a file.
+
+Begin with `more_workers.py`.
+"""
 
 import importlib
 import pkgutil
@@ -14,8 +17,8 @@ def all_recipes() -> dict[str, Recipe]:
     """All recipes by name, in the order in which they are offered."""
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
-    found = sorted((kind() for kind in Recipe.__subclasses__()), key=lambda one: (one.place, one.name))
-    return {one.name: one for one in found}
+    every = sorted((kind() for kind in Recipe.__subclasses__()), key=lambda one: (one.place, one.name))
+    return {one.name: one for one in every}
 
 
 def recipe_named(name: str) -> Recipe:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from scalebook.training.asking.answer_rows import Answer, AnswerRow, times
+from scalebook.training.asking.answer_rows import AnswerRow, Findings, times
 from scalebook.training.asking.recipe import Machine, Recipe, Side
 from scalebook.training.base import ConfigError
 from scalebook.training.experiments import Experiment
@@ -23,8 +23,8 @@ class AOrB(Recipe):
             raise ConfigError("against", "is missing: this question is about two experiments", "Name the other one.")
         return [Side("b", "B", against), Side("a", "A", base)]
 
-    def headline(self, answer: Answer, known: Sequence[AnswerRow], baseline: AnswerRow) -> str:
-        side = known[0]
+    def headline(self, answer: Findings, compared: Sequence[AnswerRow], baseline: AnswerRow) -> str:
+        side = compared[0]
         words = f"the best {answer.metric} of {side.words} is {times(side.ratios['best'])} that of {baseline.words}"
         if side.verdict == "supported":
             return f"{side.words} is better than {baseline.words}: {words}."

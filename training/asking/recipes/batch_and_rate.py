@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from scalebook.training.asking.answer_rows import Answer, AnswerRow, times
+from scalebook.training.asking.answer_rows import AnswerRow, Findings, times
 from scalebook.training.asking.recipe import Machine, Recipe, Side, require_rate
 from scalebook.training.experiments import Experiment
 from scalebook.training.experiments.search import point
@@ -24,8 +24,8 @@ class BatchAndRate(Recipe):
         best = require_rate(Side("best", "the best batch and rate", base, ("batch_size", "learning_rate")))
         return [Side("own", "as it stands", base, ()), best]
 
-    def headline(self, answer: Answer, known: Sequence[AnswerRow], baseline: AnswerRow) -> str:
-        best = known[0]
+    def headline(self, answer: Findings, compared: Sequence[AnswerRow], baseline: AnswerRow) -> str:
+        best = compared[0]
         words = f"{times(best.ratios['seconds'])} the time to {answer.metric} {answer.target:g} of {baseline.words}"
         if best.verdict == "supported":
             return f"Use {best.words}: {words}."

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from scalebook.training.asking.answer_rows import Answer, AnswerRow, decided_by, times
+from scalebook.training.asking.answer_rows import AnswerRow, Findings, decided_by, times
 from scalebook.training.asking.recipe import Machine, Recipe, Side, ddp, server
 from scalebook.training.experiments import Experiment
 
@@ -26,18 +26,18 @@ class CostOfUpdates(Recipe):
     def sides(self, base: Experiment, against: Experiment | None, machine: Machine) -> Sequence[Side]:
         slots, own = machine.slots(base), base.strategy.workers
         workers = own if own > 1 else (min(slots, WORKERS) if slots > 1 else WORKERS)
-        virtual = workers > slots
-        sync = server(base, workers, "sync", "synchronous", virtual, rule="sync") if virtual else ddp(base, workers)
+        simulated = workers > slots
+        sync = server(base, workers, "sync", "synchronous", simulated, rule="sync") if simulated else ddp(base, workers)
         sides = [
-            server(base, workers, "async", "async", virtual),
-            server(base, workers, "topk", "async, top-k 1 %", virtual, push_codec="topk"),
-            server(base, workers, "local", f"local SGD, every {EVERY} steps", virtual, rule="sync", local=_local()),
+            server(base, workers, "async", "async", simulated),
+            server(base, workers, "topk", "async, top-k 1 %", simulated, push_codec="topk"),
+            server(base, workers, "local", f"local SGD, every {EVERY} steps", simulated, rule="sync", local=_local()),
         ]
-        return [replace(sync, words=f"synchronous, {sync.words}" if not virtual else sync.words), *sides]
+        return [replace(sync, words=f"synchronous, {sync.words}" if not simulated else sync.words), *sides]
 
-    def headline(self, answer: Answer, known: Sequence[AnswerRow], baseline: AnswerRow) -> str:
+    def headline(self, answer: Findings, compared: Sequence[AnswerRow], baseline: AnswerRow) -> str:
         parts = []
-        for row in known:
+        for row in compared:
             ratio = row.ratios[decided_by(answer, row)]
             unclear = "" if row.verdict in ("supported", "refuted") else ", not resolved"
             parts.append(f"{row.words} {times(ratio)}{unclear}")

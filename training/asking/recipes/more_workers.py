@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from scalebook.training.asking.answer_rows import Answer, AnswerRow, decided_by, times
+from scalebook.training.asking.answer_rows import AnswerRow, Findings, decided_by, times
 from scalebook.training.asking.recipe import Machine, Recipe, Side, ddp, one_process, server
 from scalebook.training.experiments import Experiment
 
 MOST = 16
 """Real workers at most."""
-VIRTUAL_WORKERS = 4
+SIMULATED_WORKERS = 4
 """Virtual workers where the machine has no room for as many."""
 
 
@@ -28,12 +28,12 @@ class MoreWorkers(Recipe):
         sides = [one_process(base)]
         for count in counts:
             sides += [ddp(base, count), server(base, count, "async", "async")]
-        if slots < VIRTUAL_WORKERS:
-            sides.append(server(base, VIRTUAL_WORKERS, "async", "async", virtual=True))
+        if slots < SIMULATED_WORKERS:
+            sides.append(server(base, SIMULATED_WORKERS, "async", "async", simulated=True))
         return sides
 
-    def headline(self, answer: Answer, known: Sequence[AnswerRow], baseline: AnswerRow) -> str:
-        real = [row for row in known if decided_by(answer, row) == "seconds"]
+    def headline(self, answer: Findings, compared: Sequence[AnswerRow], baseline: AnswerRow) -> str:
+        real = [row for row in compared if decided_by(answer, row) == "seconds"]
         if not real:
             return "Not resolved: this machine has no room for a second worker."
         fastest = min(real, key=lambda row: row.ratios["seconds"].value)
