@@ -20,7 +20,7 @@ PAGE: Final = ROOT / "docs" / "benchmarks" / "gpu.md"
 HEAD: Final = """# On a GPU
 
 Written by `python -m docs.generate.gpu_page gpu.json`, from what `make gpu` has written on a machine with a GPU: what
-only such a machine shows, and figures. What shards on GPUs would be is in [Shards on GPUs](../device-resident.md).
+only such a machine shows, and figures.
 """
 NOTHING: Final = """
 **Nothing was measured yet:** no GPU has run this version. On CPUs the same checks pass, but for what is CUDA's
