@@ -73,7 +73,8 @@ def parser() -> CommandParser:
     about = "Export a notebook with its text, configs, results and charts; start nothing."
     exports = add_command(commands, "export", about, "notebook export notebooks/first-steps.md -o report.html", EXPORTS)
     about = (
-        "Judge the claims of an archive again from its curves; start nothing.\n\nThe exit code is 1 if verdicts differ."
+        "Judge the claims of an archive again from its curves, and compare its configs, code, packages and written "
+        "results with each other; start nothing.\n\nThe exit code is 1 if anything differs."
     )
     verifies = add_command(commands, "verify", about, "notebook verify first-steps.zip", EXPORTS)
     about = "Write results between the result comments of a notebook; start nothing."
@@ -235,26 +236,35 @@ def export(
     return 0
 
 
+MOST_LINES: Final = 50
+"""Of the differences, and of the notes, that `verify` prints."""
+
+
 def verified(path: Path) -> int:
     """Print the claims of an archive, how it differs from what its curves say, and what was not checked; 1 if it
     differs."""
-    archived, differences, notes, unchecked = verify(path)
+    archived, differences, notes, unchecked, fingerprint = verify(path)
     for name, claim in archived.items():
         locked = f" (as locked by its first run: {claim.locked})" if claim.locked else ""
         print(one_line(f"{name}: {claim.verdict}{locked}: {claim.statement}"))
-    for note in notes:
-        print(one_line(note, 2000))
-    for difference in differences:
-        print(one_line(f"DIFFERS: {difference}", 2000))
+    _print_lines(notes)
+    _print_lines([f"DIFFERS: {difference}" for difference in differences])
     count = f"{len(archived)} claim{'' if len(archived) == 1 else 's'}"
     print(
         f"{count} judged again from the archived curves; configs, code, packages, curves and written results compared: "
         + (f"{len(differences)} difference{'' if len(differences) == 1 else 's'}" if differences else "no difference")
     )
+    print(f"Fingerprint: {fingerprint}")
     print("Not checked:")
-    for sentence in unchecked:
-        print(one_line(f"  - {sentence}", 1000))
+    _print_lines([f"  - {sentence}" for sentence in unchecked])
     return 1 if differences else 0
+
+
+def _print_lines(lines: Sequence[str]) -> None:
+    for line in lines[:MOST_LINES]:
+        print(one_line(line, 2000))
+    if len(lines) > MOST_LINES:
+        print(f"and {len(lines) - MOST_LINES:,} more")
 
 
 def _beside(notebook: Path, kind: str) -> Path:

@@ -6,12 +6,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from scalebook.training.base import code_changes
+from scalebook.training.base import ConfigError, code_changes
 from scalebook.training.base.files import yaml
-from scalebook.training.experiments import Description, config_hash, paths_today
+from scalebook.training.experiments import Description, Experiment, config_hash, paths_today
+from scalebook.training.experiments.search import identity, read_search, resolve, summary
 from scalebook.training.notebook.cells import Notebook
 from scalebook.training.notebook.claims import Judgement, written_tables
 from scalebook.training.notebook.claims.claim_locks import RecordedClaims, known_cells
@@ -39,8 +41,10 @@ from scalebook.training.notebook.export.archive_records import (
 )
 from scalebook.training.notebook.export.gathering import clean
 from scalebook.training.tracking import RunRecord, names
+from scalebook.training.tracking.run_start import flat
 
 NUMBER: Final = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+PLAIN: Final = re.compile(r"[\w.+-]+")
 CLOSE: Final = 1e-9
 """Relative difference of numbers that are the same."""
 
@@ -87,7 +91,7 @@ def findings(content: ArchiveContent, evidence: EvidenceReader, judged: Mapping[
     named = {cell.hash for cell in known_cells(content.nb, content.description).values()}
     for name, run in content.runs:
         found += _place(name, run.record, content.manifest, {*named, *cells.values()}, cells, trials)
-        found += _curves(name, run)
+        found += [*_curves(name, run), *_axes(name, run)]
     found += [*_run_configs(content, cells), *_trials(content), *_code(content), *_versions(content)]
     return [*found, *_written(content, evidence, judged), *_readable(content, judged)]
 
@@ -175,6 +179,26 @@ def _curves(name: str, run: ArchivedRun) -> Iterator[Finding]:
             yield Finding(f"no curve {name} {plain}", f"{name}: {plain}: has no curve")
 
 
+def _axes(name: str, run: ArchivedRun) -> Iterator[Finding]:
+    """The axes of all curves of a run: after as many updates there are as many samples, and at the end what is recorded
+    of the whole run."""
+    samples: dict[float, float] = {}
+    metrics = run.record.metrics
+    for metric, curve in sorted(run.curves.items()):
+        for updates, seen in zip(curve.updates, curve.samples, strict=False):
+            if samples.setdefault(updates, seen) != seen:
+                words = (
+                    f"{name}: {metric}: {seen:g} samples after {updates:g} updates, and {samples[updates]:g} elsewhere"
+                )
+                yield Finding(f"samples {name} {metric}", words)
+                break
+        axes = ((names.UPDATES, curve.updates), (names.SAMPLES, curve.samples), (names.SECONDS, curve.seconds))
+        for axis, values in axes:
+            if values and values[-1] > metrics.get(axis, math.inf) * (1 + CLOSE):
+                words = f"{name}: {metric}: goes on after the run's last {axis}, {metrics[axis]:g}"
+                yield Finding(f"end {name} {metric} {axis}", words)
+
+
 def _broken(curve: ArchivedCurve) -> str:
     """What is wrong with a curve by itself, in words."""
     axes = [curve.updates, curve.samples, curve.seconds]
@@ -190,33 +214,41 @@ def _on(value: float, curve: ArchivedCurve) -> bool:
 
 
 def _run_configs(content: ArchiveContent, cells: Mapping[str, str]) -> Iterator[Finding]:
-    """What runs record of their config, and the cell that has this config."""
-    from scalebook.training.tracking.run_start import flat
-
-    by_hash = {cells[cell.name]: cell for cell in content.nb.experiments()}
+    """What runs record of their config, and the cell or the trial that has this config."""
+    of_cells = {cells[cell.name]: cell.experiment(content.description) for cell in content.nb.experiments()}
+    of_trials = _experiments_of_trials(content)
+    trials = content.trials
     for name, run in content.runs:
         record = run.record
-        seed, cell = record.tags.get(names.TAG_SEED), by_hash.get(record.tags.get(names.TAG_CONFIG_HASH, ""))
-        recorded = dict(record.params)
-        if not recorded:  # of an earlier version
+        tags, params = record.tags, record.params
+        seed = tags.get(names.TAG_SEED)
+        if seed is not None and params.get("seed_everything", seed) != seed:
+            yield Finding(f"seed {name}", f"{name}: is of seed {seed}, and its config has {params['seed_everything']}")
+        trial = trials.get(record.id)
+        hashed = tags.get(names.TAG_CONFIG_HASH, "")
+        experiment = of_cells.get(hashed) if trial is None else of_trials.get(trial)
+        if experiment is None:
             continue
-        if seed is not None and recorded.get("seed_everything", seed) != seed:
-            yield Finding(
-                f"seed {name}", f"{name}: is of seed {seed}, and its config has {recorded['seed_everything']}"
-            )
-        if cell is None or record.id in content.trials:
-            continue
-        experiment = cell.experiment(content.description)
-        tags = {key: str(value) for key, value in experiment.tags().items() if isinstance(value, int | float)}
-        written = {key: value for key, value in flat(experiment.written).items() if key != "seed_everything"}
-        pairs = [
-            *((key, value, record.tags.get(key)) for key, value in tags.items()),
-            *((key, value, recorded.get(key)) for key, value in written.items()),
-        ]
-        for key, expected, there in pairs:
-            if there is not None and not _same(expected, there):
-                words = f"{name}: has {key} {there}, and {cell.name} in the notebook {expected}"
-                yield Finding(f"run {name} {key}", words[:400])
+        where = f"trial {trial[1]} of {trial[0]}" if trial else record.cell or "the cell"
+        expected = {key: str(value) for key, value in experiment.tags().items() if isinstance(value, int | float)}
+        pairs = [(key, value, tags.get(key)) for key, value in expected.items()]
+        written = {**flat(experiment.written), **flat(experiment.params())}
+        pairs += [(key, value, params.get(key)) for key, value in written.items() if key != "seed_everything"]
+        for key, value, there in pairs:
+            if there is not None and not _same(value, there):
+                words = f"{name}: has {key} {there[:100]}, and {where} has {value[:100]}"
+                yield Finding(f"run {name} {key}", words)
+
+
+def _experiments_of_trials(content: ArchiveContent) -> dict[tuple[str, int], Experiment]:
+    """The config of each trial, by search and number."""
+    by_trial: dict[tuple[str, int], Experiment] = {}
+    for name, search in content.searches.items():
+        with suppress(ConfigError):  # a search that cannot be read, which claims say, and points that have no config
+            spec = read_search(search.body, None, content.description)
+            for trial in search.trials:
+                by_trial[name, trial.number] = resolve(spec, trial.point)
+    return by_trial
 
 
 def _same(expected: str, there: str) -> bool:
@@ -226,34 +258,37 @@ def _same(expected: str, there: str) -> bool:
     try:
         return math.isclose(float(expected), float(there), rel_tol=CLOSE)
     except ValueError:
-        # names of classes may be short; lists and long values are cut, or written in other ways
-        return there.endswith(f".{expected}") or not (NUMBER.fullmatch(expected) or NUMBER.fullmatch(there))
+        # a class may have a short name; what has spaces or brackets is words, a list, or was cut
+        plain = all(PLAIN.fullmatch(text) for text in (expected, there))
+        return not plain or there.endswith(f".{expected}") or {expected, there} <= {"null", "none", "unknown"}
 
 
 def _trials(content: ArchiveContent) -> Iterator[Finding]:
     """The trials of searches, and what their runs record of them."""
     records = {run.record.id: run.record for _, run in content.runs}
     for name, search in content.searches.items():
-        for trial in search.trials:
-            for seed, run in trial.runs.items():
-                if (record := records.get(run)) is None:
-                    continue  # it was deleted
-                tags = record.tags
-                point = _json(tags.get(names.TAG_POINT, ""))
-                if isinstance(point, dict) and not _alike(point, trial.point):
-                    yield Finding(
-                        f"point {name} {run}", f"{name}: trial {trial.number}: its run {run} has another point"
-                    )
-                of = (tags.get(names.TAG_TRIAL, str(trial.number)), tags.get(names.TAG_SEED, seed))
-                if of != (str(trial.number), seed):
-                    words = (
-                        f"{name}: trial {trial.number}, seed {seed}: its run {run} is of trial {of[0]}, seed {of[1]}"
-                    )
-                    yield Finding(f"trial {name} {run}", words)
-
-
-def _alike(these: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
-    return these.keys() == others.keys() and all(_same(str(these[key]), str(others[key])) for key in these)
+        spec = None
+        with suppress(ConfigError):
+            spec = read_search(search.body, None, content.description)
+        if spec is not None and identity(spec) != search.identity:
+            yield Finding(f"identity {name}", f"{name}: its body is of another search than {search.identity}")
+        if spec is not None and (cell := content.nb.search(name)) is not None:
+            with suppress(ConfigError):
+                now = read_search(cell.body, content.nb.base(cell, content.description), content.description)
+                if (identity(now), now.trials) != (identity(spec), spec.trials):
+                    yield Finding(f"ran {name}", f"{name}: the notebook has another search than the one that ran")
+        runs = [
+            (trial, seed, records[run]) for trial in search.trials for seed, run in trial.runs.items() if run in records
+        ]
+        for trial, seed, record in runs:  # others were deleted
+            tags = record.tags
+            of = (tags.get(names.TAG_TRIAL, str(trial.number)), tags.get(names.TAG_SEED, seed))
+            where = f"{name}: trial {trial.number}, seed {seed}: its run {record.id}"
+            if of != (str(trial.number), seed):
+                yield Finding(f"trial {name} {record.id}", f"{where} is of trial {of[0]}, seed {of[1]}")
+            point = tags.get(names.TAG_POINT)
+            if spec is not None and point is not None and not same_numbers(point, summary(spec, trial.point)):
+                yield Finding(f"point {name} {record.id}", f"{where} is of the point {point[:200]}")
 
 
 def _json(text: str) -> Any:
@@ -357,12 +392,13 @@ def unchecked(content: ArchiveContent) -> list[str]:
     manifest = content.manifest
     files = [f"{MODULES}{name}" for name in manifest.code if f"{MODULES}{name}" not in content.files]
     runs = (
-        "Whether the runs took place: an archive has no signature, so a curve that was changed together with all that "
-        "follows from it, hashes included, is not found. Run the configs again to check that."
+        "Whether the runs took place: an archive has no signature, so a number that was changed together with all that "
+        "follows from it, hashes included, may not be found. Compare the fingerprint with one that its author has "
+        "published, or run the configs again."
     )
     sentences = [
         runs,
-        "The text of notes, except results that runs have written into it.",
+        "The text of notes, and which comparisons there are, except results that runs have written into notes.",
         "Packages, except those of which runs record the version (Python, PyTorch, Lightning, MLflow, Optuna, NumPy).",
     ]
     if manifest.form < 3:

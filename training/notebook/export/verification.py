@@ -84,6 +84,8 @@ class Verification(NamedTuple):
     archive was made."""
     unchecked: list[str]
     """What was not checked, in sentences."""
+    fingerprint: str
+    """SHA-256 of the archive's manifest, which has the hashes of all its files."""
 
 
 class Checked(NamedTuple):
@@ -113,7 +115,11 @@ def verify(path: Path) -> Verification:
     differences, notes = differing(checked.findings, manifest)
     reworded = [f"worded otherwise by the Scalebook that wrote it: {words}" for words in checked.reworded]
     return Verification(
-        _archived(manifest), [*checked.differences, *differences], [*reworded, *notes], unchecked(checked.content)
+        _archived(manifest),
+        [*checked.differences, *differences],
+        [*reworded, *notes],
+        unchecked(checked.content),
+        hashlib.sha256(files[MANIFEST]).hexdigest(),
     )
 
 

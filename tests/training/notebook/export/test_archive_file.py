@@ -117,7 +117,7 @@ def test_the_same_store_gives_the_same_bytes_without_folders_of_this_machine(tol
 
 def test_its_verdicts_follow_from_its_curves_alone(content: bytes, tmp_path: Path) -> None:
     (path := tmp_path / "a.zip").write_bytes(content)
-    archived, differences, notes, _ = verify(path)
+    archived, differences, notes, *_ = verify(path)
     assert (differences, notes) == ([], [])
     assert {name: claim.verdict for name, claim in archived.items()} == {
         "slow": "supported", "four": "supported", "unrun": "not resolved",
@@ -157,7 +157,8 @@ def test_on_the_command_line(told: Store, content: bytes, tmp_path: Path, capsys
     assert main(["verify", str(path)]) == 0
     printed = capsys.readouterr().out
     assert "3 claims judged again from the archived curves; configs, code," in printed
-    assert "compared: no difference\nNot checked:\n  - Whether the runs took place" in printed
+    assert "compared: no difference\nFingerprint: " in printed
+    assert "\nNot checked:\n  - Whether the runs took place" in printed
     files = opened(content)
     files[NOTEBOOK] = files[NOTEBOOK].replace(b"at_least: 1.9", b"at_least: 2.9")
     assert main(["verify", str(zipped(files, tmp_path / "b.zip"))]) == 1
@@ -462,7 +463,7 @@ def test_an_archive_of_form_1_is_judged_as_it_was_then(
     said["form"] = 1
     said["verdicts"]["c"]["remarks"] = ["In other words."]
     path = zipped({**files, MANIFEST: json.dumps(said).encode()}, tmp_path / "old.zip")
-    verdicts, differences, notes, _ = verify(path)
+    verdicts, differences, notes, *_ = verify(path)
     assert (differences, len(notes)) == ([], 1)
     assert notes[0].startswith(
         'worded otherwise by the Scalebook that wrote it: c: remarks: archived ["In other words."]'
