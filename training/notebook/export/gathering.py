@@ -267,7 +267,7 @@ def gather(workspace: Workspace, reader: RunReader, stored: Stored, description:
         else:
             part_blocks = search_blocks(workspace, reader, name, nb, cell, description)
             blocks += _not_here(part_blocks) if cell.name in elsewhere else part_blocks
-    blocks = _summarized(blocks, [_headline(judgement, recorded.get(key)) for key, judgement in judged.items()])
+    blocks = _summarized(blocks, _headlines(judged, recorded))
     blocks += environment_blocks(runs, nb, name, workspace.settings.modules)
     document = Document(nb.title, name, nb.text, moment(time.time()), blocks)
     return published(document, {str(workspace.root.resolve()): ".", str(Path.home()): "~"})
@@ -286,6 +286,16 @@ def _not_here(blocks: Sequence[Block]) -> list[Block]:
     head, *rest = blocks
     is_not_run = isinstance(head, CellHead) and list(head.states) == ["not run"]
     return [replace(head, states=["runs not here"]), *rest] if is_not_run else [*blocks]
+
+
+def _headlines(judged: Mapping[str, Judgement], recorded: Mapping[str, WrittenResult]) -> list[Headline]:
+    """One for each claim; those without any run have one together."""
+    waiting = [name for name, one in judged.items() if name not in recorded and not _has_runs(one)]
+    headlines = [_headline(one, recorded.get(name)) for name, one in judged.items() if name not in waiting]
+    if waiting:
+        words = f"{len(waiting)} claim{' has' if len(waiting) == 1 else 's have'} no runs here: {', '.join(waiting)}"
+        headlines.append(Headline("claim", waiting[0], words, ["not run"]))
+    return headlines
 
 
 def _headline(judgement: Judgement, recorded: WrittenResult | None) -> Headline:
