@@ -29,7 +29,9 @@ PAGE: Final = "gallery/index.md"
 PICTURES: Final = {"batch-size": "../figures/classifier-map.png"}
 MOST: Final = 3
 """Headlines of one notebook on the page that lists them."""
-NOT_RECORDED: Final = "No runs are recorded for this page, so its cells are not run. Figures in its text were typed by its authors."
+NOT_RECORDED: Final = (
+    "No runs are recorded for this page, so its cells are not run. Figures in its text were typed by its authors."
+)
 HEAD: Final = """# Gallery
 
 The ten notebooks that ship with Scalebook, exported as web pages. Copy them with `scalebook notebook examples FOLDER`,

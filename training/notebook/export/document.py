@@ -95,6 +95,12 @@ class Summary:
 
     headlines: Sequence[Headline]
 
+    @property
+    def note(self) -> str:
+        """Where all figures come from, if it is the same place, which is not runs that are here."""
+        notes = {headline.note for headline in self.headlines}
+        return notes.pop() if len(notes) == 1 else ""
+
 
 Block = UserMarkdown | CellHead | Heading | Facts | SourceText | DataTable | Chart | Remark | Summary
 

@@ -72,7 +72,7 @@ def _block(block: Block) -> str:
             kind = f'<span class="kind">{escape(block.kind)}</span>'
             return f'<h2 class="head" id="{at}">{kind} {escape(block.name)} {chips}</h2>'
         case Summary():
-            return f'<section class="summary"><h2>Results</h2>{"".join(map(_headline, block.headlines))}</section>'
+            return _summary(block)
         case Heading():
             return f"<h2>{escape(block.text)}</h2>"
         case Facts():
@@ -88,12 +88,19 @@ def _block(block: Block) -> str:
             return f'<p class="remark{" trouble" if block.trouble else ""}">{escape(block.text)}</p>'
 
 
-def _headline(headline: Headline) -> str:
+def _summary(summary: Summary) -> str:
+    note = f'<p class="remark">{escape(summary.note)}</p>' if summary.note else ""
+    headlines = "".join(_headline(headline, bool(note)) for headline in summary.headlines)
+    return f'<section class="summary"><h2>Results</h2>{note}{headlines}</section>'
+
+
+def _headline(headline: Headline, noted: bool) -> str:
     chips = "".join(_chip(word) for word in headline.states)
-    words = [" · ".join(headline.details), headline.note]
-    below = "".join(f'<p class="remark">{escape(text)}</p>' for text in words if text)
+    sides = "".join(f"<span>{escape(side)}</span>" for side in headline.details)
+    note = "" if noted else escape(headline.note)
+    below = "".join(f'<p class="remark">{part}</p>' for part in (sides, note) if part)
     link = f'<a href="#{escape(place(headline.kind, headline.name))}">{escape(headline.sentence)}</a>'
-    return f'<div class="headline"><p>{chips} {link}</p>{below}</div>'
+    return f'<div class="headline"><p>{chips} {link} <span class="kind">{escape(headline.name)}</span></p>{below}</div>'
 
 
 def _chip(word: str) -> str:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import quote
 
@@ -79,7 +79,9 @@ def _block(block: Block) -> str:
         case Remark():
             return plain(block.text)
         case Summary():
-            return f"## Results\n\n{summary_lines(block.headlines)}"
+            note = f"{plain(block.note)}.\n\n" if block.note else ""
+            headlines = [replace(one, note="") for one in block.headlines] if note else block.headlines
+            return f"## Results\n\n{note}{summary_lines(headlines)}"
         case Chart():
             raise AssertionError("charts are files")
 
@@ -90,13 +92,12 @@ def summary_lines(headlines: Sequence[Headline], *, linked: bool = True) -> str:
 
 
 def _headline(headline: Headline, linked: bool) -> str:
-    sentence = plain(headline.sentence)
+    name, sentence = plain(headline.name), plain(headline.sentence)
     if linked:
-        sentence = f"[{sentence}](#{place(headline.kind, headline.name)})"
+        name = f"[{name}](#{place(headline.kind, headline.name)})"
     states = f"**{plain(', '.join(headline.states))}**: " if headline.states else ""
-    details = f". {plain('; '.join(headline.details))}" if headline.details else ""
-    note = f". {plain(headline.note)}" if headline.note else ""
-    return f"- {states}{sentence}{details}{note}"
+    more = "".join(f". {plain(text)}" for text in ("; ".join(headline.details), headline.note) if text)
+    return f"- {states}{name}: {sentence}{more}"
 
 
 def _source(source: SourceText) -> str:
