@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
 
 import streamlit as st
 
@@ -11,7 +10,7 @@ from scalebook.app.navigation import COMPOSE, HELP, NOTEBOOK
 from scalebook.app.notebook import managing
 from scalebook.app.notebook.cells import CellStates, show_adding, show_cell, show_run_all
 from scalebook.app.notebook.managing import offer_deleted, undo_from
-from scalebook.app.notebook.widgets import NotebookHead, notebook_head
+from scalebook.app.notebook.widgets import NotebookExports, NotebookHead, notebook_head
 from scalebook.app.shared import dialogs, html, notebooks, notes, style
 from scalebook.app.shared.frame import keep_last_notebook, last_notebook, watch_changes
 from scalebook.app.shared.notebooks import NotebookChoice
@@ -19,7 +18,7 @@ from scalebook.app.shared.widgets import call_page, press_button
 from scalebook.app.shared.words import plural
 from scalebook.training.base import ConfigError
 from scalebook.training.notebook import Note, Stored, copy_examples, lifecycle
-from scalebook.training.notebook.export import as_html, gather
+from scalebook.training.notebook.export import archive, as_html, gather
 
 
 def show(wanted: str | None, cell_wanted: str) -> None:
@@ -94,14 +93,17 @@ def _act(head: NotebookHead, chosen: NotebookChoice | None, stored: Stored | Non
         st.rerun()
 
 
-def maker(stored: Stored | None) -> Callable[[], str] | None:
-    """A function that exports the notebook, as it is when called, as one HTML file; None without a notebook."""
+def maker(stored: Stored | None) -> NotebookExports | None:
+    """What exports the notebook as it is when the file is downloaded; None without a notebook."""
     if stored is None:
         return None
     path, workspace, reader, description = (
         stored.path, resources.workspace(), resources.reader(), resources.description()
     )  # fmt: skip
-    return lambda: as_html(gather(workspace, reader, notebooks.read(path), description))
+    return NotebookExports(
+        lambda: as_html(gather(workspace, reader, notebooks.read(path), description)),
+        lambda: archive(workspace, reader, notebooks.read(path), description),
+    )
 
 
 ABOUT = (

@@ -28,6 +28,14 @@ DELETED: dict[str, HeadIntent] = {"Deleted notebooks": "deleted"}
 
 
 @dataclass(frozen=True)
+class NotebookExports:
+    """What makes the files of an export when they are downloaded."""
+
+    html: Callable[[], str]
+    archive: Callable[[], bytes]
+
+
+@dataclass(frozen=True)
 class NotebookHead:
     """What the first row of the page asks for: the picked notebook, and the clicked button."""
 
@@ -39,7 +47,7 @@ def notebook_head(
     choices: Sequence[NotebookChoice],
     chosen: NotebookChoice | None,
     undo: str | None,
-    export: Callable[[], str] | None = None,
+    exports: NotebookExports | None = None,
     *,
     whole: bool = False,
     deleted: bool = False,
@@ -47,8 +55,8 @@ def notebook_head(
     """Draw the first row: picker, Undo, History, Export, a menu, New notebook, New experiment; in an empty folder the
     menu alone.
 
-    `undo` is the stamp of the state that Undo starts from, None without an earlier state. `export` makes the HTML when
-    Export is clicked; None if the notebook cannot be read. `whole`: the notebook can be renamed, duplicated and
+    `undo` is the stamp of the state that Undo starts from, None without an earlier state. `exports`
+    is None if the notebook cannot be read. `whole`: the notebook can be renamed, duplicated and
     deleted now; `deleted`: there are deleted notebooks to restore.
     """
     intent: HeadIntent | None = None
@@ -77,12 +85,8 @@ def notebook_head(
             if st.button("History", key="notebook-history", icon=":material/history:", type="tertiary",
                          help="The last 50 states of this notebook, to view or restore."):  # fmt: skip
                 intent = "history"
-        if chosen and export is not None:
-            st.download_button(
-                "Export", export, f"{chosen.name}.html", "text/html", key="notebook-export", on_click="ignore",
-                icon=":material/download:", type="tertiary",
-                help="One HTML file with text, configs, results and charts. Opens anywhere, prints well.",
-            )  # fmt: skip
+        if chosen and exports is not None:
+            _export(chosen.name, exports)
         menu = {**(WHOLE if whole else {}), **(OWN_MODEL if choices else {}), **(DELETED if deleted else {})}
         if menu and (
             entry := st.menu_button("More", list(menu), key="notebook-more", type="tertiary",
@@ -94,6 +98,20 @@ def notebook_head(
         if chosen and st.button("New experiment", icon=":material/add:", type="primary"):
             intent = "new experiment"
     return NotebookHead(picked, intent)
+
+
+def _export(name: str, exports: NotebookExports) -> None:
+    with st.popover("Export", icon=":material/download:", type="tertiary"):
+        st.download_button(
+            "HTML", exports.html, f"{name}.html", "text/html", key="notebook-export-html", on_click="ignore",
+            icon=":material/article:", width="stretch",
+        )  # fmt: skip
+        st.caption("One page for a reader: verdicts, text and charts. It opens in any browser, and prints.")
+        st.download_button(
+            "Archive", exports.archive, f"{name}.zip", "application/zip", key="notebook-export-archive",
+            on_click="ignore", icon=":material/folder_zip:", width="stretch",
+        )  # fmt: skip
+        st.caption("For somebody who wants to check it: every curve, configs, your code. `notebook verify` reads it.")
 
 
 CardIntent = (

@@ -9,6 +9,7 @@ from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.jobs import job_requests
 from scalebook.training.notebook import store
+from scalebook.training.notebook.export.verification import verify
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_start import open_store
 from tests.app.pages.compose_form import pick, strategy_args
@@ -229,19 +230,27 @@ def test_a_notebook_that_cannot_be_read_says_why_on_its_page_and_leaves_the_othe
         open_page(path)
 
 
-def test_export_downloads_the_notebook_as_it_is_by_then(open_page: Open, workspace: Workspace) -> None:
+def test_export_offers_the_notebook_as_it_is_by_then_to_a_reader_and_to_a_checker(
+    open_page: Open, workspace: Workspace
+) -> None:
     record(workspace, seed=1)
     app = open_page()
-    button = app.download_button(key="notebook-export")
-    assert (button.label, button.proto.deferred_file_id != "") == ("Export", True)
+    for key, label in (("notebook-export-html", "HTML"), ("notebook-export-archive", "Archive")):
+        button = app.download_button(key=key)
+        assert (button.label, button.proto.deferred_file_id != "") == (label, True)
+    captions = " ".join(caption.value for caption in app.caption)
+    assert "One page for a reader" in captions
+    assert "For somebody who wants to check it" in captions
     path = workspace.root / "first-steps.md"
-    make = notebook_page.maker(store.read(path))
-    assert make is not None
+    exports = notebook_page.maker(store.read(path))
+    assert exports is not None
     path.write_text(TEXT.replace("Does staleness hurt?", "Since then *edited*."), encoding="utf-8")
-    text = make()
+    text = exports.html()
     assert "<h1>Question</h1>" in text
     assert "Since then <em>edited</em>." in text
     assert '<td class="num">2.047</td>' in text
+    (archived := workspace.root / "a.zip").write_bytes(exports.archive())
+    assert verify(archived).differences == []
 
 
 def test_a_notebook_that_cannot_be_read_is_not_exported(open_page: Open, workspace: Workspace) -> None:
