@@ -44,19 +44,20 @@ def show_experiment(stored: Stored, index: int, cell: ExperimentCell, reader: Ru
     seeds = _seeds(stored, cell, reader)
     live = runs.experiment_state(seeds) in LIVE
     with st.container(border=True, key=f"cell-experiment-{cell.name}"):
-        st.fragment(_card, run_every=EVERY_S if live else None)(stored, index, cell, seeds if not live else None, live)
+        st.fragment(_card, run_every=EVERY_S if live else None)(stored, index, cell, [seeds], live)
     return seeds
 
 
 def _seeds(stored: Stored, cell: ExperimentCell, reader: RunReader | None = None) -> list[SeedView]:
     """The experiment's runs by seed, read from the store or from `reader`."""
-    workspace, reader = resources.workspace(), reader or resources.reader()
+    workspace, reader = resources.workspace(), reader or resources.notebook_runs(stored.path.name)
     return runs.seeds(workspace, reader, stored, cell, resources.description(), resources.waiting_reasons)
 
 
-def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView] | None, was_live: bool) -> None:
-    if seeds is None:
-        seeds = _seeds(stored, cell)
+def _card(stored: Stored, index: int, cell: ExperimentCell, read: list[list[SeedView]], was_live: bool) -> None:
+    """`read`: the runs by seed as the page has just read them. It is emptied: a later drawing of the card alone reads
+    them again."""
+    seeds = read.pop() if read else _seeds(stored, cell)
     if was_live and runs.experiment_state(seeds) not in LIVE:
         st.rerun()  # the page stops looking every second, and comparisons take the result in
     description = resources.description()

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -9,7 +11,9 @@ from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.jobs import job_requests
 from scalebook.training.notebook import store
+from scalebook.training.notebook.parse import parse
 from scalebook.training.tracking import names
+from scalebook.training.tracking.run_reader import RunReader, RunRecord
 from scalebook.training.tracking.run_start import open_store
 from tests.app.pages.compose_form import pick, strategy_args
 from tests.app.pages.conftest import TEXT, Open, html, words
@@ -44,6 +48,44 @@ def test_results_stand_by_seed_and_a_failure_names_cause_and_remedy(open_page: O
     assert "best val/bits_per_dim" in shown
     assert "stale: the config has changed" in shown  # the recorded hash is not the cell's
     assert app.button(key="run-pixelcnn-async-2").label == "Run"
+
+
+def test_a_card_with_many_seeds_has_one_bar_for_all_that_wait_and_a_short_table(
+    open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = TEXT.replace("repeats: 2 ", "repeats: 60 ")
+    (workspace.root / "first-steps.md").write_text(text, encoding="utf-8")
+    same = config_hash(Experiment.read(parse(text).experiments()[0].config, describe(workspace)))
+    ended = ["failed" if seed in (20, 21) else "finished" for seed in range(1, 22)]
+    for seed in range(1, 61):
+        state = ended[seed - 1] if seed <= len(ended) else "running" if seed < 24 else "waiting"
+        record(workspace, seed=seed, state=state, points=1, config_hash=same)
+    reads: list[str | None] = []
+    read = RunReader.listed
+
+    def counted(self: RunReader, limit: int, *, notebook: str | None = None, trials: bool = True) -> list[RunRecord]:
+        reads.append(notebook)
+        return read(self, limit, notebook=notebook, trials=trials)
+
+    monkeypatch.setattr(RunReader, "listed", counted)
+    monkeypatch.setattr(RunReader, "runs", None)  # not one query of MLflow's, which takes 10 times as long
+    app = open_page()
+    assert reads == ["first-steps.md"]
+    bars = [bar.proto.text for bar in app.get("progress")]
+    assert [bar.partition(":")[0] for bar in bars] == [
+        "seed 22",
+        "seed 23",
+        "21 of 60 runs have ended, 37 wait. Next is seed 24",
+    ]
+    assert "no supervisor is running" in bars[-1]
+    assert [error.value.partition(" SIGKILL")[0] for error in app.error] == [
+        "**Seeds 20, 21: worker lost.** Worker 1 died: pid 4711,"
+    ]
+    shown = html(app)
+    rows = [int(seed) for seed in re.findall(r">seed (\d+)</a>", shown)]
+    assert rows == [20, 21, 22, 23, *range(1, 9)]
+    assert "mean of 19" in shown
+    assert [fold.label for fold in app.expander] == ["All 23 runs"]
 
 
 def test_seeds_that_share_their_random_numbers_are_marked(open_page: Open, workspace: Workspace) -> None:
