@@ -145,6 +145,17 @@ def experiment_card(
     return intent
 
 
+CHART_PX: Final = 600
+ROW_PX: Final = 34
+
+
+def far_card(name: str, word: str, rows: int, kind: str) -> None:
+    """Draw what stands for a card until it is drawn: its name, the `word` for its state, about its height."""
+    height = CHART_PX if kind == "comparison" else ROW_PX * (2 + min(rows, MOST_ROWS))
+    chip = html.chip(word, "not run yet" if word == "new" else None) if word else ""
+    html.draw(f'<div style="min-height: {height}px">{html.name(name, chip)}</div>')
+
+
 def _show_progress(seeds: Sequence[SeedView]) -> None:
     """Draw a bar for each of the first runs that have begun, and a common one if several wait: `50 of 240 runs have
     ended, 190 wait. Next is seed 51: waits for 2 cores; ...`."""

@@ -72,7 +72,7 @@ def test_a_list_of_runs_says_what_mlflow_says(client: "MlflowClient", reader: Ru
 
 
 def test_a_list_of_one_notebook_leaves_out_the_others_and_trials(client: "MlflowClient", reader: RunReader) -> None:
-    own = [record(client, notebook="it's one.md", cell="x", start=1000 * i) for i in range(1, 4)]
+    own = [record(client, notebook="it's one.md", cell="x", values=[1.0], start=1000 * i) for i in range(1, 4)]
     trial = record(client, notebook="it's one.md", cell="x", start=9000, tags={names.TAG_TRIAL: "0"})
     record(client, notebook="IT'S ONE.md", start=9500)
     assert [run.id for run in reader.listed(10, notebook="it's one.md")] == [trial, *reversed(own)]
