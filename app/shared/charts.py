@@ -248,10 +248,8 @@ def _place(figure: go.Figure, key: str, alt: str) -> DeltaGenerator:
     """Draw the title in a place of the figure's height, and return it: the figure will cover the title. The browser
     may need seconds to load the library and to draw all charts above."""
     place = st.container(key=f"chart-of-{key}", gap=None)
-    title = escape(figure.layout.title.text or alt)
-    place.html(
-        f'<div class="sb-chart-title" aria-hidden="true" style="height:{figure.layout.height or PLOTLY_PX:.0f}px">{title}</div>'
-    )
+    title, height = escape(figure.layout.title.text or alt), figure.layout.height or PLOTLY_PX
+    place.html(f'<div class="sb-chart-title" aria-hidden="true" style="height:{height:.0f}px">{title}</div>')
     return place
 
 

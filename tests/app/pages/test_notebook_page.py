@@ -88,6 +88,37 @@ def test_a_card_with_many_seeds_has_one_bar_for_all_that_wait_and_a_short_table(
     assert [fold.label for fold in app.expander] == ["All 23 runs"]
 
 
+def test_cards_far_down_a_long_notebook_are_drawn_when_the_browser_comes_near(
+    open_page: Open, workspace: Workspace
+) -> None:
+    name, fence = "pixelcnn-async-2", TEXT[TEXT.index("```yaml") :]
+    cells = [f"Note {i}.\n\n{fence.replace(name, f'{name}-{i}')}\n" for i in range(12)]
+    comparison = f"```yaml comparison=all\nruns: [{name}-0, {name}-1]\n```\n"
+    (workspace.root / "first-steps.md").write_text("\n".join([*cells, comparison]), encoding="utf-8")
+    record(workspace, cell=f"{name}-9")
+
+    def drawn(app: AppTest) -> list[int]:
+        return [i for i in range(12) if any(button.key == f"edit-{name}-{i}" for button in app.button)]
+
+    def shows(app: AppTest) -> list[str]:
+        return [str(button.key) for button in app.button if str(button.key).startswith("show-")]
+
+    app = open_page()
+    assert drawn(app) == [0, 1, 2, 3]
+    assert shows(app) == [*(f"show-{name}-{i}" for i in range(4, 12)), "show-all"]
+    assert [f"Note {i}." in words(app) for i in range(12)] == [True] * 12
+    assert all(f"{name}-{i}" in html(app) for i in range(12))
+    assert html(app).count("stale: the config has changed") == 0
+    assert "sb-finished" in html(app)  # of the card that is not drawn, as of one that is
+    app.button(key=f"show-{name}-9").click().run()
+    assert drawn(app) == [0, 1, 2, 3, 9]
+    assert "stale: the config has changed" in html(app)
+    app.run()
+    assert drawn(app) == [0, 1, 2, 3, 9]
+    app.button(key="run-stale").click().run()  # what concerns the notebook concerns all of it
+    assert len(job_requests.all_jobs(workspace)) == 1 + 24
+
+
 def test_seeds_that_share_their_random_numbers_are_marked(open_page: Open, workspace: Workspace) -> None:
     cell = store.read(workspace.root / "first-steps.md").notebook.experiments()[0]
     for seed in (1, 2):
