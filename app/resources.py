@@ -11,7 +11,7 @@ import streamlit as st
 
 from scalebook.app.runs import records as run_records
 from scalebook.app.runs.data import RunView
-from scalebook.app.runs.records import CachingReader, NotebookRuns
+from scalebook.app.runs.records import MOST_OF_NOTEBOOK, CachingReader, NotebookRuns
 from scalebook.app.search import trial_data
 from scalebook.app.serving.addresses import Addresses, by_same_name
 from scalebook.app.serving.mlflow_server import remote_address
@@ -39,6 +39,7 @@ IMPORTANCE_TTL_S = 10.0
 BROKEN_TTL_S = 10.0
 CLAIM_TTL_S = 10.0
 ALL_RUNS_TTL_S = 10.0
+NOTEBOOK_TTL_S = 1.0
 MOST_RUNS = 5_000  # older ones are in MLflow
 
 
@@ -53,9 +54,15 @@ def reader() -> RunReader:
 
 
 def notebook_runs(name: str) -> RunReader:
-    """A reader of a notebook's present runs, which reads them once. For one drawing of a page."""
-    records = all_runs() if _is_own_store() else []
-    return NotebookRuns(reader(), name, records if 0 < len(records) < MOST_RUNS else None)
+    """A reader of a notebook's present runs, which reads them once. For one drawing of a page or of a card."""
+    own = _is_own_store()
+    return NotebookRuns(reader(), name, _notebook_records(name, _stamps(workspace().database)) if own else None)
+
+
+@st.cache_resource(ttl=NOTEBOOK_TTL_S, max_entries=20, show_spinner=False)
+def _notebook_records(name: str, changed: Sequence[int]) -> list[RunRecord]:
+    """From the workspace's own database. Cached for the cards that redraw in the same second."""
+    return reader().listed(MOST_OF_NOTEBOOK, notebook=name, trials=False)
 
 
 def _is_own_store() -> bool:

@@ -5,6 +5,7 @@ import copy
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -63,6 +64,10 @@ class RunView:
     @property
     def title(self) -> str:
         return self.record.title
+
+    @property
+    def seed(self) -> str:
+        return self.record.tags.get(names.TAG_SEED, "")
 
     @property
     def strategy(self) -> str:
@@ -309,6 +314,7 @@ def seeds(
     reasons: Reasons,
 ) -> list[SeedView]:
     """The runs of a cell of the notebook `stored`, by seed."""
+    reasons = cache(reasons)
     return [
         SeedView(result.seed, view(workspace, result.run, reasons) if result.run else None, result.changed)
         for result in results(reader, stored.path.name, cell, description, notebook=stored.notebook)
