@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         export,
         history,
         lifecycle,
+        relative,
         store,
     )
     from scalebook.training.notebook.bodies import HELP, MOST_REPEATS
@@ -64,7 +65,7 @@ __all__ = [
     "axes_with_data", "best", "changed_since", "changes", "check", "claim_body", "claim_problems", "claims",
     "compare", "compare_runs", "comparison_table", "copy_examples", "count", "differences", "edit", "export",
     "first_heading", "history", "labels", "lifecycle", "lost_workers", "meanings_by_name", "merged", "offered",
-    "results", "sentences", "shared_numbers", "store",
+    "relative", "results", "sentences", "shared_numbers", "store",
 ]  # fmt: skip
 
 __getattr__ = interface(__name__)

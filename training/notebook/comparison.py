@@ -1,13 +1,14 @@
 """Comparing experiments: the newest runs of each, on one axis, in one table, and what differs in their configs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from scalebook.training.experiments import STRATEGY_NAMES, Description, Experiment, base_content
 from scalebook.training.notebook.cells import Axis, ComparisonCell, Notebook
 from scalebook.training.notebook.offered_metrics import unnamed
 from scalebook.training.notebook.read_results import SeedResult, results
+from scalebook.training.notebook.relative import Side, relative_rows
 from scalebook.training.notebook.result_row import ExperimentRow, Outcome, axes_with_data, row
 from scalebook.training.notebook.run_labels import labels
 from scalebook.training.tracking import Direction, Goal, MetricCurve, RunReader, RunRecord, directions, names
@@ -72,6 +73,7 @@ def compare(
         curves |= {run.id: reader.curve(run.id, metric) for run in runs}
         made = row(name, runs, curves, cell.target, len(by_seed), _outcome(by_seed), better.lower)
         rows.append(_with_note(made, by_seed))
+    rows = _with_relative(rows, compared, every, curves, cell.target, better.lower)
     differing = differences(meanings_by_name(compared))
     return Comparison(cell.name, metric, cell.target, list(cell.x), rows, list(curves.values()), differing, better)
 
@@ -82,15 +84,15 @@ def compare_runs(
     metric: str,
     target: float | None = None,
     *,
-    configs: Mapping[str, Mapping[str, Any]] | None = None,
+    experiments: Mapping[str, Experiment] | None = None,
     grouped: bool = False,
     goal: Goal | None = None,
 ) -> Comparison:
     """Any runs side by side, a row each, labelled by their titles; KeyError for an id that the store does not have.
 
     `grouped`: those of one experiment that differ in nothing but their seed are one row, labelled by its cell.
-    `configs` by run id, as `meanings_by_name` gives them; without them the differences are of MLflow's parameters.
-    `goal`: the metric's better direction, as a person says.
+    `experiments`: those of the runs, by id, as far as they can be read. Unless all are there, the differences are of
+    MLflow's parameters. `goal`: the metric's better direction, as a person says.
     """
     runs = [reader.run(run_id) for run_id in dict.fromkeys(run_ids)]
     curves = {run.id: reader.curve(run.id, metric) for run in runs}
@@ -105,15 +107,35 @@ def compare_runs(
         row(called[members[0].id], members, curves, target, len(members), _worst(members), better.lower)
         for members in groups.values()
     ]
-    by_id = configs or {}
-    if all(run.id in by_id for run in firsts):
-        configs_ = {called[run.id]: dict(by_id[run.id]) for run in firsts}
-    else:
-        configs_ = {called[run.id]: dict(run.params) for run in firsts}
+    by_name = {called[run.id]: experiments[run.id] for run in firsts if experiments and run.id in experiments}
+    rows = _with_relative(rows, by_name, runs, curves, target, better.lower)
+    params: dict[str, Mapping[str, Any]] = {called[run.id]: run.params for run in firsts}
+    configs = meanings_by_name(by_name) if len(by_name) == len(firsts) else params
     differing = [
-        difference for difference in differences(configs_) if not (grouped and difference[0] == "seed_everything")
+        difference for difference in differences(configs) if not (grouped and difference[0] == "seed_everything")
     ]
     return Comparison("", metric, target, axes_with_data(rows), rows, list(curves.values()), differing, better)
+
+
+def _with_relative(
+    rows: Sequence[ExperimentRow],
+    experiments: Mapping[str, Experiment],
+    runs: Sequence[RunRecord],
+    curves: Mapping[str, MetricCurve],
+    target: float | None,
+    lower: bool,
+) -> list[ExperimentRow]:
+    """The rows with their figures relative to one process. `experiments` by the names of the rows; those that a
+    notebook does not have are left out."""
+    by_id = {run.id: run for run in runs if run.outcome == "finished"}
+    sides = [
+        Side(row.experiment, experiments.get(row.experiment), [by_id[run] for run in row.run_ids if run in by_id],
+             row.shared)
+        for row in rows
+        if row.outcome != "missing" or row.experiment in experiments
+    ]  # fmt: skip
+    relative = relative_rows(sides, curves, target, lower)
+    return [replace(row, relative=relative.get(row.experiment, row.relative)) for row in rows]
 
 
 def meaning_by_key(experiment: Experiment) -> dict[str, Any]:
@@ -188,7 +210,7 @@ def _with_note(made: ExperimentRow, results: Sequence[SeedResult]) -> Experiment
     changed = list(dict.fromkeys(result.changed for result in results if result.stale))
     if not failed and changed:
         note = f"its results are of an earlier {' or '.join(changed).removeprefix('the ')}"
-    return ExperimentRow(**{**vars(made), "note": note.strip(": ")})
+    return replace(made, note=note.strip(": "))
 
 
 def _experiment(run: RunRecord) -> tuple[str, ...]:
