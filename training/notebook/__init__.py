@@ -35,7 +35,14 @@ if TYPE_CHECKING:
         Side,
     )
     from scalebook.training.notebook.claim_checks import claim_problems
-    from scalebook.training.notebook.comparison import Comparison, compare, compare_runs, differences, meanings_by_name
+    from scalebook.training.notebook.comparison import (
+        Comparison,
+        compare,
+        compare_runs,
+        differences,
+        meanings_by_name,
+        record_figures,
+    )
     from scalebook.training.notebook.examples import copy_examples
     from scalebook.training.notebook.explanations import sentences
     from scalebook.training.notebook.fences import LONGEST_NAME, NAME, NAME_REMEDY, first_heading
@@ -65,7 +72,7 @@ __all__ = [
     "axes_with_data", "best", "changed_since", "changes", "check", "claim_body", "claim_problems", "claims",
     "compare", "compare_runs", "comparison_table", "copy_examples", "count", "differences", "edit", "export",
     "first_heading", "history", "labels", "lifecycle", "lost_workers", "meanings_by_name", "merged", "offered",
-    "relative", "results", "sentences", "shared_numbers", "store",
+    "record_figures", "relative", "results", "sentences", "shared_numbers", "store",
 ]  # fmt: skip
 
 __getattr__ = interface(__name__)

@@ -97,6 +97,9 @@ class RelativeRow:
     figures: Mapping[RelativeFigure, Relative] = field(default_factory=dict)
     is_baseline: bool = False
     reason: str = ""
+    base_time: float | None = None
+    """The geometric mean of the baseline, also for the baseline itself: seconds to the target, without a target samples
+    a second. None if it is on another clock, or one of its runs missed the target."""
 
     def figure(self, figure: RelativeFigure) -> Relative:
         """An empty one where it was not computed."""
@@ -153,12 +156,45 @@ def relative_rows(
             rows[side.name] = RelativeRow(reason=base)
         elif base.key == side.key:
             is_baseline = side.key in used
-            rows[side.name] = RelativeRow(is_baseline=is_baseline, reason="" if is_baseline else ITSELF)
+            base_time = _base_time(side, base, curves, target, lower) if is_baseline else None
+            rows[side.name] = RelativeRow(
+                is_baseline=is_baseline, reason="" if is_baseline else ITSELF, base_time=base_time
+            )
         else:
             figures = (RATE,) if target is None else FIGURES
             ratios = {figure: _relative(figure, side, base, curves, target, lower) for figure in figures}
-            rows[side.name] = RelativeRow(base.name, ratios)
+            base_time = _base_time(side, base, curves, target, lower)
+            rows[side.name] = RelativeRow(base.name, ratios, base_time=base_time)
     return rows
+
+
+def _base_time(
+    side: Side, base: Side, curves: Mapping[str, MetricCurve], target: float | None, lower: bool
+) -> float | None:
+    figure: RelativeFigure = RATE if target is None else "seconds"
+    amounts = _amounts(figure, base, curves, target, lower)
+    is_known = not (_lacking(figure, base, amounts) or _any(amounts, "censored") or _any(amounts, "at_once"))
+    return math.exp(_log_mean(amounts)) if is_known and side.is_simulated == base.is_simulated else None
+
+
+def figures_of_runs(
+    side: Side, row: RelativeRow, curves: Mapping[str, MetricCurve], target: float | None, lower: bool
+) -> dict[str, dict[str, float]]:
+    """What MLflow records of each run, by its id and the metric's name."""
+    by_run: dict[str, dict[str, float]] = {}
+    for run in side.whole:
+        values: dict[str, float] = {}
+        for axis, metric in (("seconds", names.SECONDS_TO_TARGET), ("samples", names.SAMPLES_TO_TARGET)):
+            amount = None if target is None else crossing(*curves[run.id].on(axis), target, lower)
+            if amount is not None and not amount.censored:
+                values[metric] = amount.value
+        seconds, rate = values.get(names.SECONDS_TO_TARGET), run.metrics.get(names.SAMPLES_PER_SECOND)
+        if row.base_time and target is not None and seconds:
+            values[names.RELATIVE_TIME] = seconds / row.base_time
+        elif row.base_time and target is None and rate:
+            values[names.RELATIVE_TIME] = row.base_time / rate
+        by_run[run.id] = values
+    return by_run
 
 
 def shown(rows: Iterable[RelativeRow]) -> list[RelativeFigure]:

@@ -10,7 +10,7 @@ import pytest
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.notebook.claims.intervals import Amount, ratio_interval
-from scalebook.training.notebook.relative import Relative, RelativeRow, Side, relative_rows, remarks, shown
+from scalebook.training.notebook.relative import TO_TARGET, Relative, RelativeRow, Side, relative_rows, remarks, shown
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_reader import MetricCurve, RunRecord
 
@@ -52,7 +52,7 @@ def by_rate(*sides: Side) -> dict[str, RelativeRow]:
 def test_without_a_target_it_is_the_throughput(description: Description) -> None:
     rows = by_rate(side("one", ONE, description, [100.0, 110.0, 90.0]), side("two", DDP, description, [180.0, 200.0]))
     two = rows["two"].figure("samples_per_second")
-    assert rows["one"] == RelativeRow(is_baseline=True)
+    assert rows["one"] == RelativeRow(is_baseline=True, base_time=pytest.approx((100 * 110 * 90) ** (1 / 3)))
     assert (rows["two"].baseline, list(rows["two"].figures)) == ("one", ["samples_per_second"])
     assert two.value == pytest.approx(math.sqrt(180 * 200) / (100 * 110 * 90) ** (1 / 3))
     assert (two.low, two.high, two.seeds, two.reason) == (None, None, 2, "2 seeds, and an interval needs 3")
@@ -64,7 +64,11 @@ def test_the_interval_is_that_of_claims(description: Description) -> None:
     """Seeds that rise and fall together are pairs."""
     one, two = [100.0, 150.0, 200.0, 130.0], [181.0, 272.0, 358.0, 235.0]
     rows = by_rate(side("one", ONE, description, one), side("two", DDP, description, two))
-    expected = ratio_interval(*({seed: Amount(rate) for seed, rate in enumerate(rates)} for rates in (two, one)))
+
+    def by_seed(rates: Sequence[float]) -> dict[int, Amount]:
+        return {seed: Amount(rate) for seed, rate in enumerate(rates)}
+
+    expected = ratio_interval(by_seed(two), by_seed(one))
     assert expected is not None
     assert expected.paired
     figure = rows["two"].figure("samples_per_second")
@@ -80,8 +84,8 @@ def test_with_a_target_it_is_what_it_took(description: Description) -> None:
     curves = {f"one-{seed}": curve(f"one-{seed}", 10.0 + seed, [1.0, 0.5, 0.2]) for seed in (1, 2, 3)}
     curves |= {f"two-{seed}": curve(f"two-{seed}", 6.0 + 0.6 * seed, [1.0, 0.5, 0.2], 8.0) for seed in (1, 2, 3)}
     row = relative_rows(sides, curves, 0.5, lower=True)["two"]
-    for figure in ("seconds", "samples"):
-        found = row.figure(figure)  # type: ignore[arg-type]  # a test's words
+    for figure in TO_TARGET[:2]:
+        found = row.figure(figure)
         assert (found.value, found.low, found.high) == pytest.approx((0.6, 0.6, 0.6))
     assert row.figure("bytes").reason == "one transfers no bytes"
     assert shown([row]) == ["seconds", "samples"]
@@ -106,7 +110,8 @@ def test_runs_that_missed_the_target_bound_the_ratio(description: Description) -
 
 def test_one_seed_has_a_ratio_and_no_interval(description: Description) -> None:
     rows = by_rate(side("one", ONE, description), side("two", DDP, description, [65.0]))
-    assert rows["two"].figure("samples_per_second") == Relative(pytest.approx(0.65), seeds=1, reason="one seed")
+    figure = rows["two"].figure("samples_per_second")
+    assert (figure.value, figure.low, figure.seeds, figure.reason) == (pytest.approx(0.65), None, 1, "one seed")
     assert remarks(rows)[1:] == ["No interval of that multiple: one seed."]
 
 
