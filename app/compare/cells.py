@@ -16,7 +16,7 @@ from scalebook.app.shared import dialogs, drafts, html, links, notes
 from scalebook.app.shared.dialogs import in_conflict, write
 from scalebook.app.shared.what_it_logs import what_it_logs
 from scalebook.app.shared.widgets import cell_menu, draft_label, number_text, press_button, turn_better
-from scalebook.training.notebook import ClaimCell, Comparison, ComparisonCell, Stored, compare, edit
+from scalebook.training.notebook import ClaimCell, Comparison, ComparisonCell, Stored, compare, edit, record_figures
 from scalebook.training.notebook.claims import Judgement, needs_curve
 from scalebook.training.tracking import RunReader, RunRecord
 
@@ -113,9 +113,12 @@ def show_comparison(stored: Stored, index: int, cell: ComparisonCell, reader: Ru
     `reader` serves this drawing of the page alone."""
     compared = _compare(stored, cell, reader)
     live = any(row.outcome in LIVE for row in compared.rows)
+    problem = "" if live else record_figures(resources.reader(), compared)
     with st.container(border=True, key=f"cell-comparison-{cell.name}"):
         _head(stored, index, cell, compared)
         st.fragment(_comparison_body, run_every=EVERY_S if live else None)(stored, cell, None if live else compared)
+        if problem:
+            st.caption(f"MLflow has not recorded these figures: {problem}")
 
 
 def _compare(stored: Stored, cell: ComparisonCell, reader: RunReader | None = None) -> Comparison:

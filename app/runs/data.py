@@ -235,7 +235,9 @@ NOT_CURVES = ("perf/", "ps/", "parts/", "best/", "final/", "to_target/", "worker
 def curve_metrics(record: RunRecord) -> list[str]:
     """The metrics that the model logs, which have a chart each, the main one first; without measurements of the run."""
     metrics = [
-        name for name in record.metrics if not name.startswith(NOT_CURVES) and name not in (*names.AXES, "epoch")
+        name
+        for name in record.metrics
+        if not name.startswith(NOT_CURVES) and name not in (*names.AXES, *names.COMPARED, "epoch")
     ]
     if names.own_training_loss(metrics) and names.TRAIN_LOSS in metrics:
         metrics.remove(names.TRAIN_LOSS)
