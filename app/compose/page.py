@@ -2,6 +2,7 @@
 
 import copy
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,7 @@ from scalebook.training.notebook import Notebook, Stored, edit
 from scalebook.training.notebook.claims import claim_locks
 
 MODE = "compose-mode"  # Form or YAML: of the choice, and of what is shown
+MODE_PARAMETER = "mode"
 TURN_BACK = "compose-turn-back"
 
 
@@ -79,6 +81,8 @@ def show(wanted: str | None, cell: str) -> None:
             st.rerun()
     if draft.left_at is not None:
         draft_line(draft.left_at, "this experiment")
+    if (opened := _opened()) is not None and opened.is_outdated:
+        st.caption("The notebook's experiment has changed since this draft was begun: Save asks which one to keep.")
 
     for problem in description.problems:
         st.warning(f"A module of scalebook.toml could not be imported. {problem}")
@@ -89,13 +93,14 @@ def show(wanted: str | None, cell: str) -> None:
             st.caption(str(refused))
 
     left, right = st.columns([11, 8], gap="large")
+    as_text = current_mode == "YAML"
     with left:
-        edited = (edit_as_yaml if current_mode == "YAML" else edit_as_form)(draft, description)
+        edited = (edit_as_yaml if as_text else edit_as_form)(draft, description)
     keep_draft(draft, edited, description)
     if current_mode != mode_wanted:
         switch_mode(draft, mode_wanted)
     with right, st.container(key="beside"):
-        intent = result(choice, edited, description)
+        intent = result(choice, edited, description, shows_yaml=not as_text)
     preload_charts()
     if intent:
         finish(intent, choice, draft, edited, description)
@@ -117,6 +122,7 @@ def load(choice: NotebookChoice, cell_name: str, description: Description) -> Co
     left = drafts.load(resources.workspace(), SavedDraft, *source)
     if left is not None:
         saved, left_at = left
+        state.remember("composing", notebooks.as_begun(stored, cell_name, saved.before))
         if saved.text:
             state.remember(MODE, "YAML")
         return state.reset_draft(source, saved.config, saved.name, saved.repeats, saved.text, left_at)
@@ -168,9 +174,20 @@ def edit_as_yaml(draft: ComposeDraft, description: Description) -> EditedConfig:
     else:
         problems = _problems(Experiment.read(config, description))
         if isinstance(config, dict):
-            return EditedConfig(config, _name(draft, config, description), draft.repeats, homeless=problems)
+            return EditedConfig(
+                config, _name(draft, config, description), draft.repeats, homeless=_with_lines(problems, text)
+            )
         wrong = problems[0]
     return EditedConfig(draft.config, _name(draft, draft.config, description), draft.repeats, [wrong], [wrong], text)
+
+
+def _with_lines(problems: Sequence[Problem], text: str) -> list[Problem]:
+    """The problems, each with the line of the text that it is in; without one if its key is missing there."""
+    root, located = yaml.compose(text) if problems else None, []
+    for problem in problems:
+        line = yaml.line_of(root, problem.key)
+        located.append(problem if line is None else problem.moved_to(f"line {line + 1}, {problem.key}"))
+    return located
 
 
 def _problems(experiment: Experiment) -> list[Problem]:
@@ -220,7 +237,10 @@ def keep_draft(draft: ComposeDraft, edited: EditedConfig, description: Descripti
     if now == (draft.config, draft.repeats, draft.name, draft.text):
         return
     draft.config, draft.repeats, draft.name, draft.text = now
-    saved = SavedDraft(*draft.source, draft.name, draft.repeats, draft.config, draft.text)
+    opened = _opened()
+    cell = notebooks.named_cell(opened.notebook, draft.source[1]) if opened else None
+    before = cell.source if cell else ""
+    saved = SavedDraft(*draft.source, draft.name, draft.repeats, draft.config, draft.text, before)
     drafts.save(resources.workspace(), saved)
 
 
@@ -237,8 +257,13 @@ def switch_mode(draft: ComposeDraft, mode: str) -> None:
 
 
 def mode() -> tuple[str, str]:
-    """Draw the switch between form and YAML; returns the present mode and the chosen one."""
-    current = state.recall(MODE, "Form")
+    """Draw the switch between form and YAML; returns the present mode and the chosen one. The address has the present
+    one, so that a reload keeps it."""
+    current = state.recall(MODE, "") or ("YAML" if st.query_params.get(MODE_PARAMETER) == "YAML" else "Form")
+    if current == "YAML":
+        st.query_params[MODE_PARAMETER] = current
+    else:
+        st.query_params.pop(MODE_PARAMETER, None)
     if back := state.pop(TURN_BACK, ""):
         state.set_widget(MODE, back)
     wanted = st.segmented_control("Edit as", ["Form", "YAML"], default=current, required=True, key=MODE,
@@ -260,7 +285,9 @@ def commands(choice: NotebookChoice, name: str) -> str:
     return f"scalebook notebook run {shlex.quote(str(where))} --cell {name}\nscalebook fit -c {name}.yaml"
 
 
-def result(choice: NotebookChoice, edited: EditedConfig, description: Description) -> widgets.Intent | None:
+def result(
+    choice: NotebookChoice, edited: EditedConfig, description: Description, *, shows_yaml: bool
+) -> widgets.Intent | None:
     """Draw the column beside the form; returns a click on Run or Save."""
     config, name, experiment = edited.config, edited.name, Experiment(edited.config, description)
     invalid = [] if edited.text else [*_problems(experiment), *name_problems(state.draft(), name)]
@@ -271,14 +298,19 @@ def result(choice: NotebookChoice, edited: EditedConfig, description: Descriptio
         if problem.severity == "error"
     ][::-1]
     crowd = experiment.crowd_words(len(this_machine().cores))
-    intent = widgets.buttons(wrong, edited.repeats, str(state.draft().version), crowd)
+    shown = {problem.message for problem in edited.homeless}
+    intent = widgets.buttons(
+        wrong, [problem for problem in wrong if problem.message not in shown], edited.repeats,
+        str(state.draft().version), crowd,
+    )  # fmt: skip
+    show_problems(edited.homeless)
     if words := _renaming(edited, description):
         st.caption(words)
-    widgets.sizes(experiment)
-    st.caption(" ".join(line for line in (widgets.batch_sentence(experiment), validations.words(experiment)) if line))
-    show_problems(edited.homeless)
     if not edited.text:
-        widgets.text(yaml.dump(config), commands(choice, name), f"{name}.yaml")
+        widgets.sizes(experiment)
+        sentences = (widgets.batch_sentence(experiment), validations.words(experiment))
+        st.caption(" ".join(line for line in sentences if line))
+        widgets.text(yaml.dump(config), commands(choice, name), f"{name}.yaml", shows_yaml=shows_yaml)
     return intent
 
 
@@ -306,7 +338,13 @@ def finish(
     def put(notebook: Notebook) -> Notebook:
         return notebooks.put_experiment(notebook, name, config, repeats, replaces=draft.source[1])
 
-    stored = write(_opened() or notebooks.read(choice.path), put, toast="" if intent == "run" else f"Saved {name}.")
+    def leave() -> None:
+        drafts.discard(workspace, SavedDraft, *draft.source)
+        state.reset_draft(("", ""), {}, "", 1)
+        st.switch_page(NOTEBOOK.script, query_params=NOTEBOOK.cell(choice.name, name))
+
+    toast = "" if intent == "run" else f"Saved {name}."
+    stored = write(_opened() or notebooks.read(choice.path), put, toast, decided=leave)
     if stored is None:
         state.clicks().mark_handled(key, done=False)
         return
@@ -322,8 +360,8 @@ def finish(
             recorded=claim_locks.tags(stored.notebook, name, description),
         )
     state.clicks().mark_handled(key)
-    drafts.discard(workspace, SavedDraft, *draft.source)
-    state.reset_draft(("", ""), {}, "", 1)
     if jobs:
+        drafts.discard(workspace, SavedDraft, *draft.source)
+        state.reset_draft(("", ""), {}, "", 1)
         st.switch_page(RUNS.script, query_params={"run": jobs[0].id})
-    st.switch_page(NOTEBOOK.script, query_params=NOTEBOOK.cell(choice.name, name))
+    leave()

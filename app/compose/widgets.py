@@ -422,8 +422,9 @@ KEYS: Final[dict[Intent, str]] = {"run": "compose-run", "save": "compose-save"}
 MOST_SAID: Final = 3
 
 
-def buttons(wrong: Sequence[Problem], waiting: int, stamp: str, crowd: str) -> Intent | None:
-    """Draw Run and Save, disabled while `wrong` has problems, which are listed below. `waiting`: runs to submit.
+def buttons(wrong: Sequence[Problem], listed: Sequence[Problem], waiting: int, stamp: str, crowd: str) -> Intent | None:
+    """Draw Run and Save, disabled while `wrong` has problems; those of them that are `listed` are listed below.
+    `waiting`: runs to submit.
 
     `stamp` as in `state.Clicks`. Run is disabled, too, until the user confirms the warning `crowd`.
     """
@@ -445,12 +446,13 @@ def buttons(wrong: Sequence[Problem], waiting: int, stamp: str, crowd: str) -> I
     if not wrong:
         state.clicks().mark_handled(KEYS["run"], done=False)  # clicked before what it asks for had grown
         return None
-    why = [str(problem) for problem in wrong[:MOST_SAID]]
-    why += [f"And {len(wrong) - MOST_SAID} more."] if len(wrong) > MOST_SAID else []
-    st.caption(":red[**Fix this to run or save:**] " + " ".join(why))
+    why = [str(problem) for problem in listed[:MOST_SAID]]
+    why += [f"And {len(listed) - MOST_SAID} more."] if len(listed) > MOST_SAID else []
+    if why:
+        st.caption(":red[**Fix this to run or save:**] " + " ".join(why))
     if intent:
         state.clicks().mark_handled(KEYS[intent], done=False)
-        state.show_message(f"Not {'run' if run else 'saved'}: {wrong[0]}", ":material/error:")
+        state.show_message(f"Not {'run' if run else 'saved'}: fix what is marked in red first.", ":material/error:")
     return None
 
 
@@ -502,10 +504,11 @@ def batch_sentence(experiment: Experiment) -> str:
     return f"Each gradient of the {workers} workers is an update of its own{gathered}; others' arrive in between."
 
 
-def text(yaml_text: str, commands: str, file_name: str) -> None:
-    """Draw the YAML as it would be saved, and the commands that run it without a browser."""
-    html.draw('<div class="sb-eyebrow">YAML</div>')
-    code_block(yaml_text, "yaml")
+def text(yaml_text: str, commands: str, file_name: str, *, shows_yaml: bool) -> None:
+    """Draw the YAML as it would be saved, unless it is edited, and the commands that run it without a browser."""
+    if shows_yaml:
+        html.draw('<div class="sb-eyebrow">YAML</div>')
+        code_block(yaml_text, "yaml")
     html.draw('<div class="sb-eyebrow">Run from the command line</div>')
     code_block(commands, wrap=True)
     st.download_button("Download YAML", yaml_text, file_name, "text/yaml", type="tertiary", icon=":material/download:",
