@@ -129,7 +129,11 @@ def load(choice: NotebookChoice, cell_name: str, description: Description) -> Co
     cell = stored.notebook.experiment(cell_name) if cell_name else None
     if cell is not None:
         return state.reset_draft(source, copy.deepcopy(cell.config), cell.name, cell.repeats)
-    return None if cell_name else state.reset_draft(source, form.blank(description), "", 1)
+    return None if cell_name else state.reset_draft(source, form.blank(description, _configs(stored)), "", 1)
+
+
+def _configs(opened: Stored | None) -> list[dict[str, Any]]:
+    return [cell.config for cell in opened.notebook.experiments()] if opened else []
 
 
 def show_missing(choice: NotebookChoice, cell_name: str) -> None:
@@ -144,7 +148,8 @@ def edit_as_form(draft: ComposeDraft, description: Description) -> EditedConfig:
     """Draw the form, with each problem at its field."""
     drawn = ConfigForm(description, ConfigDraft(copy.deepcopy(draft.base)), ConfigDraft(draft.config), draft.version,
                        _gpus(),
-                       partial(_clocks, draft, description), look=resources.look_at_model)  # fmt: skip
+                       partial(_clocks, draft, description), look=resources.look_at_model,
+                       data_for=lambda model: form.data_for(model, _configs(_opened()), description))  # fmt: skip
     typed, repeats = drawn.draw(draft.name, draft.repeats, lambda edited: _suggested(edited, description))
     name = typed or _suggested(drawn.draft, description)
     own = {problem.key for problem in drawn.refused}

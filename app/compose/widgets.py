@@ -138,9 +138,13 @@ class ConfigForm:
     gpus: str = ""
     """A sentence on the machines' GPUs, "" without GPUs."""
     look: fields.LookAtModel = field(kw_only=True)
+    data_for: Callable[[ClassInfo], ClassInfo | None] = field(kw_only=True)
+    """Returns the data that goes with a model, if there is any."""
     clocks: Callable[[], Sequence[ClockSource]] = tuple
     """Returns the sources of times of simulated workers."""
     slots: dict[str, DeltaGenerator] = field(default_factory=dict)
+    chosen_here: set[str] = field(default_factory=set)
+    """Paths of classes that another choice in this run of the page has changed."""
     refused: list[Problem] = field(default_factory=list)
     """Problems of the fields that are in no description: workers, budget, seeds."""
 
@@ -159,7 +163,7 @@ class ConfigForm:
         st.header("Model and data")
         left, right = st.columns(2)
         with left:
-            self._class("model", "models", "Model")
+            self._take_data_along(self._class("model", "models", "Model"))
         with right:
             self._class("data", "data", "Data")
         st.header("Strategy and workers")
@@ -200,17 +204,32 @@ class ConfigForm:
             self._args(f"{path}.init_args", info, [field for field in info.fields if field.name not in skip])
         return info
 
+    def _take_data_along(self, model: ClassInfo | None) -> None:
+        """Choose the data that goes with `model` if that was chosen just now; other data of the user's stays."""
+        before = self.last.chosen_class("model", "models", self.description)
+        data, goes_along = self.last.chosen_class("data", "data", self.description), None
+        if model is not None and model != before:
+            goes_along = self.data_for(model)
+        if data is not None and data.source == "user" and (before is None or data != self.data_for(before)):
+            return
+        if goes_along is not None and data != goes_along:
+            self.draft.choose("data", goes_along, "data", self.description)
+            self.chosen_here.add("data")
+
     def _choice(self, path: str, group: Group, label: str, entries: Sequence[ClassInfo]) -> ClassInfo | None:
         entries = fields.own_first(entries)
         before = self.draft.chosen_class(path, group, self.description)
         index = next((i for i, entry in enumerate(entries) if entry == before), None)
+        # another box once a class becomes known, as its folder is trusted: this one goes on holding none
+        key = self.key(path if before else f"{path}.unknown")
+        if path in self.chosen_here:
+            state.set_widget(key, before)
         info = st.selectbox(
             label,
             entries,
-            index,
+            0 if path in self.chosen_here else index,  # a box whose value is set may have no other default
             format_func=fields.label_of,
-            # another box once a class becomes known, as its folder is trusted: this one goes on holding none
-            key=self.key(path if before else f"{path}.unknown"),
+            key=key,
             help="\n\n".join(f"**{entry.name}**: {entry.summary}" for entry in entries if entry.summary) or None,
             placeholder=fields.written_label(self.draft.get(path)),
         )

@@ -1,12 +1,15 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from scalebook.app import resources
 from scalebook.app.plan.data import from_fields
 from scalebook.training.base.trust import trust
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
+from scalebook.training.experiments.description import ClassInfo
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.notebook import store
@@ -198,6 +201,25 @@ def test_a_users_own_model_appears_and_keeps_its_optimizer(
     assert any("in its own `configure_optimizers`" in one.value for one in app.info)
     assert "optimizer" not in config(app)
     assert number(app, "Width").value == 3
+
+
+def test_the_data_of_an_own_model_comes_with_it(open_page: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = resources.description()
+    models = [ClassInfo(f"lab.{name}.Net", f"{name}.Net", source="user") for name in ("images", "texts")]
+    data = [ClassInfo(f"lab.{name}.Data", f"{name}.Data", source="user") for name in ("images", "texts")]
+    described = replace(found, models=[*found.models, *models], data=[*found.data, *data])
+    monkeypatch.setattr(resources, "description", lambda: described)
+    app = open_page("compose", notebook="first-steps")
+    assert config(app)["data"]["class_path"].endswith("Digits")
+    pick(app, "Model", "Net (yours, images)")
+    assert config(app)["data"] == {"class_path": "lab.images.Data"}
+    pick(app, "Model", "Net (yours, texts)")
+    assert config(app)["data"] == {"class_path": "lab.texts.Data"}
+    pick(app, "Data", "Data (yours, images)")
+    assert config(app)["data"] == {"class_path": "lab.images.Data"}
+    pick(app, "Model", "PixelCNN")
+    pick(app, "Model", "Net (yours, texts)")
+    assert config(app)["data"] == {"class_path": "lab.images.Data"}, "chosen by hand"
 
 
 def test_a_rule_is_chosen_and_its_own_settings_appear(open_page: Open) -> None:
