@@ -20,7 +20,7 @@ from scalebook.training.base.files import BrokenRecord
 from scalebook.training.engine import PushRecord
 from scalebook.training.experiments import Description, Experiment, catalogue, find_out, logged_metrics
 from scalebook.training.experiments.search import SearchSpec
-from scalebook.training.jobs import job_requests
+from scalebook.training.jobs import dry_runs, job_requests
 from scalebook.training.jobs import waiting_reasons as queue_reasons
 from scalebook.training.notebook import ClaimCell, Stored
 from scalebook.training.notebook.claims import EvidenceReader, Judgement, Table, judge_all, written_tables
@@ -125,6 +125,22 @@ def _find_out_metrics(experiments: Sequence[Experiment]) -> None:
 def looks_at_metrics() -> bool:
     """Whether a thread of `look_at_metrics` is at work."""
     return any(thread.name == METRICS_LOOKING for thread in threading.enumerate())
+
+
+def start_dry_run(experiment: Experiment) -> None:
+    """Start a thread that makes a dry run of this config, unless one is at work on it."""
+    if not dry_runs_now(experiment):
+        copied = _copied(experiment)
+        threading.Thread(target=dry_runs.dry_run, args=[copied], daemon=True, name=_dry_runner(copied)).start()
+
+
+def dry_runs_now(experiment: Experiment) -> bool:
+    """Whether a thread of `start_dry_run` is at work on this config."""
+    return any(thread.name == _dry_runner(experiment) for thread in threading.enumerate())
+
+
+def _dry_runner(experiment: Experiment) -> str:
+    return dry_runs.kept_at(experiment).stem
 
 
 def look_anew() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import streamlit as st
 
 from scalebook.app import resources, state
-from scalebook.app.compose import data, widgets
+from scalebook.app.compose import data, dry_run, widgets
 from scalebook.app.compose.data import ClockSource
 from scalebook.app.compose.widgets import ConfigForm
 from scalebook.app.navigation import NOTEBOOK, RUNS
@@ -102,7 +102,7 @@ def show(wanted: str | None, cell: str) -> None:
     with right, st.container(key="beside"):
         intent = result(choice, edited, description, shows_yaml=not as_text)
     preload_charts()
-    if intent:
+    if intent in ("run", "save"):
         finish(intent, choice, draft, edited, description)
     dialogs.show()
 
@@ -306,8 +306,13 @@ def result(
     shown = {problem.message for problem in edited.homeless}
     intent = widgets.buttons(
         wrong, [problem for problem in wrong if problem.message not in shown], edited.repeats,
-        str(state.draft().version), crowd,
+        str(state.draft().version), crowd, offers_dry_run=experiment.strategy.nodes == 1,
     )  # fmt: skip
+    if intent == "dry run":
+        resources.start_dry_run(experiment)
+        state.clicks().mark_handled(widgets.KEYS[intent], done=False)
+    if not wrong:
+        dry_run.show(experiment)
     show_problems(edited.homeless)
     if words := _renaming(edited, description):
         st.caption(words)

@@ -436,34 +436,44 @@ class ConfigForm:
         return self.slots.get(path)
 
 
-Intent = Literal["run", "save"]
-KEYS: Final[dict[Intent, str]] = {"run": "compose-run", "save": "compose-save"}
+Intent = Literal["run", "save", "dry run"]
+KEYS: Final[dict[Intent, str]] = {"run": "compose-run", "save": "compose-save", "dry run": "compose-dry-run"}
+NOT_DONE: Final[dict[Intent, str]] = {"run": "Not run", "save": "Not saved", "dry run": "No dry run"}
 MOST_SAID: Final = 3
 
 
-def buttons(wrong: Sequence[Problem], listed: Sequence[Problem], waiting: int, stamp: str, crowd: str) -> Intent | None:
-    """Draw Run and Save, disabled while `wrong` has problems; those of them that are `listed` are listed below.
-    `waiting`: runs to submit.
+def buttons(
+    wrong: Sequence[Problem], listed: Sequence[Problem], waiting: int, stamp: str, crowd: str, *, offers_dry_run: bool
+) -> Intent | None:
+    """Draw Run, Save and Dry run, disabled while `wrong` has problems. `waiting`: runs to submit.
 
+    Those of the problems that are `listed` are listed below.
     `stamp` as in `state.Clicks`. Run is disabled, too, until the user confirms the warning `crowd`.
     """
     off = bool(wrong)
     row = st.container(horizontal=True, vertical_alignment="center", key="compose-buttons")
     meant = confirmed_anyway(crowd, f"compose-crowd-{stamp}-{crowd}")
     with row:
-        run = press_button(
-            "Run", KEYS["run"], stamp, type="primary", icon=":material/play_arrow:", disabled=off or not meant,
-            help=f"Saves the experiment to the notebook and submits {plural(waiting, 'run')}. Ctrl+Enter",
-        )  # fmt: skip
-        save = press_button(
-            "Save", KEYS["save"], stamp, icon=":material/save:", disabled=off,
-            help="Saves the experiment to the notebook. Ctrl+S",
-        )  # fmt: skip
-    intent: Intent | None = "run" if run else "save" if save else None
-    if not wrong and (meant or intent != "run"):
+        clicked: dict[Intent, bool] = {
+            "run": press_button(
+                "Run", KEYS["run"], stamp, type="primary", icon=":material/play_arrow:", disabled=off or not meant
+            ),
+            "save": press_button("Save", KEYS["save"], stamp, icon=":material/save:", disabled=off),
+        }
+        if offers_dry_run:
+            clicked["dry run"] = press_button(
+                "Dry run", KEYS["dry run"], stamp, icon=":material/fact_check:", disabled=off or not meant
+            )
+    dry = " Dry run tries one batch of training and validation in the workers, and records nothing."
+    st.caption(
+        f"Run (Ctrl+Enter) saves the experiment and submits {plural(waiting, 'run')}. Save: Ctrl+S."
+        + (dry if offers_dry_run else "")
+    )
+    intent = next((name for name, is_clicked in clicked.items() if is_clicked), None)
+    if not wrong and (meant or intent not in ("run", "dry run")):
         return intent
-    if not wrong:
-        state.clicks().mark_handled(KEYS["run"], done=False)  # clicked before what it asks for had grown
+    if not wrong and intent is not None:
+        state.clicks().mark_handled(KEYS[intent], done=False)  # clicked before what it asks for had grown
         return None
     why = [str(problem) for problem in listed[:MOST_SAID]]
     why += [f"And {len(listed) - MOST_SAID} more."] if len(listed) > MOST_SAID else []
@@ -471,7 +481,7 @@ def buttons(wrong: Sequence[Problem], listed: Sequence[Problem], waiting: int, s
         st.caption(":red[**Fix this to run or save:**] " + " ".join(why))
     if intent:
         state.clicks().mark_handled(KEYS[intent], done=False)
-        state.show_message(f"Not {'run' if run else 'saved'}: fix what is marked in red first.", ":material/error:")
+        state.show_message(f"{NOT_DONE[intent]}: fix what is marked in red first.", ":material/error:")
     return None
 
 

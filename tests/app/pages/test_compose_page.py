@@ -6,17 +6,19 @@ import pytest
 
 from scalebook.app import resources
 from scalebook.app.plan.data import from_fields
+from scalebook.training.base.files.records import save
 from scalebook.training.base.trust import trust
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import ClassInfo
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
+from scalebook.training.jobs import DryRunResult, dry_runs
 from scalebook.training.notebook import store
 from scalebook.training.planner.question_folder import PlanRequest, QuestionFolder
 from scalebook.training.pricing.profile import as_mapping
 from scalebook.training.tracking import names
-from tests.app.pages.compose_form import as_yaml, choice, config, off, pick, strategy_args
+from tests.app.pages.compose_form import as_yaml, choice, config, off, pick, run_until, strategy_args
 from tests.app.pages.conftest import Open, codes, has_number, html, number
 from tests.app.recorded import record
 
@@ -388,3 +390,38 @@ def test_one_switch_makes_workers_virtual_and_real_again(open_page: Open) -> Non
     trainer = config(app)["trainer"]
     assert trainer["devices"] == 64
     assert {"host", "clock", "workers"}.isdisjoint(trainer["strategy"].get("init_args", {}))
+
+
+def test_a_dry_run_is_offered_and_its_result_shown(
+    open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = [
+        DryRunResult(3.21, {"val/loss": 2.5}),
+        DryRunResult(1.0, {}, "ValueError at mine.py:7: no", "File mine.py"),
+    ]
+    begun = []
+
+    def dry_run(experiment: Experiment) -> None:
+        begun.append(experiment.strategy.words)
+        save(dry_runs.kept_at(experiment), results[len(begun) - 1])
+
+    monkeypatch.setattr(dry_runs, "dry_run", dry_run)
+    app = open_page("compose", notebook="first-steps", cell="pixelcnn-async-2")
+    app.button(key="compose-dry-run").click().run()
+    run_until(app, lambda: bool(app.success))
+    said = app.success[0].value
+    assert "one batch of training in 2 worker processes" in said
+    assert "It logged val/loss 2.5. No run was recorded." in said
+    assert list(workspace.jobs.iterdir()) == []
+    number(app, "Learning rate").set_value(0.5).run()
+    assert not app.success, "that was another config"
+    app.button(key="compose-dry-run").click().run()
+    run_until(app, lambda: bool(app.error))
+    assert "Dry run failed.** ValueError at mine.py:7: no." in app.error[0].value
+    assert "File mine.py" in codes(app)
+    assert len(begun) == 2
+    number(app, "Epochs").set_value("x").run()
+    assert app.button(key="compose-dry-run").disabled
+    number(app, "Epochs").set_value("1").run()
+    number(app, "Nodes").set_value("2").run()
+    assert "compose-dry-run" not in [one.key for one in app.button], "this page has one node"

@@ -87,8 +87,10 @@ def place_of(error: ConfigError) -> str:
 
 
 def line_of(node: Node | None, dotted: str) -> int | None:
-    """The line, from 0, of the key `dotted` (`config.trainer.devices`), or of the nearest existing key above it; None if
-    there is none."""
+    """The line, from 0, of the key `dotted` (`config.trainer.devices`), or of the nearest key above it that exists.
+
+    None if there is none.
+    """
     line: int | None = None
     rest = dotted
     while node is not None and rest:
