@@ -298,9 +298,12 @@ class ConfigForm:
         self._slot(WORKERS_KEY)  # what is said of them is long, and their column narrow
         if self.gpus:
             st.caption(self.gpus)
-        fields.machine_fields(self.draft, self.description, info, self.key, self._field, self._slot)
+        machines = st.container()
         if info is not None and info.fields:
             self._strategy_args(info)
+        with machines:  # only now it is known whether the workers are virtual
+            fields.machine_fields(self.draft, self.description, info, self.key, self._field, self._slot)
+        if info is not None and info.fields:
             fields.codec_bytes(self.draft, self.description, drawn=self.slots, look=self.look)
 
     def _strategy_args(self, info: ClassInfo) -> None:
@@ -312,6 +315,9 @@ class ConfigForm:
             with place:
                 self._field(f"{above}.{argument.name}", argument)
         hidden = [*form.HANDLED_STRATEGY_ARGS, *form.SHOWN_STRATEGY_ARGS]
+        if info.name == "ModelParallel":
+            workers = self.draft.workers(self.description)
+            hidden += fields.split_fields(self.draft, info, workers, self.key, self._field)
         if any(f"{above}.{argument.name}" == form.CLOCK for argument in info.fields):
             hidden += simulated_workers(self.draft, self.last, self.description, self.key, self._slot, self.clocks)
         rest = [without_switch(field) for field in info.fields if field.name not in hidden]

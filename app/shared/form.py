@@ -31,10 +31,10 @@ SHOWN_THOUGH_DEFAULT = (
 )  # fmt: skip
 HANDLED_TRAINER_KEYS = ("strategy", "devices", "num_nodes", "max_epochs", "max_steps", "max_time")
 HANDLED_STRATEGY_ARGS = ("workers",)
-SHOWN_STRATEGY_ARGS = ("rule", "damping", "exchange", "topology", "codec", "tensor", "shard")
-_STRATEGY: Final = "trainer.strategy.init_args"
-WORKERS: Final = f"{_STRATEGY}.workers"
-CLOCK: Final = f"{_STRATEGY}.clock"
+SHOWN_STRATEGY_ARGS = ("rule", "damping", "exchange", "topology", "codec")
+STRATEGY: Final = "trainer.strategy.init_args"
+WORKERS: Final = f"{STRATEGY}.workers"
+CLOCK: Final = f"{STRATEGY}.clock"
 """Path of the clock, which makes workers simulated together with the strategy's `host`; one switch sets both."""
 TAKEN_ALONG: Final = ("model", "data", "optimizer", "lr_scheduler")
 """What a new experiment takes from one with a model of the user's."""
@@ -169,12 +169,12 @@ class ConfigDraft:
 
     def is_simulated(self) -> bool:
         """Whether one process simulates all workers."""
-        return bool(self.get(f"{_STRATEGY}.host") == VIRTUAL)
+        return bool(self.get(f"{STRATEGY}.host") == VIRTUAL)
 
     def make_simulated(self, workers: Any) -> None:
         """Let one process simulate `workers` workers, with the config's clock, or with 0.1 s per gradient."""
-        self.put(f"{_STRATEGY}.host", VIRTUAL)
-        self.put(f"{_STRATEGY}.workers", workers)
+        self.put(f"{STRATEGY}.host", VIRTUAL)
+        self.put(f"{STRATEGY}.workers", workers)
         self.put("trainer.devices", 1)
         if self.get(CLOCK) is None:
             self.put(CLOCK, {"gradient_s": USUAL_GRADIENT_S})
@@ -199,7 +199,7 @@ class ConfigDraft:
     def make_real(self, workers: Any) -> None:
         """Make workers processes again, each on its own device."""
         for name in ("host", "clock", "workers"):
-            self.drop(f"{_STRATEGY}.{name}")
+            self.drop(f"{STRATEGY}.{name}")
         self.put("trainer.devices", workers)
 
     def budget(self) -> Budget:
@@ -220,7 +220,8 @@ class ConfigDraft:
         self.put(f"trainer.{BUDGET_KEYS[budget.kind]}", _clock(budget.value) if timed else budget.value)
 
     def suggested_name(self, description: Description) -> str:
-        """A name made of model, rule or strategy, and workers: `pixelcnn-bounded-x2`. It has only characters that a
+        """A name made of model, rule or strategy, and workers: `pixelcnn-bounded-x2`, with `-virtual` if one process
+        simulates them. It has only characters that a
         cell's name may have."""
         strategy = Experiment(self.config, description).strategy
         model = self.chosen_class("model", "models", description)
@@ -229,6 +230,8 @@ class ConfigDraft:
         words = [model.name if model else "experiment", rule if named_by_rule else strategy.name]
         if strategy.workers > 1:
             words.append(f"x{strategy.workers}")
+        if strategy.is_simulated:
+            words.append("virtual")
         return "-".join(re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") for word in words)
 
 

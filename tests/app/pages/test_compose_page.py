@@ -253,17 +253,43 @@ def test_a_rule_is_chosen_and_its_own_settings_appear(open_page: Open) -> None:
 
 
 @pytest.mark.usefixtures("looked_at")
-def test_a_model_over_several_workers_has_its_degrees_at_the_top(open_page: Open) -> None:
+def test_the_form_asks_how_a_model_is_split(open_page: Open) -> None:
     app = open_page("compose", notebook="first-steps")
     pick(app, "Strategy", "Model parallel")
     number(app, "Workers").set_value(4).run()
-    number(app, "Tensor").set_value(2).run()
+
+    def split(how: str) -> None:
+        next(one for one in app.segmented_control if one.label == "How is the model split?").set_value(how).run()
+
+    assert "init_args" not in config(app)["trainer"]["strategy"], "all workers share the parameters"
+    assert not has_number(app, "Workers per layer")
+    assert not has_number(app, "Stages")
+    split("Tensor")
+    assert strategy_args(app) == {"tensor": 4}
+    number(app, "Workers per layer").set_value(2).run()
     assert strategy_args(app) == {"tensor": 2}
     assert any("averages 2 batches; 2 workers compute each together" in one.value for one in app.caption)
     assert "<span>global batch</span><b>64</b>" in html(app)
-    number(app, "Tensor").set_value(3).run()
+    number(app, "Workers per layer").set_value(3).run()
     assert ["ensor 3 is not the 4 workers" in one.value for one in app.error] == [True]
     assert app.button(key="compose-run").disabled
+    split("Pipeline stages")
+    assert strategy_args(app) == {"stages": 4}
+    assert not app.button(key="compose-run").disabled
+    number(app, "Stages").set_value(2).run()
+    app.button(key="compose-save").click().run()
+    again = open_page("compose", notebook="first-steps", cell="pixelcnn-modelparallel-x4")
+    assert number(again, "Stages").value == 2
+    assert not has_number(again, "Workers per layer")
+
+
+def test_virtual_workers_have_no_nodes_and_are_in_the_suggested_name(open_page: Open) -> None:
+    app = open_page("compose", notebook="first-steps")
+    pick(app, "Strategy", "Parameter server")
+    assert has_number(app, "Nodes")
+    next(one for one in app.toggle if one.label == "Virtual workers").set_value(True).run()
+    assert not has_number(app, "Nodes")
+    assert next(one for one in app.text_input if one.label == "Name").proto.placeholder.endswith("-x2-virtual")
 
 
 def test_settings_stay_with_their_rule_and_problems_with_their_field(open_page: Open) -> None:
