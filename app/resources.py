@@ -5,7 +5,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import streamlit as st
 
@@ -82,9 +82,23 @@ def description_at_hand() -> Description | None:
     """The cached `description`. None without one; a thread then describes the modules, which takes seconds."""
     if catalogue.is_kept(workspace()):
         return description()
-    if not any(thread.name == LOOKING for thread in threading.enumerate()):
+    if not reads_models():
         threading.Thread(target=_look_behind, args=[workspace()], daemon=True, name=LOOKING).start()
     return None
+
+
+def reads_models() -> bool:
+    """Whether a thread of `description_at_hand` is at work."""
+    return any(thread.name == LOOKING for thread in threading.enumerate())
+
+
+def description_error() -> ConfigError | None:
+    """Why the last thread of `description_at_hand` has found no description, once; the next call starts a new one."""
+    return _NOT_DESCRIBED.pop(str(workspace().root), None)
+
+
+_NOT_DESCRIBED: Final[dict[str, ConfigError]] = {}
+"""By workspace."""
 
 
 def _look_behind(place: Workspace) -> None:
@@ -92,6 +106,7 @@ def _look_behind(place: Workspace) -> None:
         catalogue.describe(place)
     except ConfigError as error:
         log.warning("Could not describe models and strategies: %s", error)  # the pages that need them say it too
+        _NOT_DESCRIBED[str(place.root)] = error
 
 
 def look_at_model(experiment: Experiment) -> None:

@@ -19,7 +19,7 @@ from scalebook.app.shared import dialogs, drafts, form, html, notebooks
 from scalebook.app.shared.dialogs import write
 from scalebook.app.shared.drafts import SavedDraft
 from scalebook.app.shared.form import ConfigDraft
-from scalebook.app.shared.frame import last_notebook, preload_charts
+from scalebook.app.shared.frame import last_notebook, models_are_read, preload_charts
 from scalebook.app.shared.notebooks import NotebookChoice
 from scalebook.app.shared.widgets import draft_line, page_title, show_problems
 from scalebook.app.state import ComposeDraft
@@ -34,6 +34,7 @@ from scalebook.training.notebook.claims import claim_locks
 MODE = "compose-mode"  # Form or YAML: of the choice, and of what is shown
 MODE_PARAMETER = "mode"
 TURN_BACK = "compose-turn-back"
+BACK = ":material/arrow_back:"
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def show(wanted: str | None, cell: str) -> None:
         html.empty(missing, "Open or create a notebook first, then press New experiment there.")
         st.stop()
 
-    description = resources.description()
+    description = _description(choice, cell)
     draft = load(choice, cell, description)
     if draft is None:
         show_missing(choice, cell)
@@ -67,13 +68,7 @@ def show(wanted: str | None, cell: str) -> None:
 
     back, mode_column = st.columns([3, 1], vertical_alignment="bottom")
     with back:
-        st.page_link(
-            NOTEBOOK.script,
-            label=choice.label,
-            icon=":material/arrow_back:",
-            query_params=NOTEBOOK.cell(choice.name, cell),
-        )
-        page_title(f"Edit {cell}" if cell else "New experiment", within=choice.title)
+        _back(choice, cell)
     with mode_column, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center"):
         current_mode, mode_wanted = mode()
         if st.button("Start over", type="tertiary", help="Discards the draft and restores what the notebook has."):
@@ -107,16 +102,37 @@ def show(wanted: str | None, cell: str) -> None:
     dialogs.show()
 
 
+def _description(choice: NotebookChoice, cell: str) -> Description:
+    """Models, data and strategies; while they are being read, a page that is not open yet has only its head."""
+    head = st.container()
+    if not _is_open(choice, cell) and not models_are_read():
+        with head:
+            _back(choice, cell)
+        st.stop()
+    return resources.description()
+
+
+def _is_open(choice: NotebookChoice, cell: str) -> bool:
+    """Whether this session's draft is the one that the page shows."""
+    draft = state.draft()
+    return draft.source == (choice.name, cell) and bool(draft.base) and not state.just_entered()
+
+
+def _back(choice: NotebookChoice, cell: str) -> None:
+    """Draw the way back, and the title."""
+    st.page_link(NOTEBOOK.script, label=choice.label, icon=BACK, query_params=NOTEBOOK.cell(choice.name, cell))
+    page_title(f"Edit {cell}" if cell else "New experiment", within=choice.title)
+
+
 def load(choice: NotebookChoice, cell_name: str, description: Description) -> ComposeDraft | None:
     """The draft for this address, from the first that exists: this session's draft, the saved draft, the cell; a new
     experiment without a cell name.
 
     None if the notebook does not have the cell and no draft of it was saved.
     """
-    draft = state.draft()
     source = (choice.name, cell_name)
-    if draft.source == source and draft.base and not state.just_entered():
-        return draft
+    if _is_open(choice, cell_name):
+        return state.draft()
     stored = notebooks.read(choice.path)
     state.remember("composing", stored)
     left = drafts.load(resources.workspace(), SavedDraft, *source)
@@ -138,9 +154,7 @@ def _configs(opened: Stored | None) -> list[dict[str, Any]]:
 
 def show_missing(choice: NotebookChoice, cell_name: str) -> None:
     """Say that the cell does not exist, instead of drawing the page."""
-    st.page_link(
-        NOTEBOOK.script, label=choice.label, icon=":material/arrow_back:", query_params={"notebook": choice.name}
-    )
+    st.page_link(NOTEBOOK.script, label=choice.label, icon=BACK, query_params={"notebook": choice.name})
     html.empty(f"{choice.title} has no experiment called {cell_name}", "It has been renamed or deleted.")
 
 
