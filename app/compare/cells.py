@@ -44,11 +44,12 @@ def show_left(stored: Stored) -> None:
     if dialogs.is_open():
         return
     workspace = resources.workspace()
-    for i, (draft, left_at) in enumerate(drafts.of_notebook(workspace, ComparisonDraft, stored.path.stem)):
+    for i, left in enumerate(drafts.of_notebook(workspace, ComparisonDraft, stored.path.stem)):
+        draft = left.draft
         cell = data.cell_of(draft, stored.notebook)
         what = f"the comparison {draft.editing}" if cell else "a new comparison"
         words = f"{draft.cell.name}: {', '.join(draft.cell.runs)}"
-        choice = draft_label(left_at, what, key=f"comparison-{i}", text=words)
+        choice = draft_label(left.written_s, what, key=f"comparison-{i}", text=words)
         if choice == "continue":
             description = resources.description()
             runs = recorded_runs(stored)
@@ -57,9 +58,7 @@ def show_left(stored: Stored) -> None:
                 if cell
                 else data.new_comparison(stored, description, index=draft.at, recorded=runs)
             )
-            _opened_plan(
-                [replace(fresh, cell=draft.cell, of_runs=draft.of_runs, left_at=left_at)], [fresh], leads_there=False
-            )
+            _opened_plan([data.continued(fresh, left)], [fresh], leads_there=False)
         elif choice == "discard":
             drafts.discard(workspace, ComparisonDraft, draft.notebook, draft.which)
             st.rerun()
@@ -88,7 +87,8 @@ def _draw_dialog(begun: Sequence[ComparisonPlan], fresh: Sequence[ComparisonPlan
     data.save_draft(workspace, plan, now)
     intent = widgets.comparison_buttons(wrong, f"{plan.stored.path} {plan.stored.stamp}")
     if intent == "save":
-        done = write(plan.stored, lambda notebook: plan.put(notebook, now), f"Saved {now.name}.")
+        done = write(plan.stored, lambda notebook: plan.put(notebook, now), f"Saved {now.name}.",
+                     decided=partial(data.discard_draft, workspace, plan))  # fmt: skip
         state.clicks().mark_handled(widgets.SAVE, done=done is not None)
         if done is None and not in_conflict():
             return  # it has been said why; what was chosen stays

@@ -12,7 +12,14 @@ from scalebook.app.runs.data import RunView, SeedView, experiment_state, next_fi
 from scalebook.app.runs.widgets import progress_bar, progress_words
 from scalebook.app.shared import html
 from scalebook.app.shared.notebooks import NotebookChoice
-from scalebook.app.shared.widgets import CELL_PLACES, CellIntent, confirmed_anyway, press_button, show_problems
+from scalebook.app.shared.widgets import (
+    CELL_PLACES,
+    CellIntent,
+    code_block,
+    confirmed_anyway,
+    press_button,
+    show_problems,
+)
 from scalebook.app.shared.words import ExperimentSummary, figure, interval, plural, sentence
 from scalebook.training.base import Problem, code_changes, duration
 from scalebook.training.notebook import lost_workers, shared_numbers
@@ -323,3 +330,10 @@ def _seed_row(seed: SeedView, metric: str | None, stale: bool) -> list[html.Cell
     row.append(html.number(figure(metrics.get(names.UPDATES_PER_SECOND), 3)))
     row.append(html.number(duration(seed.run.seconds)))
     return row
+
+
+def unread_cell(kind: str, name: str, source: str) -> None:
+    """Draw a cell as it is written, while the models that it may name are being read."""
+    with st.container(border=True, key=f"unread-{kind}-{name}"):
+        html.draw(html.name(name, f'<span class="sb-dim">{escape(kind)}</span>'))
+        code_block("\n".join(source.strip().splitlines()[1:-1]), "yaml")

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from scalebook.training.notebook.fences import LONGEST_NAME, NAME, NAME_REMEDY, first_heading
     from scalebook.training.notebook.history import PastState
     from scalebook.training.notebook.lifecycle import DeletedNotebook
-    from scalebook.training.notebook.merge import merged
+    from scalebook.training.notebook.merge import both_kept, merged
     from scalebook.training.notebook.notebook_changes import changes
     from scalebook.training.notebook.notebook_problems import CellProblem, check
     from scalebook.training.notebook.number_format import count
@@ -71,9 +71,9 @@ __all__ = [
     "AXES", "HELP", "LONGEST_NAME", "MOST_REPEATS", "NAME", "NAME_REMEDY", "AnswerCell", "Axis", "BrokenCell",
     "Cell", "CellProblem", "ClaimCell", "Comparison", "ComparisonCell", "DeletedNotebook", "EditedMeanwhile",
     "ExperimentCell", "ExperimentRow", "Note", "Notebook", "PastState", "SearchCell", "SeedResult", "Side",
-    "Stored", "answer_body", "axes_with_data", "best", "changed_since", "changes", "check", "claim_body",
-    "claim_problems", "claims", "compare", "compare_runs", "comparison_table", "copy_examples", "count",
-    "differences", "edit", "export", "first_heading", "history", "labels", "lifecycle", "lost_workers",
+    "Stored", "answer_body", "axes_with_data", "best", "both_kept", "changed_since", "changes", "check",
+    "claim_body", "claim_problems", "claims", "compare", "compare_runs", "comparison_table", "copy_examples",
+    "count", "differences", "edit", "export", "first_heading", "history", "labels", "lifecycle", "lost_workers",
     "meanings_by_name", "merged", "offered", "record_figures", "relative", "results", "sentences",
     "shared_numbers", "store", "unnamed",
 ]  # fmt: skip

@@ -21,7 +21,7 @@ from tests.app.pages.conftest import TEXT, Open, html, words
 from tests.app.recorded import record
 
 pytestmark = pytest.mark.long
-DECISIONS = {"Keep the file", "Keep both", "Replace the file with mine"}
+DECISIONS = {"Keep the file", "Keep both texts", "Replace the file with mine"}
 
 
 def test_a_notebook_without_experiments_says_what_to_do(open_page: Open, workspace: Workspace) -> None:
@@ -236,13 +236,14 @@ def test_an_edit_made_meanwhile_is_not_overwritten_and_both_are_offered(open_pag
     labels = [one.label for one in app.button]
     assert set(labels) >= DECISIONS
     buttons = [one.proto for one in app.button if one.label in DECISIONS]
-    assert [one.label for one in buttons if one.type == "primary"] == ["Keep both"], "which undoes nothing"
+    assert [one.label for one in buttons if one.type == "primary"] == ["Keep both texts"], "which undoes nothing"
     assert any("-Somebody else was here." in one.value and "+Mine." in one.value for one in app.code)
     reloaded = open_page()
     assert "Continue" in [one.label for one in reloaded.button], "a draft, until it is decided"
-    next(one for one in app.button if one.label == "Keep both").click().run()
-    assert path.read_text(encoding="utf-8") == theirs
-    assert "Mine." in (workspace.root / "first-steps-2.md").read_text(encoding="utf-8")
+    next(one for one in app.button if one.label == "Keep both texts").click().run()
+    both = theirs.replace("Somebody else was here.", "Somebody else was here.\n\n---\n\nMine.")
+    assert path.read_text(encoding="utf-8").replace("# Question\n\n", "") == both.replace("# Question\n\n", "")
+    assert sorted(workspace.root.glob("*.md")) == [path]
     assert list(workspace.cache.glob("*draft-*")) == []
 
 
@@ -255,7 +256,7 @@ def test_an_edit_of_another_cell_made_meanwhile_is_merged(open_page: Open, works
     app.text_area[0].set_value("# Question\n\nMine.\n\n").run()
     next(one for one in app.button if one.label == "Save").click().run()
     assert path.read_text(encoding="utf-8") == theirs.replace("Does staleness hurt?", "Mine.")
-    assert "Keep both" not in [one.label for one in app.button]
+    assert DECISIONS.isdisjoint(one.label for one in app.button)
     assert "Mine." in words(app)
     press(app, "Undo")
     assert path.read_text(encoding="utf-8") == theirs, "one's own edit is undone, not the other"
