@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         ExperimentCell,
         Note,
         Notebook,
+        Ratio,
         SearchCell,
         Side,
     )
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AXES", "HELP", "LONGEST_NAME", "MOST_REPEATS", "NAME", "NAME_REMEDY", "Axis", "BrokenCell", "Cell",
     "CellProblem", "ClaimCell", "Comparison", "ComparisonCell", "DeletedNotebook", "EditedMeanwhile",
-    "ExperimentCell", "ExperimentRow", "Note", "Notebook", "PastState", "SearchCell", "Side", "Stored",
+    "ExperimentCell", "ExperimentRow", "Note", "Notebook", "PastState", "Ratio", "SearchCell", "Side", "Stored",
     "axes_with_data", "best", "changed_since", "changes", "check", "claim_body", "claim_problems", "claims",
     "compare", "compare_runs", "comparison_table", "copy_examples", "count", "differences", "edit", "export",
     "first_heading", "history", "labels", "lifecycle", "lost_workers", "meanings_by_name", "merged", "offered",

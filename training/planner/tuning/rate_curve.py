@@ -30,8 +30,8 @@ class Suggestion:
     """Learning rates; None where the curve does not tell."""
 
     steepest: float | None
-    """Where the loss falls fastest by the logarithm of the rate: a rate to train with. None where that is the lowest rate
-    tested: the loss may fall faster below it."""
+    """Where the loss falls fastest by the logarithm of the rate: a rate to train with. None at the lower edge of the
+    range, because the loss may fall faster below it."""
     largest: float | None
     """The largest that still trains; the loss rises beyond. None where no rate of the test was too large."""
     edge: Literal["", "lowest", "highest"] = ""
@@ -41,8 +41,8 @@ class Suggestion:
         """One line for people."""
         if self.edge == "lowest":
             return (
-                f"no suggestion: the loss falls fastest at the edge of the range, near {curve.rates[0]:.2g}, the lowest "
-                "tested. Test lower rates."
+                f"no suggestion: the loss falls fastest at the edge of the range, near {curve.rates[0]:.2g}, the "
+                "lowest tested. Test lower rates."
             )
         if self.steepest is None:
             low = (

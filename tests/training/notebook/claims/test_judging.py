@@ -193,6 +193,9 @@ def test_twice_the_updates_seed_by_seed_is_twice_for_certain(told: Store) -> Non
     found = told.judge("runs: slow\nagainst: base\nfigure: updates\ntarget: 0.5\nat_least: 1.9\nat_most: 2.1\n")
     assert found.verdict == "supported"
     assert found.statement == "updates to val/loss 0.5: at least 1.9 and at most 2.1 x that of base"
+    assert (
+        found.sentence == "slow needs at least 1.9 and at most 2.1 times the updates of base to bring val/loss to 0.5."
+    )
     base, slow = found.rows
     assert (base.claimed, base.verdict) == (None, None)
     assert base.figure is not None
@@ -200,7 +203,8 @@ def test_twice_the_updates_seed_by_seed_is_twice_for_certain(told: Store) -> Non
     assert slow.claimed is not None
     assert (slow.claimed.value, slow.claimed.low, slow.claimed.high) == pytest.approx((2, 2, 2))
     assert text(found).startswith(
-        "c: updates to val/loss 0.5: at least 1.9 and at most 2.1 x that of base\nSUPPORTED\n\nexperiment  seeds  "
+        "c: slow needs at least 1.9 and at most 2.1 times the updates of base to bring val/loss to 0.5.\nSUPPORTED\n\n"
+        "experiment  seeds  "
     )
     assert told.judge("runs: slow\nagainst: base\nfigure: updates\ntarget: 0.5\nat_most: 1.9\n").verdict == "refuted"
     assert told.judge("runs: slow\nfigure: updates\ntarget: 0.5\nat_most: 100\n").verdict == "not resolved"
