@@ -34,7 +34,7 @@ def colours(comparison: Comparison) -> dict[str, str]:
 def comparison_curves(
     comparison: Comparison, axis: Axis, log_y: bool, key: str, height: int = 400, smoothing: float = 0.0
 ) -> None:
-    """Draw one line for each row: with several seeds their mean and its interval, and each seed faint behind it."""
+    """Draw one line for each row: with several seeds their mean in its band, and each seed faint behind it."""
     lines: list[Series] = []
     by_run = {curve.run_id: curve for curve in comparison.curves}
     for name, colour in colours(comparison).items():
