@@ -83,8 +83,9 @@ def comparison_table(comparison: Comparison) -> None:
         if remark:
             st.caption(remark)
     for row in comparison.rows:
-        if row.note:
-            st.caption(f"**{row.experiment}**: {row.note}")
+        for words in (row.note, row.shared, row.lost):
+            if words:
+                st.caption(f"**{row.experiment}**: {words}")
 
 
 def _last(comparison: Comparison) -> str:
@@ -102,6 +103,7 @@ def _row(row: ExperimentRow, comparison: Comparison, colour: str, best: bool, st
             html.swatch(colour)
             + name.html
             + ("" if row.outcome == "finished" else " " + html.chip(_chip(row.outcome), row.outcome))
+            + (" " + html.chip("stale", "lost a worker") if row.lost else "")
         ),
         html.text(strategy_words(row.strategy, row.rule, row.workers, row.is_simulated)),
         html.number("" if row.batch_per_worker is None else str(row.batch_per_worker)),
@@ -189,8 +191,13 @@ def measured(rows: Sequence[ExperimentRow]) -> None:
         html.draw(charts.time_split(splits))
     st.header("Measurements")
     metrics = sorted({metric for row in measured_rows for metric in row.measured})
+    of_one = any((row.workers or 1) > 1 and not row.is_simulated for row in measured_rows)
+    called = {names.PEAK_MEMORY_MB: f"{names.PEAK_MEMORY_MB} of worker 0"} if of_one else {}
     measurements = [
-        [html.text(metric, "dim"), *(html.number(interval_text(row.measured.get(metric))) for row in measured_rows)]
+        [
+            html.text(called.get(metric, metric), "dim"),
+            *(html.number(interval_text(row.measured.get(metric))) for row in measured_rows),
+        ]
         for metric in metrics
     ]
     html.draw(
@@ -200,6 +207,11 @@ def measured(rows: Sequence[ExperimentRow]) -> None:
             numeric=range(1, 1 + len(measured_rows)),
         )
     )
+    if names.PEAK_MEMORY_MB in metrics and of_one:
+        st.caption(
+            "Peak memory is that of worker 0 only, also where several workers share a machine. The page of a run has "
+            "that of each worker."
+        )
 
 
 def differences(differing: Sequence[tuple[str, Mapping[str, object]]], names: Sequence[str]) -> None:
