@@ -1,7 +1,8 @@
 """The cells of a notebook: drawing each by its kind, the experiments' cards, running all, adding cells."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NoReturn
 
 import streamlit as st
 
@@ -168,21 +169,31 @@ def show_run_all(stored: Stored, standing: CellStates) -> None:
     if stop:
         _stop(stored)
     elif old or every:
-        _run(stored, only_stale=old)
+        submitted = _run(stored, by_cell, only_stale=old)
+        state.clicks().mark_handled(STALE if old else ALL, done=bool(submitted))
+        st.rerun()
 
 
-def _run(stored: Stored, only_stale: bool) -> None:
-    """Submit the runs of all experiments. A message names those that cannot start; the others run."""
+def _run_new(stored: Stored, experiments: Collection[str]) -> NoReturn:
+    """Submit the seeds of these experiments that have not finished, and draw the page again."""
+    _run(stored, experiments, only_stale=True)
+    st.rerun()
+
+
+def _run(stored: Stored, experiments: Collection[str], only_stale: bool) -> int:
+    """Submit the runs of these experiments; returns their number. A message names those that cannot start; the others
+    run."""
     submitted, refusals = 0, []
     for cell in stored.notebook.experiments():
+        if cell.name not in experiments:
+            continue
         try:
             submitted += _submit(stored, cell, only_stale)
         except ConfigError as error:
             refusals.append(f"{cell.name} did not start: {error}")
-    state.clicks().mark_handled(STALE if only_stale else ALL, done=bool(submitted))
     words = [f"Submitted {plural(submitted, 'run')}.", *refusals]
     state.show_message("  \n".join(words), ":material/error:" if refusals else ":material/play_arrow:")
-    st.rerun()
+    return submitted
 
 
 def _submit(stored: Stored, cell: ExperimentCell, only_stale: bool) -> int:
@@ -240,7 +251,7 @@ def show_cell(stored: Stored, index: int, cell: Cell, standing: CellStates) -> N
     elif isinstance(cell, ComparisonCell):
         show_comparison(stored, index, cell, standing.reader)
     elif isinstance(cell, ClaimCell):
-        show_claim(stored, index, cell)
+        show_claim(stored, index, cell, _run_new)
     elif isinstance(cell, SearchCell):
         if show_search(stored, index, cell):
             standing.searching.append(cell.name)

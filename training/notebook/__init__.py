@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         ExperimentCell,
         Note,
         Notebook,
+        Ratio,
         SearchCell,
         Side,
     )
@@ -70,8 +71,8 @@ if TYPE_CHECKING:
 __all__ = [
     "AXES", "HELP", "LONGEST_NAME", "MOST_REPEATS", "NAME", "NAME_REMEDY", "AnswerCell", "Axis", "BrokenCell",
     "Cell", "CellProblem", "ClaimCell", "Comparison", "ComparisonCell", "DeletedNotebook", "EditedMeanwhile",
-    "ExperimentCell", "ExperimentRow", "Note", "Notebook", "PastState", "SearchCell", "SeedResult", "Side",
-    "Stored", "answer_body", "axes_with_data", "best", "both_kept", "changed_since", "changes", "check",
+    "ExperimentCell", "ExperimentRow", "Note", "Notebook", "PastState", "Ratio", "SearchCell", "SeedResult",
+    "Side", "Stored", "answer_body", "axes_with_data", "best", "both_kept", "changed_since", "changes", "check",
     "claim_body", "claim_problems", "claims", "compare", "compare_runs", "comparison_table", "copy_examples",
     "count", "differences", "edit", "export", "first_heading", "history", "labels", "lifecycle", "lost_workers",
     "meanings_by_name", "merged", "offered", "record_figures", "relative", "results", "sentences",

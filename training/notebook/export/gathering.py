@@ -194,7 +194,7 @@ def _winner(comparison: Comparison) -> int | None:
 
 
 def _drawn(comparison: Comparison, axis: Axis) -> list[DrawnCurve]:
-    """A colour a row; for several seeds their mean with its interval, the seeds faint behind it."""
+    """A colour a row; for several seeds their mean in its band, the seeds faint behind it."""
     by_run = {curve.run_id: curve for curve in comparison.curves}
     drawn: list[DrawnCurve] = []
     for hue, line in enumerate(comparison.rows):
