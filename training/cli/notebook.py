@@ -239,9 +239,9 @@ def _archive(workspace: Workspace, stored: Stored, description: Description, pat
         trial = Path(folder) / path.name
         trial.write_bytes(content)
         if differences := verify(trial)[1]:
-            remedy = "Write paths in its configs from the notebook's own folder."
+            fix = "Write paths in its configs from the notebook's own folder."
             raise ConfigError(
-                stored.path.name, f"says another thing without this machine's paths: {differences[0]}", remedy
+                stored.path.name, f"says another thing without this machine's paths: {differences[0]}", fix
             )
         _write(path, content, workspace)
     print(path)
