@@ -122,10 +122,7 @@ bench: $(VENV)/.dev ## every figure in the documentation, in turn
 	$(BIN)/python -m benchmarks.virtual_truth
 	$(BIN)/python -m benchmarks.calibration
 	$(BIN)/python -m benchmarks.coverage
-	$(BIN)/python -m benchmarks.published
-	$(BIN)/python -m benchmarks.published_systems
-	$(BIN)/python -m benchmarks.published_peers
-	$(BIN)/python -m benchmarks.published_splits
+	$(BIN)/python -m tests.published
 	$(BIN)/python -m benchmarks.plans ddp
 	$(BIN)/python -m benchmarks.cluster_rates
 	$(BIN)/python -m benchmarks.jobs

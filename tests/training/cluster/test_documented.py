@@ -92,7 +92,9 @@ def test_ray_takes_what_it_is_given_there(script: str) -> None:
 
 
 def test_the_cluster_of_kuberay_is_one() -> None:
-    described: dict[str, Any] = YAML(typ="safe").load(next(block.text for block in blocks(CLUSTER) if block.language == "yaml"))
+    described: dict[str, Any] = YAML(typ="safe").load(
+        next(block.text for block in blocks(CLUSTER) if block.language == "yaml")
+    )
     assert (described["apiVersion"], described["kind"]) == ("ray.io/v1", "RayCluster")
     spec = described["spec"]
     assert spec["authOptions"] == {"mode": "token"}
