@@ -8,9 +8,10 @@ import fcntl
 import os
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -18,6 +19,7 @@ from typing import Final
 from scalebook.training.base import ConfigError, Problem, ProcessId, Workspace, processes
 from scalebook.training.base.files import RecordFolder, records
 
+STARTING: Final = "starting"
 PROCESS: Final = "scalebook.training.asking.ask_process"
 
 
@@ -77,6 +79,8 @@ class AskFolder(RecordFolder):
         if self.works():
             return
         self._prepare()
+        before = self.progress() or AskProgress(0.0, 0.0, "")
+        self.write(replace(before, time=time.time(), words=STARTING, left_s=None))
         with self.log.open("wb") as log:
             process = processes.start_detached(log, PROCESS, str(notebook.resolve()), self.answer)
         self.write(ProcessId.of(process.pid))
