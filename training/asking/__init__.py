@@ -11,7 +11,7 @@ from scalebook.training.lazy import interface
 
 if TYPE_CHECKING:
     from scalebook.training.asking.answer import AnswerReader
-    from scalebook.training.asking.answer_rows import AnswerRow, Findings, PlannedRow, decided_by, table, times, two
+    from scalebook.training.asking.answer_rows import Findings, decided_by, table, times, two
     from scalebook.training.asking.ask_folder import AskFailure, AskFolder, AskProgress
     from scalebook.training.asking.asked_cells import asked_before, begun, with_seeds
     from scalebook.training.asking.asking import Asking, NoAnswer
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from scalebook.training.asking.recipes import all_recipes, recipe_named
 
 __all__ = [
-    "AnswerReader", "AnswerRow", "AskFailure", "AskFolder", "AskProgress", "Asking", "Findings", "NoAnswer",
-    "Outlook", "PlannedRow", "all_recipes", "asked_before", "begun", "decided_by", "outlook", "recipe_named", "table",
+    "AnswerReader", "AskFailure", "AskFolder", "AskProgress", "Asking", "Findings", "NoAnswer",
+    "Outlook", "all_recipes", "asked_before", "begun", "decided_by", "outlook", "recipe_named", "table",
     "times", "training_s", "two", "with_seeds",
 ]  # fmt: skip
 

@@ -11,7 +11,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -32,7 +32,7 @@ class AskProgress:
     words: str
     """What is done now; "" at the end."""
     left_s: float | None = None
-    left_out: tuple[str, ...] = ()
+    left_out: list[str] = field(default_factory=list)
     """What the budget leaves out, in sentences."""
     plan: str = ""
     """What is done in all, and how long it takes."""
@@ -119,6 +119,11 @@ class AskFolder(RecordFolder):
                 yield
         finally:
             os.close(handle)
+
+    def move(self, notebook: str) -> None:
+        """Follow the notebook to its new file name, if there is anything of it."""
+        if self.path.is_dir():
+            self.path.rename(self.of(self.workspace, notebook, self.answer).path)
 
     def forget(self) -> None:
         """Remove the folder, if nobody works on it: the time spent counts from zero."""
