@@ -26,9 +26,13 @@ from scalebook.training.notebook import lost_workers, shared_numbers
 from scalebook.training.tracking import estimate, names, own_metrics
 
 HeadIntent = Literal[
-    "undo", "history", "new notebook", "new experiment", "rename", "duplicate", "delete", "deleted", "own model"
+    "undo", "history", "new notebook", "ask", "new experiment", "rename", "duplicate", "delete", "deleted", "own model"
 ]
 UNDO = "notebook-undo"
+ASK_ICON = ":material/contact_support:"
+ASK_HINT = (
+    "Do more workers help? What do other ways of updating cost? Which batch size and learning rate? Is A better than B?"
+)
 WHOLE: dict[str, HeadIntent] = {"Rename": "rename", "Duplicate": "duplicate", "Delete": "delete"}
 OWN_MODEL: dict[str, HeadIntent] = {"Use my own model": "own model"}
 DELETED: dict[str, HeadIntent] = {"Deleted notebooks": "deleted"}
@@ -59,8 +63,8 @@ def notebook_head(
     whole: bool = False,
     deleted: bool = False,
 ) -> NotebookHead:
-    """Draw the first row: picker, Undo, History, Export, a menu, New notebook, New experiment; in an empty folder the
-    menu alone.
+    """Draw the first row: picker, Undo, History, Export, a menu, New notebook, Ask, New experiment; in an empty folder
+    the menu alone.
 
     `undo` is the stamp of the state that Undo starts from, None without an earlier state. `exports`
     is None if the notebook cannot be read. `whole`: the notebook can be renamed, duplicated and
@@ -102,6 +106,8 @@ def notebook_head(
             intent = menu[entry]
         if choices and st.button("New notebook", icon=":material/note_add:", type="secondary" if chosen else "primary"):
             intent = "new notebook"
+        if chosen and st.button("Ask", key="notebook-ask", icon=ASK_ICON, help=ASK_HINT):
+            intent = "ask"
         if chosen and st.button("New experiment", icon=":material/add:", type="primary"):
             intent = "new experiment"
     return NotebookHead(picked, intent)
@@ -122,7 +128,8 @@ def _export(name: str, exports: NotebookExports) -> None:
 
 
 CardIntent = (
-    Literal["run", "stop", "edit", "search", "plan", "duplicate", "delete", "comparison", "simulate"] | CellIntent
+    Literal["run", "stop", "ask", "edit", "search", "plan", "duplicate", "delete", "comparison", "simulate"]
+    | CellIntent
 )
 MOST_BARS: Final = 8
 """Running runs that have a bar each."""
@@ -252,6 +259,8 @@ def _card_head(
             intent = "stop"
         if not live and press_button("Run", f"run-{name}", now, icon=":material/play_arrow:", disabled=blocked):
             intent = "run"
+        if press_button("Ask", f"ask-{name}", icon=ASK_ICON, disabled=blocked, help=ASK_HINT):
+            intent = "ask"
         if press_button("Edit", f"edit-{name}", type="tertiary"):
             intent = "edit"
         if press_button("Search", f"search-{name}", type="tertiary",

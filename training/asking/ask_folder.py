@@ -8,9 +8,10 @@ import fcntl
 import os
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -18,6 +19,7 @@ from typing import Final
 from scalebook.training.base import ConfigError, Problem, ProcessId, Workspace, processes
 from scalebook.training.base.files import RecordFolder, records
 
+STARTING: Final = "starting"
 PROCESS: Final = "scalebook.training.asking.ask_process"
 
 
@@ -30,7 +32,7 @@ class AskProgress:
     words: str
     """What is done now; "" at the end."""
     left_s: float | None = None
-    left_out: tuple[str, ...] = ()
+    left_out: list[str] = field(default_factory=list)
     """What the budget leaves out, in sentences."""
     plan: str = ""
     """What is done in all, and how long it takes."""
@@ -77,6 +79,8 @@ class AskFolder(RecordFolder):
         if self.works():
             return
         self._prepare()
+        before = self.progress() or AskProgress(0.0, 0.0, "")
+        self.write(replace(before, time=time.time(), words=STARTING, left_s=None))
         with self.log.open("wb") as log:
             process = processes.start_detached(log, PROCESS, str(notebook.resolve()), self.answer)
         self.write(ProcessId.of(process.pid))
@@ -115,6 +119,11 @@ class AskFolder(RecordFolder):
                 yield
         finally:
             os.close(handle)
+
+    def move(self, notebook: str) -> None:
+        """Follow the notebook to its new file name, if there is anything of it."""
+        if self.path.is_dir():
+            self.path.rename(self.of(self.workspace, notebook, self.answer).path)
 
     def forget(self) -> None:
         """Remove the folder, if nobody works on it: the time spent counts from zero."""

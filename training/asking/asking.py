@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from scalebook.training.asking import sizes
-from scalebook.training.asking.ask_folder import AskFolder, AskProgress
+from scalebook.training.asking.ask_folder import STARTING, AskFolder, AskProgress
+from scalebook.training.asking.asked_cells import with_seeds
 from scalebook.training.asking.best_point import BestPoint, best_point, target_of
 from scalebook.training.asking.expected import expected, plan
-from scalebook.training.asking.recipe import Machine, Side, require_rate
+from scalebook.training.asking.outlook import machine, pilot_s, sides_of
+from scalebook.training.asking.recipe import Side
 from scalebook.training.asking.recipes import recipe_named
 from scalebook.training.base import ConfigError, Workspace, roughly
 from scalebook.training.experiments import Description, Experiment, require
 from scalebook.training.experiments.search import resolve, summary
-from scalebook.training.jobs import ENDED, JobFolder, SupervisorKeeper, job_requests, supervisor_handle, this_machine
+from scalebook.training.jobs import ENDED, JobFolder, SupervisorKeeper, job_requests, supervisor_handle
 from scalebook.training.notebook import (
     AnswerCell,
     Axis,
@@ -40,8 +42,6 @@ from scalebook.training.tracking import RunReader, RunRecord, directions, names
 
 PLANNED_FROM_S: Final = 300.0
 """Budget from which the planner is asked: it measures for half a minute."""
-PILOT_SHARE: Final = 0.2
-"""Share of the budget that the pilot run may take."""
 FRESH: Final = 1000
 """Distance of the fresh seeds from those that have chosen the learning rate."""
 FEWEST, MOST_SEEDS = 3, 32
@@ -74,8 +74,7 @@ class Asking:
         self.workspace = Workspace(path.resolve().parent)
         self.folder = AskFolder.of(self.workspace, path.name, answer)
         self.reader = RunReader(self.workspace.tracking_uri())
-        here = this_machine()
-        self.machine = Machine(len(here.cores), len(here.gpus))
+        self.machine = machine()
         progress = self.folder.progress()
         self.spent_before = progress.spent_s if progress else 0.0
         self.plan, self.left_out = (progress.plan, tuple(progress.left_out)) if progress else ("", ())
@@ -101,11 +100,7 @@ class Asking:
         return cell.experiment(self.description)
 
     def sides(self, nb: Notebook, cell: AnswerCell) -> list[Side]:
-        base = self.experiment_of(nb, cell.experiment)
-        against = self.experiment_of(nb, cell.against) if cell.against else None
-        recipe = recipe_named(cell.question)
-        made = [require_rate(side) for side in recipe.sides(base, against, self.machine)]
-        return [replace(side, experiment=sizes.same_samples(side.experiment, base)) for side in made]
+        return sides_of(nb, cell, self.description, self.machine)
 
     @property
     def spent_s(self) -> float:
@@ -117,7 +112,7 @@ class Asking:
         """ConfigError for mistakes, NoAnswer where a run failed that everything depends on. KeyboardInterrupt stops
         what runs and is raised again."""
         with self.folder.alone(), supervisor_handle.hold_supervisor(self.workspace.create()):
-            self._note("starting")
+            self._note(STARTING)
             while (step := self.next_step()) is not None:
                 step()
                 self._note("")
@@ -156,7 +151,7 @@ class Asking:
             first = sides[0].experiment
             trainer = dict(first.written.get("trainer") or {})
             if trainer.get("max_time") is None:
-                trainer["max_time"] = _clock(max(20.0, PILOT_SHARE * cell.budget_s))
+                trainer["max_time"] = _clock(pilot_s(cell.budget_s))
             name = edit.unique_name(nb, f"{cell.name}-pilot")
             remark = "The first, short run of the question: how long it takes, and which metrics it logs."
             config = first.with_config({**first.written, "trainer": trainer}).written
@@ -213,15 +208,8 @@ class Asking:
         metric, goal = self._metric(stored.notebook, cell, pilot)
         every = self.sides(stored.notebook, cell)
         full_s = self._full_s(pilot, every[0])
-        recipe = recipe_named(cell.question)
-        fitting = sizes.fitting(every, self.machine, full_s, cell.budget_s - self.spent_s, recipe.figure == "seconds")
-        if fitting is None:
-            least = sizes.Sizes(2, *sizes.PLANS[-1], sizes.SHARES[-1], 0.0)
-            needed = self.spent_s + sizes.expected_s(every[:2], self.machine, least, full_s, recipe.figure == "seconds")
-            fix = f"Write a budget of at least {roughly(1.2 * needed)}, or ask about a shorter training."
-            raise ConfigError(
-                "budget", f"{roughly(cell.budget_s)} is too short: a training takes {roughly(full_s)}", fix
-            )
+        one_by_one = recipe_named(cell.question).figure == "seconds"
+        fitting = sizes.required(every, self.machine, full_s, self.spent_s, cell.budget_s, one_by_one)
         self.plan, self.left_out = sizes.words(fitting, every), (*self.left_out, *sizes.left_out(fitting, every))
         self._say(self.plan, fitting.seconds)
 
@@ -406,7 +394,8 @@ class Asking:
             claims = []
             for name in [*tuned][1:]:
                 claim = edit.unique_name(nb, f"{name}-or-{baseline.removeprefix(cell.name).strip('-')}")
-                nb = edit.put_claim(nb, claim, self._claim(cell, name, baseline, target, tuned[name][0]))
+                place += 1
+                nb = edit.put_claim(nb, claim, self._claim(cell, name, baseline, target, tuned[name][0]), place)
                 claims.append(claim)
             return edit.put_answer(nb, replace(cell, target=target, comparison=comparison, claims=claims))
 
@@ -531,8 +520,8 @@ class Asking:
 
     def add_seeds(self) -> None:
         stored = self.stored()
-        cell = self.cell(stored.notebook)
-        add_seeds(self, self._worth_adding(stored, cell))
+        seeds = self._worth_adding(stored, self.cell(stored.notebook))
+        self.change(lambda nb, cell: with_seeds(nb, cell, seeds))
 
     # --- runs ---------------------------------------------------------------------------------------------------------
 
@@ -594,7 +583,7 @@ class Asking:
 
     def _last(self, nb: Notebook, cell: AnswerCell) -> int:
         """Behind the last of the answer's own cells."""
-        own = {cell.name, cell.pilot, *cell.searches, *cell.searches.values(), cell.comparison, *cell.claims}
+        own = {cell.name, *cell.own}
         places = [place for place, one in enumerate(nb.cells) if getattr(one, "name", None) in own]
         return max(places, default=len(nb.cells) - 1) + 1
 
@@ -604,26 +593,13 @@ class Asking:
 
     def _note(self, words: str, left_s: float | None = None) -> None:
         cell_left = None if left_s is None else left_s
-        self.folder.write(AskProgress(time.time(), self.spent_s, words, cell_left, self.left_out, self.plan))
+        self.folder.write(AskProgress(time.time(), self.spent_s, words, cell_left, [*self.left_out], self.plan))
 
 
 def _stop(folders: Sequence[SearchFolder]) -> None:
     for folder in folders:
         if folder.state() not in search_folder.ENDED:
             search_requests.stop(folder)
-
-
-def add_seeds(asking: Asking, seeds: int) -> None:
-    """Give every side of an answer so many seeds, where it has fewer."""
-
-    def change(nb: Notebook, cell: AnswerCell) -> Notebook:
-        comparison = next(one for one in nb.comparisons() if one.name == cell.comparison)
-        for side in nb.experiments():
-            if side.name in comparison.runs and side.repeats < seeds:
-                nb = edit.put_experiment(nb, side.name, side.config, seeds)
-        return nb
-
-    asking.change(change)
 
 
 def _fresh(experiment: Experiment) -> Experiment:

@@ -159,12 +159,12 @@ def values_of(cell: Cell) -> dict[str, Any]:
     return dict(_told(cell))
 
 
-def put_claim(nb: Notebook, name: str, values: Mapping[str, Any]) -> Notebook:
+def put_claim(nb: Notebook, name: str, values: Mapping[str, Any], position: int | None = None) -> Notebook:
     """The claim `name` with this YAML, like `put_experiment`."""
     index = _index(nb, "claim", name)
     body = "".join(f"{key}: {yaml_flow.flow(value)}\n" for key, value in values.items())
     if index is None:
-        return _new_cell(nb, "claim", name, body, None, values)
+        return _new_cell(nb, "claim", name, body, position, values)
     return _changed(nb, index, _told(nb.cells[index]), values, body)
 
 
