@@ -248,28 +248,22 @@ def _stop(stored: Stored) -> None:
     st.rerun()
 
 
-<<<<<<< HEAD
-def show_cell(stored: Stored, index: int, cell: Cell, standing: CellStates) -> None:
-    """Draw cell `index` of the notebook with its buttons, and add its state to `standing`. Of a long notebook, cards
-    below the first cells are drawn when the browser comes near them."""
+def show_cell(stored: Stored, index: int, cell: Cell, standing: CellStates, folded: Collection[str] = ()) -> None:
+    """Draw cell `index` of the notebook with its buttons, unless it is `folded`, and add its state to `standing`. Of a
+    long notebook, cards below the first cells are drawn when the browser comes near them."""
     notes.show_new(stored, index)
     is_far = len(stored.notebook.cells) > DRAWN_WHOLE and index >= DRAWN_FIRST
-    if is_far and isinstance(cell, FAR) and cell.name not in _near():
-        seeds = _seeds(stored, cell, standing.reader) if isinstance(cell, ExperimentCell) else []
-        if isinstance(cell, ExperimentCell):
-            standing.seeds[cell.name] = seeds
-        live = runs.experiment_state(seeds) in LIVE
-        st.fragment(_far_cell, run_every=EVERY_S if live else None)(stored, index, cell, standing, [seeds], live)
-=======
-def show_cell(stored: Stored, index: int, cell: Cell, standing: CellStates, folded: Collection[str] = ()) -> None:
-    """Draw cell `index` of the notebook with its buttons, unless it is `folded`, and add its state to `standing`."""
-    notes.show_new(stored, index)
     if isinstance(cell, AnswerCell):
         if show_answer(stored, index, cell):
             standing.answering.append(cell.name)
     elif not isinstance(cell, Note | BrokenCell) and cell.name in folded:
         _note_state(stored, cell, standing)
->>>>>>> c51fc9c47269f3fd11ae44b3fabd28e7d036e370
+    elif is_far and isinstance(cell, FAR) and cell.name not in _near():
+        seeds = _seeds(stored, cell, standing.reader) if isinstance(cell, ExperimentCell) else []
+        if isinstance(cell, ExperimentCell):
+            standing.seeds[cell.name] = seeds
+        live = runs.experiment_state(seeds) in LIVE
+        st.fragment(_far_cell, run_every=EVERY_S if live else None)(stored, index, cell, standing, [seeds], live)
     elif isinstance(cell, ExperimentCell):
         standing.seeds[cell.name] = show_experiment(stored, index, cell, standing.reader)
     elif isinstance(cell, ComparisonCell):
@@ -285,7 +279,6 @@ def show_cell(stored: Stored, index: int, cell: Cell, standing: CellStates, fold
         notes.show(stored, index, cell)
 
 
-<<<<<<< HEAD
 DRAWN_WHOLE: Final = 20
 """A notebook of so many cells is drawn at once."""
 DRAWN_FIRST: Final = 8
@@ -328,7 +321,8 @@ def _far_cell(
     with st.container(border=True, key=f"cell-{kind}-{cell.name}"):
         widgets.far_card(cell.name, now if isinstance(cell, ExperimentCell) else "", len(seeds), kind)
         st.button("Show", key=f"show-{cell.name}", type="tertiary", on_click=_come_near, args=[cell.name])
-=======
+
+
 def _note_state(stored: Stored, cell: Cell, standing: CellStates) -> None:
     """Add the state of a cell to `standing` that is not drawn."""
     if isinstance(cell, ExperimentCell):
@@ -337,7 +331,6 @@ def _note_state(stored: Stored, cell: Cell, standing: CellStates) -> None:
         search = searches.of_cell(resources.workspace(), stored.path.name, cell.name)
         if search is not None and search.live:
             standing.searching.append(cell.name)
->>>>>>> c51fc9c47269f3fd11ae44b3fabd28e7d036e370
 
 
 def _broken(stored: Stored, index: int, cell: BrokenCell) -> None:

@@ -2,11 +2,7 @@
 
 import json
 import re
-<<<<<<< HEAD
-=======
-from collections.abc import Callable
 from typing import NoReturn
->>>>>>> c51fc9c47269f3fd11ae44b3fabd28e7d036e370
 
 import streamlit as st
 
@@ -24,14 +20,9 @@ from scalebook.app.shared.widgets import call_page, press_button
 from scalebook.app.shared.words import plural
 from scalebook.training.asking import all_recipes
 from scalebook.training.base import ConfigError
-<<<<<<< HEAD
-from scalebook.training.notebook import Note, Stored, copy_examples, lifecycle
+from scalebook.training.notebook import Note, Stored, copy_examples, lifecycle, store
 from scalebook.training.notebook.claims import written_tables
 from scalebook.training.notebook.export import archive, as_html, gather
-=======
-from scalebook.training.notebook import Note, Stored, copy_examples, lifecycle, store
-from scalebook.training.notebook.export import as_html, gather
->>>>>>> c51fc9c47269f3fd11ae44b3fabd28e7d036e370
 
 
 def show(wanted: str | None, cell_wanted: str) -> None:
@@ -64,15 +55,11 @@ def show(wanted: str | None, cell_wanted: str) -> None:
         stored, problem = opened, ""
     if problem:
         st.error(problem, icon=":material/error:")
-<<<<<<< HEAD
     may_wait = opened is None and not dialogs.is_open()  # else what is being typed would be lost
     if stored is not None and may_wait and not _is_described():
         _show_unread(stored)
     elif stored is not None:
-=======
-    if stored is not None:
         ask_as_begun(stored, cell_wanted)
->>>>>>> c51fc9c47269f3fd11ae44b3fabd28e7d036e370
         notes.look_for_drafts(stored)
         together, standing = st.container(), CellStates(resources.notebook_runs(stored.path.name))
         with st.container(key="document", gap="medium"):
@@ -138,10 +125,6 @@ def _act(head: NotebookHead, chosen: NotebookChoice | None, stored: Stored | Non
         st.rerun()
 
 
-<<<<<<< HEAD
-def maker(stored: Stored | None) -> NotebookExports | None:
-    """What exports the notebook as it is when the file is downloaded; None without a notebook."""
-=======
 ASKS = "asks-about-new-experiment"
 """The notebook whose next new experiment a question is asked about."""
 FIRST = "Describe the training that you ask about, then press **Save**. The question comes next."
@@ -162,9 +145,8 @@ def ask_as_begun(stored: Stored, name: str) -> None:
         ask_question(stored, name)
 
 
-def maker(stored: Stored | None) -> Callable[[], str] | None:
-    """A function that exports the notebook, as it is when called, as one HTML file; None without a notebook."""
->>>>>>> c51fc9c47269f3fd11ae44b3fabd28e7d036e370
+def maker(stored: Stored | None) -> NotebookExports | None:
+    """What exports the notebook as it is when the file is downloaded; None without a notebook."""
     if stored is None:
         return None
     path, workspace, reader = stored.path, resources.workspace(), resources.reader()
