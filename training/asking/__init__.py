@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from scalebook.training.asking.recipes import all_recipes, recipe_named
 
 __all__ = [
-    "AnswerReader", "AskFailure", "AskFolder", "AskProgress", "Asking", "Findings", "NoAnswer",
-    "Outlook", "all_recipes", "asked_before", "begun", "decided_by", "outlook", "recipe_named", "table",
-    "times", "training_s", "two", "with_seeds",
+    "AnswerReader", "AskFailure", "AskFolder", "AskProgress", "Asking", "Findings", "NoAnswer", "Outlook",
+    "all_recipes", "asked_before", "begun", "decided_by", "outlook", "recipe_named", "table", "times",
+    "training_s", "two", "with_seeds",
 ]  # fmt: skip
 
 __getattr__ = interface(__name__)
