@@ -318,9 +318,9 @@ def result(
         if problem.severity == "error"
     ][::-1]
     crowd = experiment.crowd_words(len(this_machine().cores))
-    shown = {problem.message for problem in edited.homeless}
+    in_boxes = {problem.message for problem in edited.homeless}
     intent = widgets.buttons(
-        wrong, [problem for problem in wrong if problem.message not in shown], edited.repeats,
+        wrong, [problem for problem in wrong if problem.message not in in_boxes], edited.repeats,
         str(state.draft().version), crowd, offers_dry_run=experiment.strategy.nodes == 1,
     )  # fmt: skip
     if intent == "dry run":

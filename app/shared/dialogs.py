@@ -85,9 +85,9 @@ def _conflict_dialog(conflict: EditedMeanwhile) -> None:
         "Nothing is overwritten. Your version would change the file like this:"
     )
     st.code(notebooks.difference(mine.text, theirs.notebook.text), language="diff", height=320)
-    kept = both_kept(conflict.base, mine, theirs.notebook)
-    adds = kept is not None and kept.text != theirs.notebook.text
-    label, where = _keeping_both(kept, mine, theirs.notebook) if kept is not None and adds else (NEW, "")
+    both = both_kept(conflict.base, mine, theirs.notebook)
+    adds = both is not None and both.text != theirs.notebook.text
+    label, where = _keeping_both(both, mine, theirs.notebook) if both is not None and adds else (NEW, "")
     st.caption(f"{where} History keeps the version that you do not choose.".strip())
     with st.container(horizontal=True, horizontal_alignment="right"):
         if st.button("Keep the file"):
@@ -95,17 +95,17 @@ def _conflict_dialog(conflict: EditedMeanwhile) -> None:
             _close_conflict("Kept the file. Your version is in History.")
         if st.button("Replace the file with mine"):
             _save_decided(theirs, mine, "The file is now your version. The other edit is in History.")
-        if kept is None and st.button(NEW, type="primary"):
+        if both is None and st.button(NEW, type="primary"):
             path = store.save_beside(theirs, mine)
             _close_conflict(f"Your version is in {path.name}.")
-        if kept is not None and adds and st.button(label, key="keep-both", type="primary"):
-            _save_decided(theirs, kept, f"Both are in {theirs.path.name}.")
+        if both is not None and adds and st.button(label, key="keep-both", type="primary"):
+            _save_decided(theirs, both, f"Both are in {theirs.path.name}.")
 
 
-def _keeping_both(kept: Notebook, mine: Notebook, theirs: Notebook) -> tuple[str, str]:
-    """The label of the button that writes `kept`, which has both versions, and where mine is then."""
+def _keeping_both(both: Notebook, mine: Notebook, theirs: Notebook) -> tuple[str, str]:
+    """The label of the button that writes `both`, which has both versions, and where mine is then."""
     cells, their_cells = (
-        [cell for cell in notebook.cells if not isinstance(cell, Note)] for notebook in (kept, theirs)
+        [cell for cell in notebook.cells if not isinstance(cell, Note)] for notebook in (both, theirs)
     )
     if [cell.source.rstrip() for cell in cells] == [cell.source.rstrip() for cell in their_cells]:
         return "Keep both texts", "**Keep both texts**: yours follows the other one, below a line."
