@@ -366,16 +366,16 @@ def main(args: argparse.Namespace) -> int:
 def _unknown(name: str, description: Description) -> ConfigError:
     """The error for a class that is not in the description."""
     if (refused := description.refusal(name)) is not None:
-        return ConfigError(name, refused.why, refused.remedy)
+        return ConfigError(name, refused.why, refused.fix)
     class_names = [info.name for group in GROUPS for info in getattr(description, group)]
-    remedy = suggestion(name, class_names)
+    fix = suggestion(name, class_names)
     waiting = [problem.partition(":")[0] for problem in description.problems if UNTRUSTED in problem]
-    if within(name, waiting) or (waiting and "." not in name and not remedy.startswith("Did")):
+    if within(name, waiting) or (waiting and "." not in name and not fix.startswith("Did")):
         why = f"is not a known class; modules in {SETTINGS} wait for your trust: {', '.join(waiting)}"
         return ConfigError(name, why, f"Read them, then add {trust.OPTION} to the command once.")
     if failed := [problem for problem in description.problems if within(name, [problem.partition(":")[0]])]:
         return ConfigError(name, "is in a module that cannot be imported", failed[0])
-    return ConfigError(name, "is not a known class", remedy)
+    return ConfigError(name, "is not a known class", fix)
 
 
 def _admitted(workspace: Workspace, text: str) -> dict[str, Any]:

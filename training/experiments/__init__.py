@@ -54,7 +54,6 @@ if TYPE_CHECKING:
         cached_parameters,
         find_out,
     )
-    from scalebook.training.experiments.num_nodes import on_gpus, over_nodes, place_of
     from scalebook.training.experiments.pipeline_order import Operation, Schedule
     from scalebook.training.experiments.split_degrees import microbatches_of, refuse_degrees
     from scalebook.training.experiments.strategies import (
@@ -90,10 +89,9 @@ __all__ = [
     "argument", "as_config_errors", "ask_describe", "base_content", "cached_parameters", "catalogue",
     "check_value", "choice", "classes", "command_line", "config_hash", "data_of", "data_path_problems",
     "describe_class", "fields_of", "find_out", "found", "key_of", "logged_metrics", "lr_scaling", "made_codec",
-    "microbatches_of", "model_conflicts", "name_modules", "offered", "on_gpus", "over_nodes", "paths",
-    "paths_today", "pipeline_order", "place_of", "problem_of", "quoted_value", "refuse_degrees", "require",
-    "search", "seeds_from", "staying", "strategy_words", "validate", "validation_schedule",
-    "without_written_out", "write_template",
+    "microbatches_of", "model_conflicts", "name_modules", "offered", "paths", "paths_today", "pipeline_order",
+    "problem_of", "quoted_value", "refuse_degrees", "require", "search", "seeds_from", "staying",
+    "strategy_words", "validate", "validation_schedule", "without_written_out", "write_template",
 ]  # fmt: skip
 
 __getattr__ = interface(__name__)

@@ -162,8 +162,8 @@ def name_modules(workspace: Workspace, *names: str) -> None:
     except tomllib.TOMLDecodeError:
         understood_so = False
     if not understood_so:
-        remedy = f"Write modules = [{listed}, ...] there."
-        raise ConfigError(f"{SETTINGS}: modules", f"cannot be extended with {', '.join(new)}", remedy)
+        fix = f"Write modules = [{listed}, ...] there."
+        raise ConfigError(f"{SETTINGS}: modules", f"cannot be extended with {', '.join(new)}", fix)
     if path.is_symlink():
         raise ConfigError(
             SETTINGS, "is a link, which Scalebook does not write to", f"Write modules = [{listed}, ...] there."
@@ -196,8 +196,8 @@ def write_template(workspace: Workspace, name: str) -> Path:
     if path.exists() or path.with_suffix("").exists():
         raise ConfigError("Name of the file", f"{name} exists already", "Choose another name, or use the file.")
     if problem := name_problem(workspace, name):
-        message, _, remedy = problem.rpartition(". ")
-        raise ConfigError("Name of the file", message, remedy)
+        message, _, fix = problem.rpartition(". ")
+        raise ConfigError("Name of the file", message, fix)
     with disk_errors(workspace.root), path.open("x", encoding="utf-8") as file:
         file.write(TEMPLATE.read_text(encoding="utf-8"))
     name_modules(workspace, name)

@@ -13,7 +13,11 @@ from ruamel.yaml.nodes import Node
 from scalebook.training.base import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.experiments.search import keys
+from scalebook.training.notebook.answer_body import HELP as ANSWER_HELP
+from scalebook.training.notebook.answer_body import KEYS as ANSWER_KEYS
+from scalebook.training.notebook.answer_body import read_answer
 from scalebook.training.notebook.cells import (
+    AnswerCell,
     Axis,
     BrokenCell,
     ClaimCell,
@@ -36,12 +40,13 @@ def composed(text: str) -> Node | None:
         return None
 
 
-Told = ExperimentCell | ComparisonCell | SearchCell | ClaimCell
+Told = ExperimentCell | ComparisonCell | SearchCell | ClaimCell | AnswerCell
 KEYS: Final[dict[Kind, tuple[str, ...]]] = {
     "experiment": ("repeats", "config"),
     "comparison": ("runs", "metric", "x", "target", "scale"),
     "search": keys.KEYS,
     "claim": CLAIM_KEYS,
+    "answer": ANSWER_KEYS,
 }
 HELP: Final[dict[Kind, Mapping[str, str]]] = {
     "experiment": {
@@ -59,6 +64,7 @@ HELP: Final[dict[Kind, Mapping[str, str]]] = {
     },
     "search": keys.HELP,
     "claim": CLAIM_HELP,
+    "answer": ANSWER_HELP,
 }
 """What each key means."""
 AXES: Final[tuple[Axis, ...]] = get_args(Axis)
@@ -75,6 +81,8 @@ def read_body(source: str, kind: Kind, name: str, body: str) -> Told | BrokenCel
         _known_keys(content, kind)
         if kind == "claim":
             return read_claim(source, name, content)
+        if kind == "answer":
+            return read_answer(source, name, content)
         return _experiment(source, name, content) if kind == "experiment" else _comparison(source, name, content)
     except ConfigError as error:
         problem = error.problem
@@ -113,7 +121,7 @@ def _known_keys(content: Mapping[str, Any], kind: Kind) -> None:
             remedy = "Indent it below `config:`." if in_config else f"Known keys: {', '.join(KEYS[kind])}."
             raise ConfigError(
                 str(key),
-                f"is not a key of {'an' if kind == 'experiment' else 'a'} {kind}",
+                f"is not a key of {'an' if kind in ('experiment', 'answer') else 'a'} {kind}",
                 f"Did you mean `{near[0]}`?" if near else remedy,
             )
 

@@ -12,6 +12,7 @@ from scalebook.training.experiments.search import search_problems
 from scalebook.training.jobs import NodeDevices, gpu_problems
 from scalebook.training.notebook.bodies import composed
 from scalebook.training.notebook.cells import (
+    AnswerCell,
     BrokenCell,
     ClaimCell,
     ComparisonCell,
@@ -24,7 +25,7 @@ from scalebook.training.notebook.claim_checks import LONGEST_NAME, claim_problem
 from scalebook.training.notebook.fences import fences, misspelt
 from scalebook.training.notebook.front import front_problem
 
-Told = ExperimentCell | ComparisonCell | SearchCell | ClaimCell
+Told = ExperimentCell | ComparisonCell | SearchCell | ClaimCell | AnswerCell
 MOST_SAID: Final = 50
 
 
@@ -73,6 +74,8 @@ def check(nb: Notebook, description: Description, machines: Sequence[NodeDevices
                 problems += _located(cell, line, _search(nb, cell, description), "")
             case ClaimCell():
                 problems += _located(cell, line, claim_problems(nb, cell, description), "")
+            case AnswerCell():
+                problems += _located(cell, line, _answer(nb, cell), "")
     return problems
 
 
@@ -140,3 +143,21 @@ def _comparison(nb: Notebook, cell: ComparisonCell, description: Description) ->
     compared = [one.experiment(description) for one in nb.experiments() if one.name in seen]
     if cell.metric:
         yield from unknown_metric(compared, cell.metric)
+
+
+def _answer(nb: Notebook, cell: AnswerCell) -> Iterator[Problem]:
+    """Cells that it names and that are not here; the question is judged by the recipes."""
+    kinds: dict[str, tuple[Sequence[str | None], Sequence[str]]] = {
+        "experiment": ([cell.experiment, cell.against, cell.pilot], [one.name for one in nb.experiments()]),
+        "search": ([*cell.searches.values()], [one.name for one in nb.searches()]),
+        "comparison": ([cell.comparison], [one.name for one in nb.comparisons()]),
+        "claim": (cell.claims, [one.name for one in nb.claims()]),
+    }
+    keys = {cell.against: "against", cell.pilot: "pilot"}
+    plural = {"search": "searches", "claim": "claims"}
+    for kind, (wanted, there) in kinds.items():
+        for name in wanted:
+            if name is not None and name not in there:
+                key = keys.get(name, plural.get(kind, kind))
+                what = f"there is no {kind} {one_line(name, LONGEST_NAME)} in this notebook"
+                yield Problem("unknown-name", key, what, classes.suggestion(name, there))

@@ -67,7 +67,7 @@ def parser_errors() -> Iterator[None]:
     except MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}" if error.problem_mark else "YAML"
         if isinstance(error, BeyondLimit):
-            raise ConfigError(line, str(error.problem), error.remedy) from error
+            raise ConfigError(line, str(error.problem), error.fix) from error
         problem = " ".join((error.problem or "cannot be read").split())
         raise ConfigError(
             line, f"is not YAML ({problem})", "Check indentation, colons, quotes and repeated keys."
@@ -136,11 +136,11 @@ def _inside(value: Any) -> Any:
 
 
 class BeyondLimit(MarkedYAMLError):
-    """The text is YAML, and exceeds a limit. `remedy` is a full sentence."""
+    """The text is YAML, and exceeds a limit. `fix` is a full sentence."""
 
-    def __init__(self, problem: str, mark: StringMark | None, remedy: str) -> None:
+    def __init__(self, problem: str, mark: StringMark | None, fix: str) -> None:
         super().__init__(None, None, problem, mark)
-        self.remedy = remedy
+        self.fix = fix
 
 
 class Tree:
@@ -191,8 +191,8 @@ class _Counting(Composer):
         node: ScalarNode = super().compose_scalar_node(anchor)
         digits = len(node.value.replace("_", "").lstrip("+-0"))
         if str(node.tag) == INTEGER and digits > MOST_DIGITS:
-            remedy = f"Write at most {MOST_DIGITS} digits, a real number as 1.0e+30, or put it into quotes."
-            raise BeyondLimit(f"holds a whole number of {digits:,} digits", node.start_mark, remedy)
+            fix = f"Write at most {MOST_DIGITS} digits, a real number as 1.0e+30, or put it into quotes."
+            raise BeyondLimit(f"holds a whole number of {digits:,} digits", node.start_mark, fix)
         return node
 
 
