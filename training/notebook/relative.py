@@ -31,6 +31,7 @@ HEAD: Final = "x one process"
 """What stands above them."""
 BASELINE: Final = "baseline"
 ITSELF: Final = "it is one process itself"
+SAME: Final = 0.05
 LOADING: Final = frozenset({"batch_size", "num_workers"})
 """Arguments of a data set that say how it is loaded, not what is learned."""
 LEARNING_RATE: Final = re.compile(r"(^|_)(lr|learning_rate)(_|$)")
@@ -63,6 +64,11 @@ class Relative:
         return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
 
     @property
+    def is_same(self) -> bool:
+        """Whether the interval is so narrow about 1 that nothing differs."""
+        return self.low is not None and self.high is not None and self.low >= 1 - SAME and self.high <= 1 + SAME
+
+    @property
     def text(self) -> str:
         """For a table: `0.57 (0.52 to 0.63)`; without an interval `0.57`; `> 1.20` where runs missed the target."""
         if self.value is None:
@@ -75,7 +81,8 @@ class Relative:
         """For a sentence: `0.57x (0.52 to 0.63)`; `1.04x (0.90 to 1.20, not resolved)`; `more than 1.20x`."""
         assert self.value is not None
         words = {"<": "less than ", ">": "more than ", "": ""}[self.bound]
-        interval = f" ({self._range}{'' if self.is_resolved else ', not resolved'})" if self._range else ""
+        unresolved = "" if self.is_resolved or self.is_same else ", not resolved"
+        interval = f" ({self._range}{unresolved})" if self._range else ""
         return f"{words}{number_format.factor(self.value)}x{interval}"
 
     @property
@@ -217,7 +224,9 @@ def remarks(rows: Mapping[str, RelativeRow]) -> list[str]:
         bases = {name: row.baseline for name, row in rows.items() if row.baseline}
         one = next(iter(bases.values()))
         of = one if len(set(bases.values())) == 1 else "; ".join(f"{base} for {name}" for name, base in bases.items())
-        words.append(f"{HEAD}: a multiple of the figure of {of}, with its 95 % interval.")
+        bound = any(row.figure(figure).bound for row in compared.values() for figure in columns)
+        ends = " > or <: runs missed the target, or were there at their first validation." if bound else ""
+        words.append(f"{HEAD}: divided by the figure of {of}; in brackets its 95 % interval.{ends}")
     missing: dict[str, list[str]] = {}
     wide: dict[str, list[str]] = {}
     for name, row in compared.items():

@@ -90,7 +90,7 @@ def test_with_a_target_it_is_what_it_took(description: Description) -> None:
     assert row.figure("bytes").reason == "one transfers no bytes"
     assert shown([row]) == ["seconds", "samples"]
     assert remarks({"one": RelativeRow(is_baseline=True), "two": row}) == [
-        "x one process: a multiple of the figure of one, with its 95 % interval."
+        "x one process: divided by the figure of one; in brackets its 95 % interval."
     ]
 
 
@@ -106,6 +106,11 @@ def test_runs_that_missed_the_target_bound_the_ratio(description: Description) -
     assert rows["two"].figure("samples") == Relative(
         reason="runs on both sides missed the target, or were there at their first validation"
     )
+
+
+def test_a_narrow_interval_about_1_is_a_result() -> None:
+    assert Relative(1.0, 0.99, 1.02, seeds=3).times == "1.00x (0.99 to 1.02)"
+    assert Relative(1.0, 0.9, 1.1, seeds=3).times == "1.00x (0.90 to 1.10, not resolved)"
 
 
 def test_one_seed_has_a_ratio_and_no_interval(description: Description) -> None:
@@ -146,7 +151,7 @@ def test_of_several_the_one_with_the_same_batch_counts(description: Description)
     ones = [side("b32", batch(ONE, 32), description), side("b64", batch(ONE, 64), description)]
     rows = by_rate(*ones, side("two", batch(DDP, 32), description), side("four", batch(ASYNC, 32), description))
     assert (rows["two"].baseline, rows["four"].baseline) == ("b64", "b32"), "DDP averages two gradients of 32"
-    assert remarks(rows)[0].startswith("x one process: a multiple of the figure of b64 for two; b32 for four,")
+    assert remarks(rows)[0].startswith("x one process: divided by the figure of b64 for two; b32 for four; in brackets")
     odd = by_rate(*ones, side("two", batch(DDP, 8), description))
     assert odd["two"].reason == "several have one process (b32, b64), and none of them its 16 samples an update"
     assert [odd[name].reason for name in ("b32", "b64")] == ["it is one process itself"] * 2
