@@ -9,7 +9,7 @@ import streamlit as st
 from scalebook.app import resources, state
 from scalebook.app.navigation import COMPOSE, HELP, NOTEBOOK
 from scalebook.app.notebook import managing
-from scalebook.app.notebook.cells import CellStates, show_adding, show_cell, show_run_all
+from scalebook.app.notebook.cells import CellStates, come_near, show_adding, show_cell, show_run_all
 from scalebook.app.notebook.managing import offer_deleted, undo_from
 from scalebook.app.notebook.widgets import NotebookHead, notebook_head
 from scalebook.app.shared import dialogs, html, notebooks, notes, style
@@ -54,6 +54,8 @@ def show(wanted: str | None, cell_wanted: str) -> None:
         st.error(problem, icon=":material/error:")
     if stored is not None:
         notes.look_for_drafts(stored)
+        if cell_wanted:
+            come_near(cell_wanted)
         together, standing = st.container(), CellStates(resources.notebook_runs(stored.path.name))
         with st.container(key="document", gap="medium"):
             if title := notebooks.heading(stored.notebook):
