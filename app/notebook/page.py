@@ -10,7 +10,7 @@ from scalebook.app import resources, state
 from scalebook.app.ask.cells import ask_question, folded
 from scalebook.app.navigation import COMPOSE, HELP, NOTEBOOK
 from scalebook.app.notebook import managing
-from scalebook.app.notebook.cells import CellStates, show_adding, show_cell, show_run_all
+from scalebook.app.notebook.cells import CellStates, come_near, show_adding, show_cell, show_run_all
 from scalebook.app.notebook.managing import offer_deleted, undo_from
 from scalebook.app.notebook.widgets import NotebookExports, NotebookHead, notebook_head, unread_cell
 from scalebook.app.shared import dialogs, html, notebooks, notes, style
@@ -61,6 +61,8 @@ def show(wanted: str | None, cell_wanted: str) -> None:
     elif stored is not None:
         ask_as_begun(stored, cell_wanted)
         notes.look_for_drafts(stored)
+        if cell_wanted:
+            come_near(cell_wanted)
         together, standing = st.container(), CellStates(resources.notebook_runs(stored.path.name))
         with st.container(key="document", gap="medium"):
             if title := notebooks.heading(stored.notebook):
