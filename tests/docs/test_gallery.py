@@ -33,7 +33,10 @@ def test_results_are_those_that_runs_have_written(pages: dict[str, str]) -> None
     assert "<span>4 workers: 2.13 (1.93 – 2.36)</span>" in page
     assert "As its runs wrote it into this notebook" in page
     assert ">runs not here</span>" in page
-    assert "**refuted**: classifier-keeps: samples to val/loss 0.25: at most 1.25 x that of 1 worker" in pages[gallery.PAGE]
+    assert (
+        "**refuted**: classifier-keeps: samples to val/loss 0.25: at most 1.25 x that of 1 worker"
+        in pages[gallery.PAGE]
+    )
 
 
 def test_a_notebook_without_recorded_results_is_not_run_and_says_so(pages: dict[str, str]) -> None:
