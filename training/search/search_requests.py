@@ -98,8 +98,8 @@ def require_logged(
             continue
         present = logged & {objective.name, names.best(objective.name)}
         if not present and objective.name not in (model.metrics if model else ()):
-            remedy = f"Write one of them, or run {name} once more if its model logs it now."
-            raise ConfigError("objective", f"is {objective.name}; {names.unlogged(objective.name, logged)}", remedy)
+            fix = f"Write one of them, or run {name} once more if its model logs it now."
+            raise ConfigError("objective", f"is {objective.name}; {names.unlogged(objective.name, logged)}", fix)
         better = directions.of_runs(objective.name, None, [run.tags for run in runs], [experiment.callbacks])
         if not objective.said and better.lower != objective.lower:
             goal = "min" if better.lower else "max"

@@ -18,6 +18,7 @@ from scalebook.training.experiments import Description
 from scalebook.training.experiments.search import SearchSpec, summary
 from scalebook.training.notebook import number_format
 from scalebook.training.notebook.cells import (
+    AnswerCell,
     Axis,
     BrokenCell,
     ClaimCell,
@@ -193,7 +194,7 @@ def _winner(comparison: Comparison) -> int | None:
 
 
 def _drawn(comparison: Comparison, axis: Axis) -> list[DrawnCurve]:
-    """A colour a row; for several seeds their mean with its interval, the seeds faint behind it."""
+    """A colour a row; for several seeds their mean in its band, the seeds faint behind it."""
     by_run = {curve.run_id: curve for curve in comparison.curves}
     drawn: list[DrawnCurve] = []
     for hue, line in enumerate(comparison.rows):
@@ -261,6 +262,8 @@ def gather(workspace: Workspace, reader: RunReader, stored: Stored, description:
             blocks += comparison_blocks(reader, name, nb, cell, description)
         elif isinstance(cell, ClaimCell):
             blocks += claim_blocks(judged[cell.name], recorded.get(cell.name))
+        elif isinstance(cell, AnswerCell):
+            blocks += [CellHead("answer", cell.name, []), config_of(cell.source)]
         elif isinstance(cell, BrokenCell):
             blocks.append(CellHead(cell.kind, cell.name, ["cannot be read"]))
             blocks += [Remark(cell.message, trouble=True), SourceText("Text", cut_lines(cell.source), "", folded=False)]
