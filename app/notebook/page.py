@@ -18,7 +18,7 @@ from scalebook.app.shared.frame import keep_last_notebook, last_notebook, models
 from scalebook.app.shared.notebooks import NotebookChoice
 from scalebook.app.shared.widgets import call_page, press_button
 from scalebook.app.shared.words import plural
-from scalebook.training.asking import all_recipes
+from scalebook.training.asking import all_recipes, exported_answers
 from scalebook.training.base import ConfigError
 from scalebook.training.notebook import Note, Stored, copy_examples, lifecycle, store
 from scalebook.training.notebook.claims import written_tables
@@ -152,10 +152,14 @@ def maker(stored: Stored | None) -> NotebookExports | None:
     if stored is None:
         return None
     path, workspace, reader = stored.path, resources.workspace(), resources.reader()
-    return NotebookExports(
-        lambda: as_html(gather(workspace, reader, notebooks.read(path), resources.description())),
-        lambda: archive(workspace, reader, notebooks.read(path), resources.description()),
-    )
+
+    def html_page() -> str:
+        now, description = notebooks.read(path), resources.description()
+        return as_html(
+            gather(workspace, reader, now, description, exported_answers(workspace, reader, now, description))
+        )
+
+    return NotebookExports(html_page, lambda: archive(workspace, reader, notebooks.read(path), resources.description()))
 
 
 ABOUT = (
