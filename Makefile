@@ -10,7 +10,12 @@ WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest -q
 PARALLEL := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: run demo test check lint types unit units alone e2e cluster programs drills thorough cases journeys fuzz mutants clients matrix gpu gpu-app wheel-test bench docs screenshots clean
+.PHONY: help run demo test check lint types unit units alone e2e cluster programs drills thorough cases journeys fuzz mutants clients matrix gpu gpu-app wheel-test bench docs screenshots clean
+
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@grep -hE '^[a-z0-9-]+:.*##' Makefile | sed -E 's/^([a-z0-9-]+):[^#]*## ?/\1\t/' | while IFS=$$'\t' read -r name text; do printf '  %-14s %s\n' "$$name" "$$text"; done
 
 run: $(VENV)/.run ## the app and MLflow, on the notebooks that ship
 	$(BIN)/scalebook ui $(NOTEBOOKS)

@@ -38,6 +38,7 @@ from scalebook.training.experiments import (
     offered,
 )
 from scalebook.training.experiments.classes import suggestion, within
+from scalebook.training.jobs import DryRunResult
 from scalebook.training.lightning import DDP, AsyncPS, ModelParallel, Peers
 from scalebook.training.tracking import names
 
@@ -348,6 +349,9 @@ def main(args: argparse.Namespace) -> int:
     if args.logged:
         print(json.dumps(asdict(_logged(workspace, args.logged))))
         return 0
+    if args.dry_run:
+        print(json.dumps(asdict(_dry_run(workspace, args.dry_run))))
+        return 0
     description = describe(workspace)
     if args.class_path is None:
         print(description.to_json())
@@ -396,8 +400,25 @@ def _logged(workspace: Workspace, text: str) -> LoggedMetrics:
     own."""
     from scalebook.training.cli.dry_run import logged_metrics
 
-    if not trust.trusted(workspace) and (waiting := trust.importable(workspace)):
-        return LoggedMetrics(problem=f"this folder is not trusted, and has modules of its own: {', '.join(waiting)}")
+    if problem := _unread_modules(workspace):
+        return LoggedMetrics(problem=problem)
     config = _admitted(workspace, text)
     with contextlib.redirect_stdout(sys.stderr):
         return logged_metrics(config)
+
+
+def _dry_run(workspace: Workspace, text: str) -> DryRunResult:
+    """The result of a dry run of a config in JSON; in a folder that is not trusted as `_logged`."""
+    from scalebook.training.cli.dry_run import dry_run
+
+    if problem := _unread_modules(workspace):
+        return DryRunResult(problem=problem)
+    config = _admitted(workspace, text)
+    with contextlib.redirect_stdout(sys.stderr):
+        return dry_run(config, workspace)
+
+
+def _unread_modules(workspace: Workspace) -> str:
+    """Why nothing may run in a folder that is not trusted; "" if it may."""
+    waiting = {} if trust.trusted(workspace) else trust.importable(workspace)
+    return f"this folder is not trusted, and has modules of its own: {', '.join(waiting)}" if waiting else ""

@@ -181,17 +181,23 @@ def of_cell(workspace: Workspace, notebook: str, cell: str) -> SearchFolder | No
 
 
 def what_changed(
-    ran: str, modules: str, body: Mapping[str, Any], base: Experiment | None, description: Description
+    ran: str,
+    modules: str,
+    body: Mapping[str, Any],
+    base: Experiment | None,
+    description: Description,
+    code: CodeNow | None = None,
 ) -> str:
     """What has changed since the search of identity `ran` began, in words: its space, objective or config, or the
-    user's own modules, of which `modules` is the record; "" if nothing."""
+    user's own modules, of which `modules` is the record; "" if nothing. `code`: those modules, if they are not those of
+    the description's folder."""
     try:
         same = identity(read_search(body, base, description)) == ran
     except ConfigError:
         same = False
     if not same:
         return "the search has changed"
-    changed = code_changes.file_list(CodeNow(description.folder).changed(modules))
+    changed = code_changes.file_list((code or CodeNow(description.folder)).changed(modules))
     return changed and code_changes.changed_words([changed])
 
 

@@ -57,9 +57,9 @@ def _text(node: ast.expr) -> str:
 
 def listed() -> dict[str, str]:
     """By message, the reason that the document gives."""
-    rows = (ROOT / "docs" / "reference" / "refusals.md").read_text(encoding="utf-8").splitlines()
-    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows if row.startswith("| `")]
-    return {f"{refused.strip('`')}. {instead}": why for refused, why, instead in cells}
+    text = (ROOT / "docs" / "reference" / "refusals.md").read_text(encoding="utf-8")
+    entries = re.findall(r"^- `(.+)`\n  - (.+)\n  - (.+)$", text, re.M)
+    return {f"{refused}. {instead}": why for refused, instead, why in entries}
 
 
 def in_code() -> set[str]:
