@@ -17,7 +17,7 @@ from scalebook.app.shared.dialogs import in_conflict, write
 from scalebook.app.shared.what_it_logs import what_it_logs
 from scalebook.app.shared.widgets import cell_menu, draft_label, number_text, press_button, turn_better
 from scalebook.training.jobs import this_machine
-from scalebook.training.notebook import ClaimCell, Comparison, ComparisonCell, Stored, compare, edit
+from scalebook.training.notebook import ClaimCell, Comparison, ComparisonCell, Stored, compare, edit, record_figures
 from scalebook.training.notebook.claims import Judgement, needs_curve
 from scalebook.training.tracking import RunReader, RunRecord
 
@@ -45,11 +45,12 @@ def show_left(stored: Stored) -> None:
     if dialogs.is_open():
         return
     workspace = resources.workspace()
-    for i, (draft, left_at) in enumerate(drafts.of_notebook(workspace, ComparisonDraft, stored.path.stem)):
+    for i, left in enumerate(drafts.of_notebook(workspace, ComparisonDraft, stored.path.stem)):
+        draft = left.draft
         cell = data.cell_of(draft, stored.notebook)
         what = f"the comparison {draft.editing}" if cell else "a new comparison"
         words = f"{draft.cell.name}: {', '.join(draft.cell.runs)}"
-        choice = draft_label(left_at, what, key=f"comparison-{i}", text=words)
+        choice = draft_label(left.written_s, what, key=f"comparison-{i}", text=words)
         if choice == "continue":
             description = resources.description()
             runs = recorded_runs(stored)
@@ -58,9 +59,7 @@ def show_left(stored: Stored) -> None:
                 if cell
                 else data.new_comparison(stored, description, index=draft.at, recorded=runs)
             )
-            _opened_plan(
-                [replace(fresh, cell=draft.cell, of_runs=draft.of_runs, left_at=left_at)], [fresh], leads_there=False
-            )
+            _opened_plan([data.continued(fresh, left)], [fresh], leads_there=False)
         elif choice == "discard":
             drafts.discard(workspace, ComparisonDraft, draft.notebook, draft.which)
             st.rerun()
@@ -89,7 +88,8 @@ def _draw_dialog(begun: Sequence[ComparisonPlan], fresh: Sequence[ComparisonPlan
     data.save_draft(workspace, plan, now)
     intent = widgets.comparison_buttons(wrong, f"{plan.stored.path} {plan.stored.stamp}")
     if intent == "save":
-        done = write(plan.stored, lambda notebook: plan.put(notebook, now), f"Saved {now.name}.")
+        done = write(plan.stored, lambda notebook: plan.put(notebook, now), f"Saved {now.name}.",
+                     decided=partial(data.discard_draft, workspace, plan))  # fmt: skip
         state.clicks().mark_handled(widgets.SAVE, done=done is not None)
         if done is None and not in_conflict():
             return  # it has been said why; what was chosen stays
@@ -114,9 +114,12 @@ def show_comparison(stored: Stored, index: int, cell: ComparisonCell, reader: Ru
     `reader` serves this drawing of the page alone."""
     compared = _compare(stored, cell, reader)
     live = any(row.outcome in LIVE for row in compared.rows)
+    problem = "" if live else record_figures(resources.reader(), compared)
     with st.container(border=True, key=f"cell-comparison-{cell.name}"):
         _head(stored, index, cell, compared)
         st.fragment(_comparison_body, run_every=EVERY_S if live else None)(stored, cell, None if live else compared)
+        if problem:
+            st.caption(f"MLflow has not recorded these figures: {problem}")
 
 
 def _compare(stored: Stored, cell: ComparisonCell, reader: RunReader | None = None) -> Comparison:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from scalebook.app.shared import drafts, notebooks
-from scalebook.app.shared.drafts import Draft
+from scalebook.app.shared.drafts import Draft, LeftDraft
 from scalebook.training.base import ConfigError, Problem, Workspace
 from scalebook.training.base.files import yaml, yaml_flow
 from scalebook.training.experiments import Description, classes, config_hash
@@ -577,6 +577,8 @@ class ComparisonDraft(Draft):
     of_runs: str
     cell: ComparisonCell
     at: int | None = None
+    before: str = ""
+    """As in `SavedDraft`."""
 
     @property
     def which(self) -> str:
@@ -584,7 +586,8 @@ class ComparisonDraft(Draft):
 
 
 def _draft_of(plan: ComparisonPlan) -> ComparisonDraft:
-    return ComparisonDraft(plan.stored.path.stem, plan.editing, plan.of_runs, replace(plan.cell, source=""), plan.at)
+    cell, before = replace(plan.cell, source=""), plan.cell.source if plan.editing else ""
+    return ComparisonDraft(plan.stored.path.stem, plan.editing, plan.of_runs, cell, plan.at, before)
 
 
 def save_draft(workspace: Workspace, plan: ComparisonPlan, now: ComparisonCell) -> None:
@@ -599,9 +602,15 @@ def resumed(workspace: Workspace, plan: ComparisonPlan) -> ComparisonPlan:
     """`plan` with the values of its draft, if there is one."""
     draft = _draft_of(plan)
     left = drafts.load(workspace, ComparisonDraft, draft.notebook, draft.which)
-    if left is None:
-        return plan
-    return replace(plan, cell=replace(left.draft.cell, source=plan.cell.source), left_at=left.written_s)
+    return plan if left is None else continued(plan, left)
+
+
+def continued(plan: ComparisonPlan, left: LeftDraft[ComparisonDraft]) -> ComparisonPlan:
+    """`plan` with the values of its draft."""
+    draft = left.draft
+    stored = notebooks.as_begun(plan.stored, draft.editing, draft.before)
+    cell = replace(draft.cell, source=draft.before or plan.cell.source)
+    return replace(plan, stored=stored, cell=cell, of_runs=draft.of_runs, left_at=left.written_s)
 
 
 def discard_draft(workspace: Workspace, plan: ComparisonPlan) -> None:

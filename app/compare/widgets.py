@@ -18,7 +18,16 @@ from scalebook.app.shared.widgets import choose_better, number_box, press_button
 from scalebook.app.shared.words import figure, interval, plain, plural
 from scalebook.training.base import ConfigError, Problem, roughly
 from scalebook.training.experiments import strategy_words
-from scalebook.training.notebook import AXES, Axis, Comparison, ComparisonCell, ExperimentRow, axes_with_data, sentences
+from scalebook.training.notebook import (
+    AXES,
+    Axis,
+    Comparison,
+    ComparisonCell,
+    ExperimentRow,
+    axes_with_data,
+    relative,
+    sentences,
+)
 from scalebook.training.notebook import HELP as OF_CELLS
 from scalebook.training.notebook.claim_body import OF
 from scalebook.training.notebook.claims import Judgement, claim_table
@@ -73,13 +82,16 @@ def comparison_table(comparison: Comparison) -> None:
     ]
     if comparison.target is not None:
         head += [f"{axis} to {comparison.target:g}" for axis in axes_with_data(comparison.rows)]
+    multiples = relative.shown(row.relative for row in comparison.rows)
+    head += [f"{relative.WORDS[figure]} {relative.HEAD}" for figure in multiples]
     stale = any(row.staleness_mean for row in comparison.rows)
     head += ["updates/s", "samples/s", *(["staleness", "staleness p95"] if stale else []), "runs"]
     shades, best = colours(comparison), winner(comparison)
-    rows = [_row(row, comparison, shades[row.experiment], row is best, stale) for row in comparison.rows]
+    rows = [_row(row, comparison, shades[row.experiment], row is best, stale, multiples) for row in comparison.rows]
     html.draw(html.table(head, rows, numeric=range(2, len(head))))
     own = f"{own_metrics.SIGN} {own_metrics.WORDS}" if any(row.is_own for row in comparison.rows) else ""
-    for remark in (own, resolution(comparison), time_words([row.is_simulated for row in comparison.rows])):
+    against = relative.remarks({row.experiment: row.relative for row in comparison.rows if row.run_ids})
+    for remark in (*against, own, resolution(comparison), time_words([row.is_simulated for row in comparison.rows])):
         if remark:
             st.caption(remark)
     for row in comparison.rows:
@@ -93,7 +105,10 @@ def _last(comparison: Comparison) -> str:
     return "latest" if any(row.outcome in ("running", "waiting") for row in comparison.rows) else "final"
 
 
-def _row(row: ExperimentRow, comparison: Comparison, colour: str, best: bool, stale: bool) -> list[html.Cell]:
+def _row(
+    row: ExperimentRow, comparison: Comparison, colour: str, best: bool, stale: bool,
+    multiples: Sequence[relative.RelativeFigure],
+) -> list[html.Cell]:  # fmt: skip
     runs, name = row.run_ids, html.text(row.experiment)
     if runs:
         url = RUNS.url(run=runs[0]) if len(runs) == 1 else COMPARE.url(runs=",".join(runs))
@@ -113,6 +128,7 @@ def _row(row: ExperimentRow, comparison: Comparison, colour: str, best: bool, st
     ]
     if comparison.target is not None:
         cells += [html.number(to_target(row.to_target, axis)) for axis in axes_with_data(comparison.rows)]
+    cells += [html.number(row.relative.text(figure)) for figure in multiples]
     cells += [html.number(rate(row, row.updates_per_second)), html.number(rate(row, row.samples_per_second))]
     if stale:
         cells.append(html.number(interval_text(row.staleness_mean, 3)))

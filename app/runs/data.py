@@ -5,6 +5,7 @@ import copy
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -63,6 +64,10 @@ class RunView:
     @property
     def title(self) -> str:
         return self.record.title
+
+    @property
+    def seed(self) -> str:
+        return self.record.tags.get(names.TAG_SEED, "")
 
     @property
     def strategy(self) -> str:
@@ -230,7 +235,9 @@ NOT_CURVES = ("perf/", "ps/", "parts/", "best/", "final/", "to_target/", "worker
 def curve_metrics(record: RunRecord) -> list[str]:
     """The metrics that the model logs, which have a chart each, the main one first; without measurements of the run."""
     metrics = [
-        name for name in record.metrics if not name.startswith(NOT_CURVES) and name not in (*names.AXES, "epoch")
+        name
+        for name in record.metrics
+        if not name.startswith(NOT_CURVES) and name not in (*names.AXES, *names.COMPARED, "epoch")
     ]
     if names.own_training_loss(metrics) and names.TRAIN_LOSS in metrics:
         metrics.remove(names.TRAIN_LOSS)
@@ -310,6 +317,7 @@ def seeds(
     reasons: Reasons,
 ) -> list[SeedView]:
     """The runs of a cell of the notebook `stored`, by seed."""
+    reasons = cache(reasons)
     return [
         SeedView(result.seed, view(workspace, result.run, reasons) if result.run else None, result.changed, result.lost)
         for result in results(reader, stored.path.name, cell, description, notebook=stored.notebook)

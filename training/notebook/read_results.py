@@ -46,17 +46,19 @@ def results(
     description: Description,
     seeds: Sequence[int] | None = None,
     notebook: Notebook | None = None,
+    code: CodeNow | None = None,
 ) -> list[SeedResult]:
     """One result for each of the cell's seeds (or of `seeds`). `notebook_name` is the file's name, `first-steps.md`.
 
-    With `notebook`, a renamed cell keeps its results: those of the same config under a name that no cell has.
+    With `notebook`, a renamed cell keeps its results: those of the same config under a name that no cell has. `code`:
+    the user's own modules, if they are not those of the description's folder.
     """
     experiment = cell.experiment(description)
     hash_now, fixed = config_hash(experiment), experiment.strategy.least is None
     runs = reader.runs(notebook=notebook_name, cell=cell.name, limit=MOST_RUNS)
     if notebook is not None and not any(_is_of(run, hash_now) for run in runs):
         runs += _inherited(reader, notebook_name, cell, description, hash_now, notebook)
-    by_seed, code = [], CodeNow(description.folder)
+    by_seed, code = [], code or CodeNow(description.folder)
     for seed in cell.seeds() if seeds is None else seeds:
         own_runs = [run for run in runs if run.tags.get(names.TAG_SEED) == str(seed)]
         seed_results = [

@@ -219,20 +219,16 @@ def _times(interval: Confidence | None) -> str:
     if interval is None:
         return number_format.NOTHING
     beyond = "> " if interval.high == math.inf else "< " if interval.low == 0 else ""
-    return f"{beyond}{_factor(interval.value)}"
+    return f"{beyond}{number_format.factor(interval.value)}"
 
 
 def _interval(interval: Confidence | None) -> str:
     if interval is None:
         return number_format.NOTHING
     if interval.high == math.inf:
-        return f"{_factor(interval.low)} or more"
+        return f"{number_format.factor(interval.low)} or more"
     return (
-        f"{_factor(interval.high)} or less"
+        f"{number_format.factor(interval.high)} or less"
         if interval.low == 0
-        else f"{_factor(interval.low)} – {_factor(interval.high)}"
+        else f"{number_format.factor(interval.low)} – {number_format.factor(interval.high)}"
     )
-
-
-def _factor(value: float) -> str:
-    return f"{value:.2f}" if value < 100 else number_format.count(value)

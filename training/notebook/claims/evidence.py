@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from scalebook.training.base import ConfigError, Workspace
+from scalebook.training.base import CodeNow, ConfigError, Workspace
 from scalebook.training.base.files import yaml_flow
 from scalebook.training.experiments import Description, Experiment
 from scalebook.training.experiments.search import Dimension, SearchSpec, read_search, summary
@@ -154,6 +154,7 @@ class EvidenceReader:
     ) -> None:
         self.workspace, self.reader, self.notebook = workspace, reader, notebook
         self.nb, self.description = nb, description
+        self.code = CodeNow(description.folder)
         self._known_runs: dict[str, RunRecord | None] = {}
         self._known_curves: dict[tuple[str, str], MetricCurve] = {}
         self._known_searches: dict[str | None, SearchedClaim | str] = {}
@@ -253,7 +254,7 @@ class EvidenceReader:
         runs = [
             result.run
             for one in cells
-            for result in results(self.reader, self.notebook, one, self.description, None, self.nb)
+            for result in results(self.reader, self.notebook, one, self.description, None, self.nb, self.code)
             if result.run is not None and not result.stale
         ]
         if isinstance(ran, SearchedClaim):
@@ -268,7 +269,7 @@ class EvidenceReader:
         experiment = self.nb.experiment(name)
         if experiment is None:
             return Evidence(name, lacking="no such experiment in this notebook")
-        by_seed = results(self.reader, self.notebook, experiment, self.description, None, self.nb)
+        by_seed = results(self.reader, self.notebook, experiment, self.description, None, self.nb, self.code)
         finished = {
             result.seed: result.run
             for result in by_seed
@@ -307,7 +308,7 @@ class EvidenceReader:
                 return f"the search {search.name} has not been run"
             base = self.nb.base(search, self.description)
             if changed := search_requests.what_changed(
-                searched.identity, searched.modules, search.body, base, self.description
+                searched.identity, searched.modules, search.body, base, self.description, self.code
             ):
                 return f"the search {search.name} is stale: {changed}"
             return searched.read(self.description)
