@@ -29,8 +29,8 @@ def ask_question(stored: Stored, experiment: str = "") -> NoReturn:
 
 def _draw_dialog(plan: AskPlan) -> None:
     cell, wrong = widgets.ask_form(plan)
-    ahead = plan.outlook(cell, resources.description())
-    intent = widgets.ask_buttons(ahead, plan.goes_on(cell), wrong, f"{plan.stored.path} {plan.stored.stamp} {cell}")
+    previewed = plan.preview(cell, resources.description())
+    intent = widgets.ask_buttons(previewed, plan.goes_on(cell), wrong, f"{plan.stored.path} {plan.stored.stamp} {cell}")
     if intent == "start":
         done = _start(plan, cell)
         state.clicks().mark_handled(widgets.START, done=done)

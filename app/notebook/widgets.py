@@ -57,7 +57,7 @@ def notebook_head(
     """
     intent: HeadIntent | None = None
     picked = chosen.name if chosen else None
-    left, right = st.columns([1, 1], vertical_alignment="center")
+    left, right = st.columns([2, 3], vertical_alignment="center")
     with left:
         if choices:
             titles = {choice.name: choice.label for choice in choices}

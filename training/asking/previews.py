@@ -19,7 +19,7 @@ PILOT_LEAST_S = 20.0
 
 
 @dataclass(frozen=True)
-class Outlook:
+class Preview:
     """`plan` says what is done, `left_out` what the budget leaves out, in sentences."""
 
     plan: str
@@ -54,7 +54,7 @@ def pilot_s(budget_s: float) -> float:
     return max(PILOT_LEAST_S, PILOT_SHARE * budget_s)
 
 
-def outlook(nb: Notebook, cell: AnswerCell, description: Description, run_s: float | None) -> Outlook:
+def preview(nb: Notebook, cell: AnswerCell, description: Description, run_s: float | None) -> Preview:
     """What a question will do. `run_s`: seconds of a full training, if that is known. ConfigError where it cannot
     begin, or does not fit into its budget."""
     here = machine()
@@ -67,10 +67,10 @@ def outlook(nb: Notebook, cell: AnswerCell, description: Description, run_s: flo
             f"A first run, of {roughly(pilot_s(cell.budget_s))} at most, shows how long a training takes, and so how "
             f"much fits into {roughly(cell.budget_s)}"
         )
-        return Outlook(f"{', '.join(side.words for side in sides)}{sought}, then fresh seeds. {first}.")
+        return Preview(f"{', '.join(side.words for side in sides)}{sought}, then fresh seeds. {first}.")
     one_by_one = recipe_named(cell.question).figure == "seconds"
     fits = sizes.required(sides, here, run_s, min(run_s, pilot_s(cell.budget_s)), cell.budget_s, one_by_one)
-    return Outlook(f"{sizes.words(fits, sides)}.", sizes.left_out(fits, sides))
+    return Preview(f"{sizes.words(fits, sides)}.", sizes.left_out(fits, sides))
 
 
 def training_s(reader: RunReader, notebook: str, nb: Notebook, name: str, description: Description) -> float | None:
