@@ -22,7 +22,7 @@ METRIC: Final = "Or type another name."
 NOT_A_NUMBER: Final = Problem("wrong-type", "target", "is not a number", "Write one, such as 0.3, or leave it empty.")
 START: Final = "ask-start"
 LABELS: Final = {"against": "Compared with", "experiment": "Experiment", "metric": "Metric", "target": "Target",
-                 "budget": "Budget"}  # fmt: skip
+                 "budget": "Budget", "learning_rate": "Learning rate"}  # fmt: skip
 
 
 def ask_form(plan: AskPlan) -> tuple[AnswerCell, list[Problem]]:
@@ -103,11 +103,11 @@ def ask_buttons(
         )
     if isinstance(previewed, Preview) and not wrong:
         with st.container(border=True, key="ask-preview"):
-            html.draw(f'<div class="sb-eyebrow">What will be done</div><div>{escape(previewed.plan)}</div>')
+            html.draw(f'<div class="sb-eyebrow">What will be done</div><div>{escape(sentence(previewed.plan))}</div>')
             for words in previewed.left_out:
                 st.caption(words)
-            where = f"The cell {goes_on} asks the same: it goes on. " if goes_on else ""
-            st.caption(f"{where}It writes ordinary cells into the notebook. Stop it at any time, and continue later.")
+            where = f"{goes_on} asks the same question, so it continues. " if goes_on else ""
+            st.caption(f"{where}It writes ordinary cells into the notebook. Stop it at any time and continue later.")
     with st.container(horizontal=True, horizontal_alignment="right"):
         if st.button("Cancel", key="ask-cancel"):
             return "cancel"

@@ -172,7 +172,7 @@ def _card_head(
             intent = "stop"
         if not live and press_button("Run", f"run-{name}", now, icon=":material/play_arrow:", disabled=blocked):
             intent = "run"
-        if press_button("Ask", f"ask-{name}", icon=ASK_ICON, disabled=blocked, help=ASK_HINT):
+        if press_button("Ask", f"ask-{name}", icon=ASK_ICON, help=ASK_HINT):
             intent = "ask"
         if press_button("Edit", f"edit-{name}", type="tertiary"):
             intent = "edit"
