@@ -120,7 +120,7 @@ class RelativeRow:
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparedSide:
     """An experiment with its finished runs. `experiment` None: its config cannot be read. `shared`: in words, which of
     its seeds are not independent."""
 
@@ -149,13 +149,13 @@ class Side:
 
 
 def relative_rows(
-    sides: Sequence[Side], curves: Mapping[str, MetricCurve], target: float | None, lower: bool
+    sides: Sequence[ComparedSide], curves: Mapping[str, MetricCurve], target: float | None, lower: bool
 ) -> dict[str, RelativeRow]:
     """The row of each side, by name. `curves` by run id are those of the compared metric; `lower`: a lower value is
     better. A baseline consists of all sides of its config: on the Compare page each run is a side."""
     one_process = _merged(side for side in sides if side.workers == 1)
     base_of = {side.name: _baseline(side, one_process) for side in sides}
-    used = {base.key for side in sides if isinstance(base := base_of[side.name], Side) and base.key != side.key}
+    used = {base.key for side in sides if isinstance(base := base_of[side.name], ComparedSide) and base.key != side.key}
     rows = {}
     for side in sides:
         base = base_of[side.name]
@@ -176,7 +176,7 @@ def relative_rows(
 
 
 def _base_time(
-    side: Side, base: Side, curves: Mapping[str, MetricCurve], target: float | None, lower: bool
+    side: ComparedSide, base: ComparedSide, curves: Mapping[str, MetricCurve], target: float | None, lower: bool
 ) -> float | None:
     figure: RelativeFigure = RATE if target is None else "seconds"
     amounts = _amounts(figure, base, curves, target, lower)
@@ -185,7 +185,7 @@ def _base_time(
 
 
 def figures_of_runs(
-    side: Side, row: RelativeRow, curves: Mapping[str, MetricCurve], target: float | None, lower: bool
+    side: ComparedSide, row: RelativeRow, curves: Mapping[str, MetricCurve], target: float | None, lower: bool
 ) -> dict[str, dict[str, float]]:
     """What MLflow records of each run, by its id and the metric's name."""
     by_run: dict[str, dict[str, float]] = {}
@@ -245,15 +245,15 @@ def remarks(rows: Mapping[str, RelativeRow]) -> list[str]:
     return words
 
 
-def _merged(sides: Iterable[Side]) -> list[Side]:
+def _merged(sides: Iterable[ComparedSide]) -> list[ComparedSide]:
     """Sides of one config, which differ in their seeds, as one that is called by their cell."""
-    by_config: dict[str, list[Side]] = {}
+    by_config: dict[str, list[ComparedSide]] = {}
     for side in sides:
         by_config.setdefault(side.key, []).append(side)
     return [
         same[0]
         if len(same) == 1
-        else Side(
+        else ComparedSide(
             (same[0].runs[0].cell if same[0].runs else None) or same[0].name,
             same[0].experiment,
             [run for side in same for run in side.runs],
@@ -263,7 +263,7 @@ def _merged(sides: Iterable[Side]) -> list[Side]:
     ]
 
 
-def _baseline(side: Side, one_process: Sequence[Side]) -> Side | str:
+def _baseline(side: ComparedSide, one_process: Sequence[ComparedSide]) -> ComparedSide | str:
     """The one of `one_process` that the side is compared with, which may be the side itself; or why there is none."""
     if side.experiment is None:
         return "its config cannot be read"
@@ -296,11 +296,11 @@ def _difference(one: Experiment, other: Experiment) -> str:
     return ""
 
 
-def _closest(side: Side, own: Experiment, alike: Sequence[Side]) -> Side | str:
+def _closest(side: ComparedSide, own: Experiment, alike: Sequence[ComparedSide]) -> ComparedSide | str:
     """Of several the one on the same clock, of Lightning's own strategy rather than another one with one worker, with
     the same rule and settings of the optimizer, if there is one; then with the same batch, and the same rate."""
 
-    def narrowed(sides: Sequence[Side], same: Iterable[bool]) -> list[Side]:
+    def narrowed(sides: Sequence[ComparedSide], same: Iterable[bool]) -> list[ComparedSide]:
         return [one for one, is_same in zip(sides, same, strict=True) if is_same] or [*sides]
 
     def optimizer(experiment: Experiment) -> dict[str, object]:
@@ -322,17 +322,22 @@ def _closest(side: Side, own: Experiment, alike: Sequence[Side]) -> Side | str:
     return left[0]
 
 
-def _of(side: Side) -> Experiment:
+def _of(side: ComparedSide) -> Experiment:
     assert side.experiment is not None
     return side.experiment
 
 
-def _is_single(side: Side) -> bool:
+def _is_single(side: ComparedSide) -> bool:
     return isinstance(_of(side).strategy, SingleProcess)
 
 
 def _relative(
-    figure: RelativeFigure, side: Side, base: Side, curves: Mapping[str, MetricCurve], target: float | None, lower: bool
+    figure: RelativeFigure,
+    side: ComparedSide,
+    base: ComparedSide,
+    curves: Mapping[str, MetricCurve],
+    target: float | None,
+    lower: bool,
 ) -> Relative:
     if figure in TIMED and side.is_simulated != base.is_simulated:
         virtual, measured = (side, base) if side.is_simulated else (base, side)
@@ -361,7 +366,7 @@ def _relative(
 
 
 def _amounts(
-    figure: RelativeFigure, side: Side, curves: Mapping[str, MetricCurve], target: float | None, lower: bool
+    figure: RelativeFigure, side: ComparedSide, curves: Mapping[str, MetricCurve], target: float | None, lower: bool
 ) -> dict[int, Amount]:
     """What each run took or reached, by seed; without runs that have not recorded it."""
     amounts: dict[int, Amount] = {}
@@ -378,7 +383,7 @@ def _amounts(
     return amounts
 
 
-def _lacking(figure: RelativeFigure, side: Side, amounts: Mapping[int, Amount]) -> str:
+def _lacking(figure: RelativeFigure, side: ComparedSide, amounts: Mapping[int, Amount]) -> str:
     """Why there is no ratio with these amounts of the side; "" if there is one."""
     if not side.runs:
         return f"no run of {side.name} has finished"

@@ -122,8 +122,8 @@ def with_metrics(view: str, metrics: Iterable[str]) -> str:
         before = json.loads(view)["selectedColumns"]
     except (ValueError, KeyError, TypeError):
         before = []
-    shown = [column[len("metrics.`") : -1] for column in before if str(column).startswith("metrics.`")]
-    return model_first(dict.fromkeys([*shown, *metrics]))
+    wanted = [column[len("metrics.`") : -1] for column in before if str(column).startswith("metrics.`")]
+    return model_first(dict.fromkeys([*wanted, *metrics]))
 
 
 def model_first(metrics: Iterable[str] = ()) -> str:
@@ -147,9 +147,9 @@ def model_first(metrics: Iterable[str] = ()) -> str:
         }
         for axis in names.AXES
     ]  # fmt: skip
-    shown = columns([*metrics])
+    listed = columns([*metrics])
     state = {
         "compareRunSections": sections, "compareRunCharts": left_out, "isAccordionReordered": True,
-        "selectedColumns": shown, "columnOrder": [*FIRST_COLUMNS, *shown],
+        "selectedColumns": listed, "columnOrder": [*FIRST_COLUMNS, *listed],
     }  # fmt: skip
     return json.dumps(state)
