@@ -12,19 +12,38 @@ from scalebook.app.runs.data import RunView, SeedView, experiment_state, next_fi
 from scalebook.app.runs.widgets import progress_bar, progress_words
 from scalebook.app.shared import html
 from scalebook.app.shared.notebooks import NotebookChoice
-from scalebook.app.shared.widgets import CELL_PLACES, CellIntent, confirmed_anyway, press_button, show_problems
+from scalebook.app.shared.widgets import (
+    CELL_PLACES,
+    CellIntent,
+    code_block,
+    confirmed_anyway,
+    press_button,
+    show_problems,
+)
 from scalebook.app.shared.words import ExperimentSummary, figure, interval, plural, sentence
 from scalebook.training.base import Problem, code_changes, duration
 from scalebook.training.notebook import lost_workers, shared_numbers
 from scalebook.training.tracking import estimate, names, own_metrics
 
 HeadIntent = Literal[
-    "undo", "history", "new notebook", "new experiment", "rename", "duplicate", "delete", "deleted", "own model"
+    "undo", "history", "new notebook", "ask", "new experiment", "rename", "duplicate", "delete", "deleted", "own model"
 ]
 UNDO = "notebook-undo"
+ASK_ICON = ":material/contact_support:"
+ASK_HINT = (
+    "Do more workers help? What do other ways of updating cost? Which batch size and learning rate? Is A better than B?"
+)
 WHOLE: dict[str, HeadIntent] = {"Rename": "rename", "Duplicate": "duplicate", "Delete": "delete"}
 OWN_MODEL: dict[str, HeadIntent] = {"Use my own model": "own model"}
 DELETED: dict[str, HeadIntent] = {"Deleted notebooks": "deleted"}
+
+
+@dataclass(frozen=True)
+class NotebookExports:
+    """What makes the files of an export when they are downloaded."""
+
+    html: Callable[[], str]
+    archive: Callable[[], bytes]
 
 
 @dataclass(frozen=True)
@@ -39,16 +58,16 @@ def notebook_head(
     choices: Sequence[NotebookChoice],
     chosen: NotebookChoice | None,
     undo: str | None,
-    export: Callable[[], str] | None = None,
+    exports: NotebookExports | None = None,
     *,
     whole: bool = False,
     deleted: bool = False,
 ) -> NotebookHead:
-    """Draw the first row: picker, Undo, History, Export, a menu, New notebook, New experiment; in an empty folder the
-    menu alone.
+    """Draw the first row: picker, Undo, History, Export, a menu, New notebook, Ask, New experiment; in an empty folder
+    the menu alone.
 
-    `undo` is the stamp of the state that Undo starts from, None without an earlier state. `export` makes the HTML when
-    Export is clicked; None if the notebook cannot be read. `whole`: the notebook can be renamed, duplicated and
+    `undo` is the stamp of the state that Undo starts from, None without an earlier state. `exports`
+    is None if the notebook cannot be read. `whole`: the notebook can be renamed, duplicated and
     deleted now; `deleted`: there are deleted notebooks to restore.
     """
     intent: HeadIntent | None = None
@@ -77,12 +96,8 @@ def notebook_head(
             if st.button("History", key="notebook-history", icon=":material/history:", type="tertiary",
                          help="The last 50 states of this notebook, to view or restore."):  # fmt: skip
                 intent = "history"
-        if chosen and export is not None:
-            st.download_button(
-                "Export", export, f"{chosen.name}.html", "text/html", key="notebook-export", on_click="ignore",
-                icon=":material/download:", type="tertiary",
-                help="One HTML file with text, configs, results and charts. Opens anywhere, prints well.",
-            )  # fmt: skip
+        if chosen and exports is not None:
+            _export(chosen.name, exports)
         menu = {**(WHOLE if whole else {}), **(OWN_MODEL if choices else {}), **(DELETED if deleted else {})}
         if menu and (
             entry := st.menu_button("More", list(menu), key="notebook-more", type="tertiary",
@@ -91,13 +106,30 @@ def notebook_head(
             intent = menu[entry]
         if choices and st.button("New notebook", icon=":material/note_add:", type="secondary" if chosen else "primary"):
             intent = "new notebook"
+        if chosen and st.button("Ask", key="notebook-ask", icon=ASK_ICON, help=ASK_HINT):
+            intent = "ask"
         if chosen and st.button("New experiment", icon=":material/add:", type="primary"):
             intent = "new experiment"
     return NotebookHead(picked, intent)
 
 
+def _export(name: str, exports: NotebookExports) -> None:
+    with st.popover("Export", icon=":material/download:", type="tertiary"):
+        st.download_button(
+            "HTML", exports.html, f"{name}.html", "text/html", key="notebook-export-html", on_click="ignore",
+            icon=":material/article:", width="stretch",
+        )  # fmt: skip
+        st.caption("One page for a reader: verdicts, text and charts. It opens in any browser, and prints.")
+        st.download_button(
+            "Archive", exports.archive, f"{name}.zip", "application/zip", key="notebook-export-archive",
+            on_click="ignore", icon=":material/folder_zip:", width="stretch",
+        )  # fmt: skip
+        st.caption("For somebody who wants to check it: every curve, configs, your code. `notebook verify` reads it.")
+
+
 CardIntent = (
-    Literal["run", "stop", "edit", "search", "plan", "duplicate", "delete", "comparison", "simulate"] | CellIntent
+    Literal["run", "stop", "ask", "edit", "search", "plan", "duplicate", "delete", "comparison", "simulate"]
+    | CellIntent
 )
 MOST_BARS: Final = 8
 """Running runs that have a bar each."""
@@ -227,6 +259,8 @@ def _card_head(
             intent = "stop"
         if not live and press_button("Run", f"run-{name}", now, icon=":material/play_arrow:", disabled=blocked):
             intent = "run"
+        if press_button("Ask", f"ask-{name}", icon=ASK_ICON, disabled=blocked, help=ASK_HINT):
+            intent = "ask"
         if press_button("Edit", f"edit-{name}", type="tertiary"):
             intent = "edit"
         if press_button("Search", f"search-{name}", type="tertiary",
@@ -305,3 +339,10 @@ def _seed_row(seed: SeedView, metric: str | None, stale: bool) -> list[html.Cell
     row.append(html.number(figure(metrics.get(names.UPDATES_PER_SECOND), 3)))
     row.append(html.number(duration(seed.run.seconds)))
     return row
+
+
+def unread_cell(kind: str, name: str, source: str) -> None:
+    """Draw a cell as it is written, while the models that it may name are being read."""
+    with st.container(border=True, key=f"unread-{kind}-{name}"):
+        html.draw(html.name(name, f'<span class="sb-dim">{escape(kind)}</span>'))
+        code_block("\n".join(source.strip().splitlines()[1:-1]), "yaml")

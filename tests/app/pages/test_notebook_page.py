@@ -11,6 +11,7 @@ from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.jobs import job_requests
 from scalebook.training.notebook import store
+from scalebook.training.notebook.export.verification import verify
 from scalebook.training.notebook.parse import parse
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_reader import RunReader, RunRecord
@@ -20,7 +21,7 @@ from tests.app.pages.conftest import TEXT, Open, html, words
 from tests.app.recorded import record
 
 pytestmark = pytest.mark.long
-DECISIONS = {"Keep the file", "Keep both", "Replace the file with mine"}
+DECISIONS = {"Keep the file", "Keep both texts", "Replace the file with mine"}
 
 
 def test_a_notebook_without_experiments_says_what_to_do(open_page: Open, workspace: Workspace) -> None:
@@ -237,13 +238,14 @@ def test_an_edit_made_meanwhile_is_not_overwritten_and_both_are_offered(open_pag
     labels = [one.label for one in app.button]
     assert set(labels) >= DECISIONS
     buttons = [one.proto for one in app.button if one.label in DECISIONS]
-    assert [one.label for one in buttons if one.type == "primary"] == ["Keep both"], "which undoes nothing"
+    assert [one.label for one in buttons if one.type == "primary"] == ["Keep both texts"], "which undoes nothing"
     assert any("-Somebody else was here." in one.value and "+Mine." in one.value for one in app.code)
     reloaded = open_page()
     assert "Continue" in [one.label for one in reloaded.button], "a draft, until it is decided"
-    next(one for one in app.button if one.label == "Keep both").click().run()
-    assert path.read_text(encoding="utf-8") == theirs
-    assert "Mine." in (workspace.root / "first-steps-2.md").read_text(encoding="utf-8")
+    next(one for one in app.button if one.label == "Keep both texts").click().run()
+    both = theirs.replace("Somebody else was here.", "Somebody else was here.\n\n---\n\nMine.")
+    assert path.read_text(encoding="utf-8").replace("# Question\n\n", "") == both.replace("# Question\n\n", "")
+    assert sorted(workspace.root.glob("*.md")) == [path]
     assert list(workspace.cache.glob("*draft-*")) == []
 
 
@@ -256,7 +258,7 @@ def test_an_edit_of_another_cell_made_meanwhile_is_merged(open_page: Open, works
     app.text_area[0].set_value("# Question\n\nMine.\n\n").run()
     next(one for one in app.button if one.label == "Save").click().run()
     assert path.read_text(encoding="utf-8") == theirs.replace("Does staleness hurt?", "Mine.")
-    assert "Keep both" not in [one.label for one in app.button]
+    assert DECISIONS.isdisjoint(one.label for one in app.button)
     assert "Mine." in words(app)
     press(app, "Undo")
     assert path.read_text(encoding="utf-8") == theirs, "one's own edit is undone, not the other"
@@ -304,19 +306,27 @@ def test_a_notebook_that_cannot_be_read_says_why_on_its_page_and_leaves_the_othe
         open_page(path)
 
 
-def test_export_downloads_the_notebook_as_it_is_by_then(open_page: Open, workspace: Workspace) -> None:
+def test_export_offers_the_notebook_as_it_is_by_then_to_a_reader_and_to_a_checker(
+    open_page: Open, workspace: Workspace
+) -> None:
     record(workspace, seed=1)
     app = open_page()
-    button = app.download_button(key="notebook-export")
-    assert (button.label, button.proto.deferred_file_id != "") == ("Export", True)
+    for key, label in (("notebook-export-html", "HTML"), ("notebook-export-archive", "Archive")):
+        button = app.download_button(key=key)
+        assert (button.label, button.proto.deferred_file_id != "") == (label, True)
+    captions = " ".join(caption.value for caption in app.caption)
+    assert "One page for a reader" in captions
+    assert "For somebody who wants to check it" in captions
     path = workspace.root / "first-steps.md"
-    make = notebook_page.maker(store.read(path))
-    assert make is not None
+    exports = notebook_page.maker(store.read(path))
+    assert exports is not None
     path.write_text(TEXT.replace("Does staleness hurt?", "Since then *edited*."), encoding="utf-8")
-    text = make()
+    text = exports.html()
     assert "<h1>Question</h1>" in text
     assert "Since then <em>edited</em>." in text
     assert '<td class="num">2.047</td>' in text
+    (archived := workspace.root / "a.zip").write_bytes(exports.archive())
+    assert verify(archived).differences == []
 
 
 def test_a_notebook_that_cannot_be_read_is_not_exported(open_page: Open, workspace: Workspace) -> None:
