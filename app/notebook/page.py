@@ -61,8 +61,7 @@ def show(wanted: str | None, cell_wanted: str) -> None:
     elif stored is not None:
         ask_as_begun(stored, cell_wanted)
         notes.look_for_drafts(stored)
-        if cell_wanted:
-            come_near(cell_wanted)
+        come_near(cell_wanted)
         together, standing = st.container(), CellStates(resources.notebook_runs(stored.path.name))
         with st.container(key="document", gap="medium"):
             if title := notebooks.heading(stored.notebook):
