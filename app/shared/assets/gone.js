@@ -6,7 +6,7 @@
   window.scalebookGone = true;
   const EVERY_MS = 1500;
   const DISCONNECTED = '[data-test-connection-state]:not([data-test-connection-state="CONNECTED"])';
-  const TRIES = 2;  // one failure may be a server that is being restarted
+  const TRIES = 5;  // `scalebook ui` restarts a page server that has ended by itself
   let failed = 0;
   const notice = () => document.querySelector(".sb-gone");
   const show = () => {
