@@ -121,8 +121,8 @@ def with_metrics(view: str, metrics: Iterable[str]) -> str:
         before = json.loads(view)["selectedColumns"]
     except (ValueError, KeyError, TypeError):
         before = []
-    shown = [column[len("metrics.`") : -1] for column in before if str(column).startswith("metrics.`")]
-    return model_first(dict.fromkeys([*shown, *metrics]))
+    before = [column[len("metrics.`") : -1] for column in before if str(column).startswith("metrics.`")]
+    return model_first(dict.fromkeys([*before, *metrics]))
 
 
 def model_first(metrics: Iterable[str] = ()) -> str:
@@ -146,9 +146,9 @@ def model_first(metrics: Iterable[str] = ()) -> str:
         }
         for axis in names.AXES
     ]  # fmt: skip
-    shown = columns([*metrics])
+    chosen = columns([*metrics])
     state = {
         "compareRunSections": sections, "compareRunCharts": left_out, "isAccordionReordered": True,
-        "selectedColumns": shown, "columnOrder": [*FIRST_COLUMNS, *shown],
+        "selectedColumns": chosen, "columnOrder": [*FIRST_COLUMNS, *chosen],
     }  # fmt: skip
     return json.dumps(state)
