@@ -19,8 +19,10 @@ ROOT = Path(__file__).resolve().parents[1]
 BROWSER_MAY_USE = tuple(
     f"scalebook.training.{name}"
     for name in (
-        "base", "cluster.ray_executor", "engine.coordination.measures", "engine.rules", "experiments", "jobs",
-        "notebook", "planner.answers", "planner.question_folder", "pricing.links", "pricing.profile",
+        "asking.answer", "asking.answer_rows", "asking.ask_folder", "asking.asked_cells", "asking.outlook",
+        "asking.recipes", "base", "cluster.ray_executor", "engine.coordination.measures", "engine.rules",
+        "experiments", "jobs", "notebook", "planner.answers",
+        "planner.question_folder", "pricing.links", "pricing.profile",
         "pricing.part_record", "pricing.quantities", "planner.question", "planner.reliability",
         "planner.time_to_target", "planner.answer_words", "planner.split_words", "search", "tracking.curves",
         "tracking.directions", "tracking.estimates", "tracking.names",
@@ -33,7 +35,7 @@ NEED_TORCH = ("scalebook.training.experiments.introspect",)
 LAYERS = {
     "training": [
         "lazy", "base", "tracking", "engine", "zoo", "experiments", "jobs", "search", "pricing", "lightning",
-        "callbacks", "cluster", "notebook", "supervisor", "planner", "cli",
+        "callbacks", "cluster", "notebook", "supervisor", "planner", "asking", "cli",
     ],
     "training/engine": [
         "rules", "codecs", "hyper", "worker_clock", "memory", "trace", "coordination", "store", "worker", "sim", "net",
@@ -48,7 +50,7 @@ LAYERS = {
     "training/search": ["study", "search_folder", "search_requests", "map", "driver"],
     "app": [
         "navigation", "state", "serving", "shared", "help", "runs", "one_run", "compose", "search", "search_setup",
-        "compare", "plan", "notebook",
+        "compare", "plan", "ask", "notebook",
     ],
 }  # fmt: skip
 """The rooms of each house, from the ground up: a room knows only those before it."""
@@ -57,7 +59,7 @@ DATA = (
     "shared.links", "help",
 )  # fmt: skip
 """Of the browser side what pages read and compute: plain Python."""
-FIGURES = ("answer_charts", "looks", "learning_curves", "trial_charts", "trial_map")
+FIGURES = ("answer_charts", "looks", "ratio_chart", "learning_curves", "trial_charts", "trial_map")
 """Charts as figures, which nothing has drawn yet."""
 PARTS = (*DATA, *FIGURES, "widgets", "fields", "table", "workers", "shared.html", "shared.charts", "shared.style")
 """What is drawn from what it is given, and returns what the person wants; besides, it knows `state`, for clicks."""
@@ -71,7 +73,7 @@ TRAINERS_MAY_USE = tuple(
 """Of the parameter server: its policy, codecs and measures, the worker's end, who gives one, who waits for a GPU, and
 what cannot be copied."""
 SIMULATED = re.compile("virtual|played", re.IGNORECASE)
-OTHER_WORDS = 53
+OTHER_WORDS = 55
 """Names with `virtual` or `played` in them, and the host's name where it is written, outside of `engine/sim`."""
 COME_WITH_TORCH_AND_LIGHTNING = (
     "torch", "lightning", "lightning_fabric", "lightning_utilities", "pytorch_lightning", "torchmetrics", "numpy",
@@ -324,7 +326,7 @@ RAW_CONFIGS = {
         "training/cli/dry_run.py", "training/cli/fit.py", "training/cli/lightning_cli.py",
         "training/cli/model_making.py", "training/cli/runner.py", "training/experiments/confinement.py",
         "training/experiments/data_paths.py", "training/experiments/former_arguments.py",
-        "training/experiments/identity.py", "training/experiments/num_nodes.py", "training/jobs/recorded_clock.py",
+        "training/experiments/identity.py", "training/jobs/recorded_clock.py",
     ),
     "the form's draft": ("app/compose/page.py", "app/shared/drafts.py", "app/state.py"),
 }  # fmt: skip

@@ -63,7 +63,10 @@ def show(run_ids: Sequence[str]) -> None:
     if isinstance(target, str):
         st.error(f"Target: {target!r} is not a number. Write one, such as 0.95.")
         target = None
-    hint = "Runs that differ only in their seed become one line: their mean and its interval."
+    hint = (
+        "Runs that differ only in their seed become one line: their mean in a band, its 95 % interval; of fewer than 5 "
+        "runs their range."
+    )
     look = charts.choose_axis([names.is_simulated(record.tags) for record in records])
     grouped = st.toggle("Group seeds", key="grouped", bind="query-params", help=hint)
     with row:

@@ -114,7 +114,7 @@ def recorded(
 
 
 @pytest.fixture(
-    params=["single", "async", "virtual", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("ddp", "sync"))]
+    params=[pytest.param(name, marks=() if name == "async" else pytest.mark.thorough) for name in STRATEGIES]
 )
 def run(request: pytest.FixtureRequest, recorded: RunReader) -> RunRecord:
     (found,) = recorded.runs(notebook="few.md", cell=request.param)

@@ -13,6 +13,7 @@ from scalebook.training.base.files import refusals_told, terminal
 USAGE: Final = """usage: scalebook COMMAND ...
 
   ui [FOLDER]                            open a folder of notebooks in the browser
+  ask QUESTION FILE.md --cell NAME       answer a question about an experiment: will more workers help, ...
   fit -c X.yaml [--KEY VALUE ...]        run one experiment in the foreground and record it
   validate|test|predict -c X.yaml        evaluate a checkpoint (--ckpt_path FILE, or --run ID)
   notebook run|check FILE.md             run the experiments of a notebook, or only validate its cells
@@ -38,6 +39,7 @@ read on:
   docs/tutorial/first-run.md"""
 
 COMMANDS: Final = {
+    "ask": "scalebook.training.cli.ask",
     "fit": "scalebook.training.cli.fit",
     "validate": "scalebook.training.cli.fit",
     "test": "scalebook.training.cli.fit",

@@ -11,6 +11,7 @@ from scalebook.training.lazy import interface
 
 if TYPE_CHECKING:
     from scalebook.training.notebook import (
+        answer_body,
         claim_body,
         claims,
         comparison_table,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     )
     from scalebook.training.notebook.bodies import HELP, MOST_REPEATS
     from scalebook.training.notebook.cells import (
+        AnswerCell,
         Axis,
         BrokenCell,
         Cell,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
         ExperimentCell,
         Note,
         Notebook,
+        Ratio,
         SearchCell,
         Side,
     )
@@ -48,12 +51,12 @@ if TYPE_CHECKING:
     from scalebook.training.notebook.fences import LONGEST_NAME, NAME, NAME_REMEDY, first_heading
     from scalebook.training.notebook.history import PastState
     from scalebook.training.notebook.lifecycle import DeletedNotebook
-    from scalebook.training.notebook.merge import merged
+    from scalebook.training.notebook.merge import both_kept, merged
     from scalebook.training.notebook.notebook_changes import changes
     from scalebook.training.notebook.notebook_problems import CellProblem, check
     from scalebook.training.notebook.number_format import count
-    from scalebook.training.notebook.offered_metrics import offered
-    from scalebook.training.notebook.read_results import changed_since, results
+    from scalebook.training.notebook.offered_metrics import offered, unnamed
+    from scalebook.training.notebook.read_results import SeedResult, changed_since, results
     from scalebook.training.notebook.result_row import (
         AXES,
         ExperimentRow,
@@ -66,13 +69,14 @@ if TYPE_CHECKING:
     from scalebook.training.notebook.store import EditedMeanwhile, Stored
 
 __all__ = [
-    "AXES", "HELP", "LONGEST_NAME", "MOST_REPEATS", "NAME", "NAME_REMEDY", "Axis", "BrokenCell", "Cell",
-    "CellProblem", "ClaimCell", "Comparison", "ComparisonCell", "DeletedNotebook", "EditedMeanwhile",
-    "ExperimentCell", "ExperimentRow", "Note", "Notebook", "PastState", "SearchCell", "Side", "Stored",
-    "axes_with_data", "best", "changed_since", "changes", "check", "claim_body", "claim_problems", "claims",
-    "compare", "compare_runs", "comparison_table", "copy_examples", "count", "differences", "edit", "export",
-    "first_heading", "history", "labels", "lifecycle", "lost_workers", "meanings_by_name", "merged", "offered",
-    "record_figures", "relative", "results", "sentences", "shared_numbers", "store",
+    "AXES", "HELP", "LONGEST_NAME", "MOST_REPEATS", "NAME", "NAME_REMEDY", "AnswerCell", "Axis", "BrokenCell",
+    "Cell", "CellProblem", "ClaimCell", "Comparison", "ComparisonCell", "DeletedNotebook", "EditedMeanwhile",
+    "ExperimentCell", "ExperimentRow", "Note", "Notebook", "PastState", "Ratio", "SearchCell", "SeedResult",
+    "Side", "Stored", "answer_body", "axes_with_data", "best", "both_kept", "changed_since", "changes", "check",
+    "claim_body", "claim_problems", "claims", "compare", "compare_runs", "comparison_table", "copy_examples",
+    "count", "differences", "edit", "export", "first_heading", "history", "labels", "lifecycle", "lost_workers",
+    "meanings_by_name", "merged", "offered", "record_figures", "relative", "results", "sentences",
+    "shared_numbers", "store", "unnamed",
 ]  # fmt: skip
 
 __getattr__ = interface(__name__)

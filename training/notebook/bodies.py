@@ -8,12 +8,16 @@ from functools import lru_cache
 from typing import Any, Final, get_args
 
 from ruamel.yaml.error import MarkedYAMLError
-from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
+from ruamel.yaml.nodes import Node
 
 from scalebook.training.base import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.experiments.search import keys
+from scalebook.training.notebook.answer_body import HELP as ANSWER_HELP
+from scalebook.training.notebook.answer_body import KEYS as ANSWER_KEYS
+from scalebook.training.notebook.answer_body import read_answer
 from scalebook.training.notebook.cells import (
+    AnswerCell,
     Axis,
     BrokenCell,
     ClaimCell,
@@ -36,40 +40,13 @@ def composed(text: str) -> Node | None:
         return None
 
 
-def line_of(node: Node | None, dotted: str) -> int:
-    """The line, from 0, of the key `dotted` (`config.trainer.devices`), or of the nearest key above it that exists."""
-    line = 0
-    rest = dotted
-    while node is not None and rest:
-        below = _step(node, rest)
-        if below is None:
-            return line
-        key, node, rest = below
-        line = int(key.start_mark.line)
-    return line
-
-
-def _step(node: Node, dotted: str) -> tuple[Node, Node, str] | None:
-    """One key down: the key's node, its value, and what is left of the path. Keys may themselves hold dots."""
-    if isinstance(node, MappingNode):
-        for key, value in node.value:
-            name = str(key.value)
-            if dotted == name or dotted.startswith((f"{name}.", f"{name}[")):
-                return key, value, dotted[len(name) :].lstrip(".")
-    if isinstance(node, SequenceNode):
-        index, _, rest = dotted.strip("[").partition("]") if dotted.startswith("[") else dotted.partition(".")
-        if index.isdecimal() and len(index) < 9 and int(index) < len(node.value):
-            item = node.value[int(index)]
-            return item, item, rest.lstrip(".")
-    return None
-
-
-Told = ExperimentCell | ComparisonCell | SearchCell | ClaimCell
+Told = ExperimentCell | ComparisonCell | SearchCell | ClaimCell | AnswerCell
 KEYS: Final[dict[Kind, tuple[str, ...]]] = {
     "experiment": ("repeats", "config"),
     "comparison": ("runs", "metric", "x", "target", "scale"),
     "search": keys.KEYS,
     "claim": CLAIM_KEYS,
+    "answer": ANSWER_KEYS,
 }
 HELP: Final[dict[Kind, Mapping[str, str]]] = {
     "experiment": {
@@ -87,6 +64,7 @@ HELP: Final[dict[Kind, Mapping[str, str]]] = {
     },
     "search": keys.HELP,
     "claim": CLAIM_HELP,
+    "answer": ANSWER_HELP,
 }
 """What each key means."""
 AXES: Final[tuple[Axis, ...]] = get_args(Axis)
@@ -103,6 +81,8 @@ def read_body(source: str, kind: Kind, name: str, body: str) -> Told | BrokenCel
         _known_keys(content, kind)
         if kind == "claim":
             return read_claim(source, name, content)
+        if kind == "answer":
+            return read_answer(source, name, content)
         return _experiment(source, name, content) if kind == "experiment" else _comparison(source, name, content)
     except ConfigError as error:
         problem = error.problem
@@ -141,7 +121,7 @@ def _known_keys(content: Mapping[str, Any], kind: Kind) -> None:
             remedy = "Indent it below `config:`." if in_config else f"Known keys: {', '.join(KEYS[kind])}."
             raise ConfigError(
                 str(key),
-                f"is not a key of {'an' if kind == 'experiment' else 'a'} {kind}",
+                f"is not a key of {'an' if kind in ('experiment', 'answer') else 'a'} {kind}",
                 f"Did you mean `{near[0]}`?" if near else remedy,
             )
 
@@ -185,4 +165,6 @@ def _line_of_mistake(error: ConfigError, body: str) -> int:
     cause = error.__cause__
     if isinstance(cause, MarkedYAMLError) and cause.problem_mark is not None:
         return int(cause.problem_mark.line) + 1
-    return line_of(composed(body), error.problem.key) + 1 if error.problem.key not in ("YAML", "cell") else 0
+    return (
+        (yaml.line_of(composed(body), error.problem.key) or 0) + 1 if error.problem.key not in ("YAML", "cell") else 0
+    )

@@ -1,6 +1,7 @@
 """What a notebook consists of. Each cell keeps its exact source text; the notebook is the texts joined."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Final, Literal
@@ -10,7 +11,7 @@ from scalebook.training.tracking import Goal
 
 Axis = Literal["updates", "samples", "seconds", "bytes"]
 Scale = Literal["linear", "log"]
-Kind = Literal["experiment", "comparison", "search", "claim"]
+Kind = Literal["experiment", "comparison", "search", "claim", "answer"]
 Figure = Literal["updates", "samples", "seconds", "bytes", "best", "updates_per_second", "samples_per_second"]
 LINE_END: Final = re.compile(r"\r\n|\r|\n")
 
@@ -153,6 +154,44 @@ class ClaimCell:
 
 
 @dataclass(frozen=True)
+class AnswerCell:
+    """A fenced `yaml answer=NAME` cell: a question about `experiment`, and the cells that answer it.
+
+    `question` names a recipe, which fills in what is empty here while it works: a target, and the names of the cells
+    that it writes. These are cells like any others; what is known so far is read from them.
+    """
+
+    source: str
+    name: str
+    question: str = ""
+    experiment: str = ""
+    against: str | None = None
+    """The other side, of a question about two experiments."""
+    metric: str = ""
+    goal: Goal | None = None
+    """The better direction of `metric`, if the cell says it."""
+    target: float | None = None
+    budget_s: float = 900.0
+    pilot: str | None = None
+    searches: Mapping[str, str] = field(default_factory=dict)
+    """By the experiment that it tunes, the search for its learning rate."""
+    comparison: str | None = None
+    claims: list[str] = field(default_factory=list)
+
+    @property
+    def cells(self) -> list[str]:
+        """The cells that it names, those of the question first."""
+        named = [self.experiment, self.against, self.pilot, *self.searches.values(), self.comparison, *self.claims]
+        return [name for name in named if name]
+
+    @property
+    def own(self) -> list[str]:
+        """The cells that answer it, which a recipe has written or will write."""
+        named = [self.pilot, *self.searches.values(), *self.searches, self.comparison, *self.claims]
+        return [name for name in named if name]
+
+
+@dataclass(frozen=True)
 class BrokenCell:
     """A fence that claims to be one of ours but cannot be read; the source stays as it is, `message` says why.
 
@@ -168,7 +207,7 @@ class BrokenCell:
     line: int = 0
 
 
-Cell = Note | ExperimentCell | ComparisonCell | SearchCell | ClaimCell | BrokenCell
+Cell = Note | ExperimentCell | ComparisonCell | SearchCell | ClaimCell | AnswerCell | BrokenCell
 
 
 @dataclass(frozen=True)
@@ -198,6 +237,9 @@ class Notebook:
 
     def claims(self) -> list[ClaimCell]:
         return [cell for cell in self.cells if isinstance(cell, ClaimCell)]
+
+    def answers(self) -> list[AnswerCell]:
+        return [cell for cell in self.cells if isinstance(cell, AnswerCell)]
 
     def experiment(self, name: str) -> ExperimentCell | None:
         return next((cell for cell in self.experiments() if cell.name == name), None)

@@ -4,14 +4,16 @@ An edit that would change how other cells are read (a note with a fence that is 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
 from scalebook.training.base import ConfigError
 from scalebook.training.base.files import yaml, yaml_flow
+from scalebook.training.notebook.answer_body import BUDGET_S, budget_text
 from scalebook.training.notebook.bodies import SCALES, Told, load_mapping
 from scalebook.training.notebook.cells import (
+    AnswerCell,
     BrokenCell,
     Cell,
     ClaimCell,
@@ -157,18 +159,71 @@ def values_of(cell: Cell) -> dict[str, Any]:
     return dict(_told(cell))
 
 
-def put_claim(nb: Notebook, name: str, values: Mapping[str, Any]) -> Notebook:
+def put_claim(nb: Notebook, name: str, values: Mapping[str, Any], position: int | None = None) -> Notebook:
     """The claim `name` with this YAML, like `put_experiment`."""
     index = _index(nb, "claim", name)
     body = "".join(f"{key}: {yaml_flow.flow(value)}\n" for key, value in values.items())
     if index is None:
-        return _new_cell(nb, "claim", name, body, None, values)
+        return _new_cell(nb, "claim", name, body, position, values)
     return _changed(nb, index, _told(nb.cells[index]), values, body)
 
 
+def put_answer(nb: Notebook, cell: AnswerCell, position: int | None = None) -> Notebook:
+    """The answer `cell.name` as `cell` says (its `source` is ignored), like `put_experiment`."""
+    values: dict[str, Any] = {
+        "question": cell.question,
+        "experiment": cell.experiment,
+        "against": cell.against,
+        "metric": directions.metric_text(cell.metric, cell.goal) if cell.metric else None,
+        "target": cell.target,
+        "budget": budget_text(cell.budget_s) if cell.budget_s != BUDGET_S else None,
+        "pilot": cell.pilot,
+        "searches": dict(cell.searches) or None,
+        "comparison": cell.comparison,
+        "claims": cell.claims or None,
+    }
+    values = {key: value for key, value in values.items() if value is not None}
+    index = _index(nb, "answer", cell.name)
+    body = "".join(f"{key}: {yaml_flow.flow(value)}\n" for key, value in values.items())
+    if index is None:
+        return _new_cell(nb, "answer", cell.name, body, position, values)
+    written = _told(nb.cells[index])
+    for key in ("budget", "target", "metric"):  # what did not change keeps the way it is written
+        before = nb.cells[index]
+        if key in written and isinstance(before, AnswerCell) and _same_key(before, cell, key):
+            values[key] = written[key]
+    return _changed(nb, index, written, values, body)
+
+
+def _same_key(before: AnswerCell, after: AnswerCell, key: str) -> bool:
+    fields = {"budget": ("budget_s",), "target": ("target",), "metric": ("metric", "goal")}[key]
+    return all(getattr(before, name) == getattr(after, name) for name in fields)
+
+
+def _answers_renamed(nb: Notebook, name: str, to: str) -> Notebook:
+    """With `to` for the cell `name` in every answer."""
+
+    def now(one: str | None) -> str | None:
+        return to if one == name else one
+
+    for cell in nb.answers():
+        if name not in {*cell.cells, *cell.searches}:
+            continue
+        searches = {now(key) or key: now(value) or value for key, value in cell.searches.items()}
+        claims = [now(one) or one for one in cell.claims]
+        nb = put_answer(
+            nb,
+            replace(
+                cell, experiment=now(cell.experiment) or "", against=now(cell.against), pilot=now(cell.pilot),
+                searches=searches, comparison=now(cell.comparison), claims=claims,
+            ),
+        )  # fmt: skip
+    return nb
+
+
 def rename(nb: Notebook, name: str, to: str) -> Notebook:
-    """The experiment `name` under another name, in its cell and in every comparison, search and claim that names it."""
-    nb = _renamed(nb, "experiment", name, to)
+    """The experiment `name` under another name, in its cell and in every cell that names it."""
+    nb = _answers_renamed(_renamed(nb, "experiment", name, to), name, to)
     for cell in nb.comparisons():
         if name in cell.runs:
             runs = [to if run == name else run for run in cell.runs]
@@ -213,31 +268,40 @@ def _side_renamed(side: Any, name: str, to: str) -> Any:
 
 
 def rename_comparison(nb: Notebook, name: str, to: str) -> Notebook:
-    """The comparison `name` under another name; nothing else names it."""
-    return _renamed(nb, "comparison", name, to)
+    """The comparison `name` under another name, also in answers."""
+    return _answers_renamed(_renamed(nb, "comparison", name, to), name, to)
 
 
 def rename_claim(nb: Notebook, name: str, to: str) -> Notebook:
-    """The claim `name` under another name; nothing else names it."""
-    return _renamed(nb, "claim", name, to)
+    """The claim `name` under another name, also in answers."""
+    return _answers_renamed(_renamed(nb, "claim", name, to), name, to)
 
 
 def _renamed(nb: Notebook, kind: Kind, name: str, to: str) -> Notebook:
     _require_name(to)
     index = _index(nb, kind, name)
     assert index is not None, f"no {kind} {name}"
-    first, *others = split_lines(nb.cells[index].source)
+    return replaced(nb, index, with_name(nb.cells[index].source, kind, to))
+
+
+def with_name(source: str, kind: Kind, to: str) -> str:
+    """The text of a cell with another name in its first line."""
+    first, *others = split_lines(source)
     first = re.sub(rf"({kind}=)\S+", lambda match: f"{match.group(1)}{to}", first, count=1)
-    return replaced(nb, index, first + "".join(others))
+    return first + "".join(others)
 
 
 def unique_name(nb: Notebook, wanted: str) -> str:
     """`wanted` as a valid name; if it is taken, with the first free number behind it."""
     base = re.sub(r"[^\w.+-]+", "-", wanted.strip()).strip("-") or "experiment"
-    taken = {cell.name for cell in nb.cells if not isinstance(cell, Note)}
-    if base not in taken:
-        return base
-    stem = re.sub(r"-\d+$", "", base) or base
+    return free_name(base, {cell.name for cell in nb.cells if not isinstance(cell, Note)})
+
+
+def free_name(wanted: str, taken: Collection[str]) -> str:
+    """`wanted`; if it is taken, with the first free number behind it."""
+    if wanted not in taken:
+        return wanted
+    stem = re.sub(r"-\d+$", "", wanted) or wanted
     return next(name for number in range(2, len(taken) + 3) if (name := f"{stem}-{number}") not in taken)
 
 
@@ -281,6 +345,8 @@ def _kind(cell: Told | BrokenCell) -> Kind:
         return "search"
     if isinstance(cell, ClaimCell):
         return "claim"
+    if isinstance(cell, AnswerCell):
+        return "answer"
     return "comparison" if isinstance(cell, ComparisonCell) else "experiment"
 
 

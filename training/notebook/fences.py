@@ -12,7 +12,7 @@ from markdown_it.token import Token
 from scalebook.training.notebook.cells import Kind
 from scalebook.training.notebook.lines import split_lines
 
-CLAIM: Final = re.compile(r"yaml\s+(experiment|comparison|search|claim)=(.*)", re.DOTALL)
+CLAIM: Final = re.compile(r"yaml\s+(experiment|comparison|search|claim|answer)=(.*)", re.DOTALL)
 NEAR: Final = re.compile(r"(ya?ml)?[\s:{]*([a-z_-]{1,40})\s*([=:]?)\s*(.*)", re.DOTALL | re.IGNORECASE)
 """What may have been meant as a cell's head: `yml`, a kind, and a name."""
 NAME: Final = re.compile(r"[\w.+-]+")

@@ -6,6 +6,7 @@ from typing import Any
 
 from scalebook.training.base import ConfigError, one_line
 from scalebook.training.notebook.cells import (
+    AnswerCell,
     BrokenCell,
     Cell,
     ClaimCell,
@@ -61,7 +62,10 @@ def _by_name(notebook: Notebook) -> dict[str, Cell]:
 
 
 def _kind(cell: Cell) -> str:
-    kinds = {ExperimentCell: "experiment", ComparisonCell: "comparison", SearchCell: "search", ClaimCell: "claim"}
+    kinds = {
+        ExperimentCell: "experiment", ComparisonCell: "comparison", SearchCell: "search", ClaimCell: "claim",
+        AnswerCell: "answer",
+    }  # fmt: skip
     return cell.kind if isinstance(cell, BrokenCell) else kinds[type(cell)]
 
 

@@ -6,11 +6,13 @@ from itertools import islice
 from typing import Final
 
 from scalebook.training.base import Problem, one_line
+from scalebook.training.base.files import yaml
 from scalebook.training.experiments import Description, classes, validate
 from scalebook.training.experiments.search import search_problems
 from scalebook.training.jobs import NodeDevices, gpu_problems
-from scalebook.training.notebook.bodies import composed, line_of
+from scalebook.training.notebook.bodies import composed
 from scalebook.training.notebook.cells import (
+    AnswerCell,
     BrokenCell,
     ClaimCell,
     ComparisonCell,
@@ -23,7 +25,7 @@ from scalebook.training.notebook.claim_checks import LONGEST_NAME, claim_problem
 from scalebook.training.notebook.fences import fences, misspelt
 from scalebook.training.notebook.front import front_problem
 
-Told = ExperimentCell | ComparisonCell | SearchCell | ClaimCell
+Told = ExperimentCell | ComparisonCell | SearchCell | ClaimCell | AnswerCell
 MOST_SAID: Final = 50
 
 
@@ -72,6 +74,8 @@ def check(nb: Notebook, description: Description, machines: Sequence[NodeDevices
                 problems += _located(cell, line, _search(nb, cell, description), "")
             case ClaimCell():
                 problems += _located(cell, line, claim_problems(nb, cell, description), "")
+            case AnswerCell():
+                problems += _located(cell, line, _answer(nb, cell), "")
     return problems
 
 
@@ -91,7 +95,7 @@ def _located(cell: Told, start: int, problems: Iterable[Problem], above: str) ->
     first = list(islice(problems, MOST_SAID + 1))
     root = composed(fences(cell.source)[0].body) if first else None
     for problem in first[:MOST_SAID]:
-        yield CellProblem(cell.name, problem, start + 1 + line_of(root, above + problem.key))
+        yield CellProblem(cell.name, problem, start + 1 + (yaml.line_of(root, above + problem.key) or 0))
     if len(first) > MOST_SAID:
         more = Problem("too-many", "cell", f"has more than {MOST_SAID} mistakes", "Fix these first to see the others.")
         yield CellProblem(cell.name, more, start)
@@ -139,3 +143,21 @@ def _comparison(nb: Notebook, cell: ComparisonCell, description: Description) ->
     compared = [one.experiment(description) for one in nb.experiments() if one.name in seen]
     if cell.metric:
         yield from unknown_metric(compared, cell.metric)
+
+
+def _answer(nb: Notebook, cell: AnswerCell) -> Iterator[Problem]:
+    """Cells that it names and that are not here; the question is judged by the recipes."""
+    kinds: dict[str, tuple[Sequence[str | None], Sequence[str]]] = {
+        "experiment": ([cell.experiment, cell.against, cell.pilot], [one.name for one in nb.experiments()]),
+        "search": ([*cell.searches.values()], [one.name for one in nb.searches()]),
+        "comparison": ([cell.comparison], [one.name for one in nb.comparisons()]),
+        "claim": (cell.claims, [one.name for one in nb.claims()]),
+    }
+    keys = {cell.against: "against", cell.pilot: "pilot"}
+    plural = {"search": "searches", "claim": "claims"}
+    for kind, (wanted, there) in kinds.items():
+        for name in wanted:
+            if name is not None and name not in there:
+                key = keys.get(name, plural.get(kind, kind))
+                what = f"there is no {kind} {one_line(name, LONGEST_NAME)} in this notebook"
+                yield Problem("unknown-name", key, what, classes.suggestion(name, there))

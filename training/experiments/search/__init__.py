@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from scalebook.training.lazy import interface
 
 if TYPE_CHECKING:
-    from scalebook.training.experiments.search import keys
+    from scalebook.training.experiments.search import keys, point
     from scalebook.training.experiments.search.costs import Cost, cost, trials_wanted
     from scalebook.training.experiments.search.definition import body_of, identity, read_search, search_problems
     from scalebook.training.experiments.search.keys import MethodChoice
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AMOUNTS", "MOST_POINTS", "PRESETS", "STRATEGIES", "Cost", "Dimension", "Kind", "MethodChoice", "Objective",
-    "SearchSpec", "body_of", "canonical", "cost", "decode_point", "extremes", "identity", "is_single", "keys",
+    "SearchSpec", "body_of", "canonical", "cost", "decode_point", "extremes", "identity", "is_single", "keys", "point",
     "preset_body", "read_search", "resolve", "search_problems", "summary", "trials_wanted",
 ]  # fmt: skip
 

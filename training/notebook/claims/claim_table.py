@@ -166,7 +166,7 @@ def text(judgement: Judgement) -> str:
     """Statement, verdict, table and remarks for a terminal; ends without a line end."""
     rows = [head(judgement), *cells(judgement)]
     lines = terminal.aligned(rows, numeric(judgement), rule=1)
-    title = f"{judgement.cell.name}: {judgement.statement}\n{', '.join(verdicts(judgement)).upper()}"
+    title = f"{judgement.cell.name}: {judgement.sentence}\n{', '.join(verdicts(judgement)).upper()}"
     notes = [*guessed_directions(judgement), *remarks(judgement)]
     return "\n".join([title, "", *lines, *(["", *notes] if notes else [])])
 

@@ -1,0 +1,27 @@
+"""Asks a question about an experiment and answers it: writes cells into the notebook, runs them, says what they show.
+
+Begin with `recipe.py` (what a question is) and `recipes/` (one file for each); `asking.py` decides what to do next and
+does it, `sizes.py` how much fits into the budget, `answer.py` what the answer is. The browser reads answers and starts
+questions without importing torch.
+"""
+
+from typing import TYPE_CHECKING
+
+from scalebook.training.lazy import interface
+
+if TYPE_CHECKING:
+    from scalebook.training.asking.answer import AnswerReader
+    from scalebook.training.asking.answer_rows import Findings, decided_by, table, times, two
+    from scalebook.training.asking.ask_folder import AskFailure, AskFolder, AskProgress
+    from scalebook.training.asking.asked_cells import asked_before, begun, with_seeds
+    from scalebook.training.asking.asking import Asking, NoAnswer
+    from scalebook.training.asking.outlook import Outlook, outlook, training_s
+    from scalebook.training.asking.recipes import all_recipes, recipe_named
+
+__all__ = [
+    "AnswerReader", "AskFailure", "AskFolder", "AskProgress", "Asking", "Findings", "NoAnswer", "Outlook",
+    "all_recipes", "asked_before", "begun", "decided_by", "outlook", "recipe_named", "table", "times",
+    "training_s", "two", "with_seeds",
+]  # fmt: skip
+
+__getattr__ = interface(__name__)

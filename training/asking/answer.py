@@ -1,0 +1,131 @@
+"""The answer to a question, as far as it is known. Read from the notebook's cells and their runs, so it is right at any
+time, whoever has run them. No torch in here."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final, Literal
+
+from scalebook.training.asking.answer_rows import (
+    FIGURES,
+    AnswerRow,
+    Figure,
+    Findings,
+    PlannedRow,
+    decided_by,
+    plan_words,
+    sentence,
+)
+from scalebook.training.asking.expected import expected
+from scalebook.training.asking.recipe import Machine, Recipe
+from scalebook.training.asking.recipes import recipe_named
+from scalebook.training.base import Workspace
+from scalebook.training.experiments import Description
+from scalebook.training.jobs import this_machine
+from scalebook.training.notebook import AnswerCell, ClaimCell, Notebook, results
+from scalebook.training.notebook.claims import Confidence, EvidenceReader, Judgement, judge_all, ratio_interval
+from scalebook.training.tracking import RunReader
+
+FEWEST: Final = 3
+
+
+class AnswerReader:
+    """Reads the answers of a notebook. `notebook` is the file's name."""
+
+    def __init__(
+        self, workspace: Workspace, reader: RunReader, notebook: str, nb: Notebook, description: Description
+    ) -> None:
+        self.workspace, self.reader, self.notebook, self.nb, self.description = (
+            workspace, reader, notebook, nb, description,
+        )  # fmt: skip
+        self.evidence = EvidenceReader(workspace, reader, notebook, nb, description)
+
+    def answer(self, cell: AnswerCell, judged: Mapping[str, Judgement] | None = None) -> Findings:
+        """What is known. `judged`: the claims of the notebook, where they are known already."""
+        recipe = recipe_named(cell.question)
+        start = Findings(recipe.question, "", figure=recipe.figure, metric=cell.metric, target=cell.target)
+        comparison = next((one for one in self.nb.comparisons() if one.name == cell.comparison), None)
+        if comparison is None:
+            begun = cell.pilot is not None
+            words = "Not answered yet: it looks for the learning rate of each side." if begun else "Not begun."
+            return replace(start, headline=words, state="under way" if begun else "not begun")
+        judgements = {name: one for name, one in (judged or judge_all(self.evidence)).items() if name in cell.claims}
+        by_side = {str(one.cell.runs[0]): one for one in judgements.values() if one.cell.runs}
+        first, *others = comparison.runs
+        rows = [self._row(recipe, cell, first, first, None)]
+        rows += [self._row(recipe, cell, name, first, by_side.get(name)) for name in others]
+        return self._said(recipe, replace(start, planned=self._planned(recipe, cell)), rows, list(by_side.values()))
+
+    def _planned(self, recipe: Recipe, cell: AnswerCell) -> Sequence[PlannedRow]:
+        base = self.nb.experiment(cell.experiment)
+        if not recipe.planned or base is None:
+            return ()
+        here = this_machine()
+        experiment = base.experiment(self.description)
+        return expected(self.workspace, experiment, Machine(len(here.cores), len(here.gpus)).slots(experiment))
+
+    def _row(self, recipe: Recipe, cell: AnswerCell, name: str, first: str, judgement: Judgement | None) -> AnswerRow:
+        side = self.nb.experiment(name)
+        if side is None:
+            return AnswerRow(name, name, why="its experiment was removed")
+        experiment = side.experiment(self.description)
+        by_seed = results(self.reader, self.notebook, side, self.description, None, self.nb)
+        done = sum(1 for one in by_seed if one.run is not None and not one.stale and one.run.outcome == "finished")
+        row = AnswerRow(
+            name,
+            recipe.side_words(cell, name, experiment),
+            "simulated" if experiment.strategy.is_simulated else "measured",
+            done,
+            experiment.rate.applied,
+            experiment.batch.per_worker,
+        )
+        if judgement is None:
+            return row
+        judged = judgement.rows[-1]
+        level = judged.claimed.level if judged.claimed is not None else None
+        found_ratios = {figure: self._ratio(cell, name, first, figure, level) for figure in FIGURES}
+        ratios = {figure: ratio for figure, ratio in found_ratios.items() if ratio is not None}
+        return replace(row, ratios=ratios, verdict=judgement.verdict, why=judged.why or judged.evidence.lacking)
+
+    def _ratio(self, cell: AnswerCell, name: str, first: str, figure: Figure, level: float | None) -> Confidence | None:
+        """Of one figure, at the level of the claim, which allows for several looks."""
+        if figure != "best" and cell.target is None:
+            return None
+        claim = ClaimCell(
+            "", "", [name], first, figure, cell.metric, None if figure == "best" else cell.target, goal=cell.goal
+        )
+        base, side = self.evidence.sides(claim)
+        if figure in ("seconds", "bytes") and base.is_simulated != side.is_simulated:
+            return None
+        interval = ratio_interval(side.amounts, base.amounts)
+        return interval if interval is None or level is None else replace(interval, level=level)
+
+    # --- in words -----------------------------------------------------------------------------------------------------
+
+    def _said(
+        self, recipe: Recipe, start: Findings, rows: Sequence[AnswerRow], judged: Sequence[Judgement]
+    ) -> Findings:
+        baseline, sides = rows[0], rows[1:]
+        compared = [row for row in sides if decided_by(start, row) in row.ratios]
+        if not compared:
+            done, whole = sum(row.seeds for row in rows), len(rows) * FEWEST
+            words = f"Not answered yet: {done} of at least {whole} runs with fresh seeds have finished."
+            return replace(start, headline=words, rows=rows, state="under way")
+        resolved = [row for row in compared if row.verdict in ("supported", "refuted")]
+        more = max((one.resolved_by or 0 for one in judged if one.verdict == "not resolved"), default=0)
+        now = max(row.seeds for row in rows)
+        more = more if more > now and len(resolved) < len(sides) else 0
+        sentences = [sentence(start, row, baseline) for row in compared]
+        sentences += [f"{row.words}: {row.why}." for row in sides if row not in compared and row.why]
+        sentences += [plan_words(start.planned)] if start.planned else []
+        state: Literal["answered", "not resolved"] = "answered" if resolved else "not resolved"
+        return replace(
+            start, headline=recipe.headline(start, compared, baseline), sentences=sentences, rows=rows, state=state,
+            more_seeds=more, more_s=self._more_s(rows, more - now) if more else None,
+        )  # fmt: skip
+
+    def _more_s(self, rows: Sequence[AnswerRow], seeds: int) -> float:
+        """About how long so many further seeds of each side take, one run after the other."""
+        cells = filter(None, (self.nb.experiment(row.cell) for row in rows))
+        runs = [one.run for side in cells for one in results(self.reader, self.notebook, side, self.description)]
+        seconds = [run.ended - run.started for run in runs if run is not None and run.ended is not None]
+        return seeds * len(rows) * sum(seconds) / max(1, len(seconds))

@@ -1,0 +1,615 @@
+"""Answers a question: writes the cells of its recipe into the notebook, runs them, and stops when the budget is spent.
+
+What to do next follows from the notebook and its runs alone, so a question that was killed goes on where it was.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from scalebook.training.asking import sizes
+from scalebook.training.asking.ask_folder import STARTING, AskFolder, AskProgress
+from scalebook.training.asking.asked_cells import with_seeds
+from scalebook.training.asking.best_point import BestPoint, best_point, target_of
+from scalebook.training.asking.expected import expected, plan
+from scalebook.training.asking.outlook import machine, pilot_s, sides_of
+from scalebook.training.asking.recipe import Side
+from scalebook.training.asking.recipes import recipe_named
+from scalebook.training.base import ConfigError, Workspace, roughly
+from scalebook.training.experiments import Description, Experiment, require
+from scalebook.training.experiments.search import resolve, summary
+from scalebook.training.jobs import ENDED, JobFolder, SupervisorKeeper, job_requests, supervisor_handle
+from scalebook.training.notebook import (
+    AnswerCell,
+    Axis,
+    ComparisonCell,
+    ExperimentCell,
+    Notebook,
+    SearchCell,
+    SeedResult,
+    Stored,
+    edit,
+    results,
+    store,
+    unnamed,
+)
+from scalebook.training.notebook.claims import EvidenceReader, Judgement, claim_locks, judge_all
+from scalebook.training.search import SearchFolder, search_folder, search_requests
+from scalebook.training.tracking import RunReader, RunRecord, directions, names
+
+PLANNED_FROM_S: Final = 300.0
+"""Budget from which the planner is asked: it measures for half a minute."""
+FRESH: Final = 1000
+"""Distance of the fresh seeds from those that have chosen the learning rate."""
+FEWEST, MOST_SEEDS = 3, 32
+"""Fresh seeds of each side: fewer give no interval."""
+LATE: Final = "The time for the searches was over before all learning rates were tried."
+SIMULATED_BOUND: Final = 1.1
+"""The claim of virtual workers, whose seconds are of a declared clock: at most so many times the samples."""
+RECORD_DEADLINE_S: Final = 30.0
+LOOK_EVERY_S: Final = 0.2
+TRIES: Final = 5
+"""Attempts to write a notebook that others edit at the same time."""
+
+Say = Callable[[str], None]
+"""Called with what is done next, in words."""
+
+
+class NoAnswer(Exception):
+    """The question cannot be answered: a run that everything depends on has failed."""
+
+    def __init__(self, message: str, fix: str) -> None:
+        super().__init__(f"{message}. {fix}")
+        self.message, self.fix = message, fix
+
+
+class Asking:
+    """One question of a notebook. `run` works until there is an answer, or the budget is spent."""
+
+    def __init__(self, path: Path, answer: str, description: Description, say: Say = lambda words: None) -> None:
+        self.path, self.answer, self.description, self.say = path, answer, description, say
+        self.workspace = Workspace(path.resolve().parent)
+        self.folder = AskFolder.of(self.workspace, path.name, answer)
+        self.reader = RunReader(self.workspace.tracking_uri())
+        self.machine = machine()
+        progress = self.folder.progress()
+        self.spent_before = progress.spent_s if progress else 0.0
+        self.plan, self.left_out = (progress.plan, tuple(progress.left_out)) if progress else ("", ())
+        self.begun = time.monotonic()
+        self.asked_planner = False
+
+    # --- what there is ------------------------------------------------------------------------------------------------
+
+    def stored(self) -> Stored:
+        return store.read(self.path)
+
+    def cell(self, nb: Notebook) -> AnswerCell:
+        """The answer's cell; ConfigError where it was removed."""
+        cell = next((one for one in nb.answers() if one.name == self.answer), None)
+        if cell is None:
+            raise ConfigError("answer", f"there is no answer {self.answer} in {self.path.name}", "Ask again.")
+        return cell
+
+    def experiment_of(self, nb: Notebook, name: str) -> Experiment:
+        cell = nb.experiment(name)
+        if cell is None:
+            raise ConfigError("experiment", f"there is no experiment {name} in {self.path.name}", "Name another one.")
+        return cell.experiment(self.description)
+
+    def sides(self, nb: Notebook, cell: AnswerCell) -> list[Side]:
+        return sides_of(nb, cell, self.description, self.machine)
+
+    @property
+    def spent_s(self) -> float:
+        return self.spent_before + time.monotonic() - self.begun
+
+    # --- the loop -----------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """ConfigError for mistakes, NoAnswer where a run failed that everything depends on. KeyboardInterrupt stops
+        what runs and is raised again."""
+        with self.folder.alone(), supervisor_handle.hold_supervisor(self.workspace.create()):
+            self._note(STARTING)
+            while (step := self.next_step()) is not None:
+                step()
+                self._note("")
+            self._note("")
+
+    def next_step(self) -> Callable[[], None] | None:
+        """What to do next; None when nothing is left to do, or no time."""
+        stored = self.stored()
+        nb, cell = stored.notebook, self.cell(stored.notebook)
+        if cell.pilot is None or nb.experiment(cell.pilot) is None:
+            return self.write_pilot
+        if self._pilot(nb, cell) is None:
+            return self.run_pilot
+        if self._plans(nb, cell):
+            return self.make_plan
+        if not cell.searches and cell.comparison is None:
+            return self.write_searches
+        if cell.comparison is None:
+            return self._next_search(nb, cell) or self.write_sides
+        if self._due(nb, cell):
+            return None if self._out_of_time(cell) else self.run_seeds
+        return self.add_seeds if self._worth_adding(stored, cell) else None
+
+    def _out_of_time(self, cell: AnswerCell) -> bool:
+        return self.spent_s >= cell.budget_s
+
+    # --- the pilot ----------------------------------------------------------------------------------------------------
+
+    def write_pilot(self) -> None:
+        """The first side, for a share of the budget at most. ConfigError for what cannot be asked about."""
+
+        def change(nb: Notebook, cell: AnswerCell) -> Notebook:
+            sides = self.sides(nb, cell)
+            for side in sides:
+                require(side.experiment)
+            first = sides[0].experiment
+            trainer = dict(first.written.get("trainer") or {})
+            if trainer.get("max_time") is None:
+                trainer["max_time"] = _clock(pilot_s(cell.budget_s))
+            name = edit.unique_name(nb, f"{cell.name}-pilot")
+            remark = "The first, short run of the question: how long it takes, and which metrics it logs."
+            config = first.with_config({**first.written, "trainer": trainer}).written
+            nb = edit.put_experiment(nb, name, config, position=self._last(nb, cell), remark=remark)
+            return edit.put_answer(nb, replace(cell, pilot=name))
+
+        self.change(change)
+
+    def run_pilot(self) -> None:
+        stored = self.stored()
+        cell = self.cell(stored.notebook)
+        pilot = stored.notebook.experiment(cell.pilot or "")
+        assert pilot is not None, "next_step has looked"
+        self._say(f"pilot run: {pilot.experiment(self.description).strategy.name}", None)
+        run = self._run(stored.notebook, pilot, pilot.seeds(1))
+        if run:
+            raise NoAnswer(f"The pilot run of {cell.experiment} {run}", "Mend the experiment, and ask again.")
+
+    def _pilot(self, nb: Notebook, cell: AnswerCell) -> RunRecord | None:
+        pilot = nb.experiment(cell.pilot or "")
+        assert pilot is not None, "next_step has looked"
+        runs = self._results(nb, pilot)
+        return (
+            runs[0].run
+            if runs and runs[0].run and not runs[0].stale and not runs[0].due and runs[0].run.ended
+            else None
+        )
+
+    # --- the plan of more workers -------------------------------------------------------------------------------------
+
+    def _plans(self, nb: Notebook, cell: AnswerCell) -> bool:
+        """Whether the planner is still to be asked: once, and only where the budget leaves time for it."""
+        begun = self.asked_planner or bool(cell.searches)
+        if begun or not recipe_named(cell.question).planned or cell.budget_s < PLANNED_FROM_S:
+            return False
+        experiment = self.experiment_of(nb, cell.experiment)
+        return not expected(self.workspace, experiment, self.machine.slots(experiment))
+
+    def make_plan(self) -> None:
+        self.asked_planner = True
+        nb = self.stored().notebook
+        experiment = self.experiment_of(nb, self.cell(nb).experiment)
+        self._say("measuring for a few seconds, to plan more workers than this machine has room for")
+        if why := plan(self.workspace, experiment, self.machine.slots(experiment)):
+            self.left_out = (*self.left_out, why)
+
+    # --- the searches -------------------------------------------------------------------------------------------------
+
+    def write_searches(self) -> None:
+        stored = self.stored()
+        cell = self.cell(stored.notebook)
+        pilot = self._pilot(stored.notebook, cell)
+        assert pilot is not None, "next_step has looked"
+        metric, goal = self._metric(stored.notebook, cell, pilot)
+        every = self.sides(stored.notebook, cell)
+        full_s = self._full_s(pilot, every[0])
+        one_by_one = recipe_named(cell.question).figure == "seconds"
+        fitting = sizes.required(every, self.machine, full_s, self.spent_s, cell.budget_s, one_by_one)
+        self.plan, self.left_out = sizes.words(fitting, every), (*self.left_out, *sizes.left_out(fitting, every))
+        self._say(self.plan, fitting.seconds)
+
+        def change(nb: Notebook, cell: AnswerCell) -> Notebook:
+            searches = {}
+            place = self._last(nb, cell)
+            for side in self.sides(nb, cell)[: fitting.sides]:
+                name = edit.unique_name(nb, f"{cell.name}-{side.name}")
+                body = self._search_body(side, fitting, metric, goal)
+                if body is None:
+                    searches[name] = ""
+                    continue
+                search = edit.unique_name(nb, f"{name}-rates")
+                nb = edit.put_search(nb, search, body, place)
+                place += 1
+                searches[name] = search
+            return edit.put_answer(nb, replace(cell, metric=metric, goal=goal, searches=searches))
+
+        self.change(change)
+
+    def _metric(self, nb: Notebook, cell: AnswerCell, pilot: RunRecord) -> tuple[str, directions.Goal]:
+        """The metric that decides, and its direction. NoAnswer for one that the pilot run has not logged."""
+        experiment = self.experiment_of(nb, cell.experiment)
+        metric = cell.metric or unnamed([experiment], [pilot])
+        if not self.reader.curve(pilot.id, metric).values:
+            raise NoAnswer(f"metric: {names.unlogged(metric, pilot.metrics, one=True)}", "Write one that it logs.")
+        better = directions.of_runs(metric, cell.goal, [pilot.tags], [experiment.callbacks])
+        return metric, "min" if better.lower else "max"
+
+    def _full_s(self, pilot: RunRecord, side: Side) -> float:
+        """Seconds of a full training, from the part that the pilot run made. NoAnswer where that cannot be said."""
+        job, trainer = job_requests.folder_of(self.workspace, pilot.id), side.experiment.trainer
+        progress = job.progress() if job is not None else None
+        took = max(sizes.STARTING_S, (pilot.ended or pilot.started) - pilot.started)
+        shares = [1.0]
+        for key, done in (
+            ("max_epochs", progress.epoch if progress else 0),
+            ("max_steps", progress.updates if progress else 0),
+        ):
+            whole = trainer.get(key)
+            if isinstance(whole, int) and whole > 0:
+                shares.append(done / whole)
+        share = max(shares[1:], default=1.0)
+        if share <= 0:
+            raise NoAnswer(f"The first epoch takes longer than {roughly(took)}", "Write a larger budget.")
+        return sizes.STARTING_S + (took - sizes.STARTING_S) / min(1.0, share)
+
+    def _search_body(self, side: Side, fits: sizes.Sizes, metric: str, goal: directions.Goal) -> dict[str, Any] | None:
+        """The search for what is tuned of a side; None where nothing is."""
+        if not side.tuned:
+            return None
+        points = sizes.points(side, fits.rates)
+        rates = [point["learning_rate"] for point in points]
+        space: dict[str, Any] = {"learning_rate": {"log_uniform": [min(rates) / 64, max(rates) * 64]}}
+        if "batch_size" in side.tuned:
+            batches = sorted({int(point["batch_size"]) for point in points})
+            space = {"batch_size": {"grid": batches}, **space}
+        return {
+            "config": sizes.shortened(side.experiment, fits.share).written,
+            "objective": {metric: goal},
+            "scaling": "weak",
+            "space": space,
+            "pruner": "median",
+            "trials": len(points),
+            "points": points,
+        }
+
+    def _next_search(self, nb: Notebook, cell: AnswerCell) -> Callable[[], None] | None:
+        """The searches that have not ended, or whose best rate is at an edge of what was tried; None where there is no
+        time left for them."""
+        if self.spent_s >= self._searched_until(nb, cell):
+            return None
+        going, edges = [], []
+        for search in filter(None, map(nb.search, cell.searches.values())):
+            folder = search_requests.of_cell(self.workspace, self.path.name, search.name)
+            if (
+                folder is None
+                or folder.state() not in search_folder.ENDED
+                or folder.state() == "stopped"
+                or len(search.body.get("points", [])) > len(folder.spec(self.description).points)
+            ):
+                going.append(search)
+            elif more := self._beyond(cell, folder):
+                edges.append((search, more))
+        if going:
+            return partial(self.run_searches, going)
+        return partial(self.extend_searches, edges) if edges else None
+
+    def _searched_until(self, nb: Notebook, cell: AnswerCell) -> float:
+        """Until when, in seconds of the budget, so that there is time for the fewest seeds of each side."""
+        pilot = self._pilot(nb, cell)
+        assert pilot is not None, "next_step has looked"
+        return cell.budget_s - FEWEST * len(cell.searches) * self._each_s(nb, cell, pilot)
+
+    def _each_s(self, nb: Notebook, cell: AnswerCell, pilot: RunRecord) -> float:
+        """Seconds of a run of the question."""
+        made = self.sides(nb, cell)
+        return sizes.STARTING_S + self._share(nb, cell, made) * (self._full_s(pilot, made[0]) - sizes.STARTING_S)
+
+    def run_searches(self, searches: Sequence[SearchCell]) -> None:
+        """All of them at once: the queue starts their runs as there is room."""
+        stored = self.stored()
+        nb, cell = stored.notebook, self.cell(stored.notebook)
+        folders = [
+            search_requests.start(
+                self.workspace, search.body, nb.base(search, self.description), name=search.name,
+                notebook=self.path.name, cell=search.name, description=self.description,
+                recorded=claim_locks.tags(nb, search.name, self.description),
+            )
+            for search in searches
+        ]  # fmt: skip
+        until, keeper, late = self._searched_until(nb, cell), SupervisorKeeper(self.workspace), False
+        try:
+            while any(folder.state() not in search_folder.ENDED for folder in folders):
+                keeper.has_changed()
+                progress = [one for one in (folder.progress() for folder in folders) if one is not None]
+                done, whole = sum(one.done for one in progress), sum(one.trials for one in progress)
+                self._say(f"trying learning rates: {done} of {whole} runs", until - self.spent_s)
+                if self.spent_s >= until and not late:
+                    late = True
+                    self.left_out = (*self.left_out, LATE)
+                    _stop(folders)
+                time.sleep(LOOK_EVERY_S)
+        except BaseException:
+            _stop(folders)
+            raise
+        stopped = [folder.request().name for folder in folders if folder.state() == "stopped"]
+        if stopped and not late:
+            raise NoAnswer(f"The search {stopped[0]} was stopped", "Ask again to go on with it.")
+
+    def _beyond(self, cell: AnswerCell, folder: SearchFolder) -> list[dict[str, Any]]:
+        """Points beyond the best one where that is at an edge of the rates that were tried, within the space."""
+        best = self._best(cell, folder)
+        if best is None or "learning_rate" not in best.point:
+            return []
+        low, high = folder.spec(self.description).dimension("learning_rate").ends()
+        rates = sizes.beyond(best.tried, float(best.point["learning_rate"]))
+        inside = all(4 * low <= rate <= high / 4 for rate in rates)
+        return [{**best.point, "learning_rate": rate} for rate in rates] if inside else []
+
+    def _best(self, cell: AnswerCell, folder: SearchFolder) -> BestPoint | None:
+        spec = folder.spec(self.description)
+        return best_point(self.reader, folder, spec, cell.metric, cell.goal != "max", cell.target)
+
+    def extend_searches(self, edges: Sequence[tuple[SearchCell, Sequence[dict[str, Any]]]]) -> None:
+        def change(nb: Notebook, cell: AnswerCell) -> Notebook:
+            for search, more in edges:
+                points = [*search.body.get("points", []), *more]
+                nb = edit.put_search(nb, search.name, {**search.body, "points": points, "trials": len(points)})
+            return nb
+
+        self.change(change)
+
+    # --- fresh seeds --------------------------------------------------------------------------------------------------
+
+    def write_sides(self) -> None:
+        """The experiments at their best points, with fresh seeds, the comparison and the claims."""
+        stored = self.stored()
+        cell = self.cell(stored.notebook)
+        tuned = self._tuned(stored.notebook, cell)
+        baseline = next(iter(cell.searches))
+        if baseline not in tuned:
+            raise NoAnswer(f"No run of {baseline} has finished", "Look at its search, and mend the experiment.")
+        target = cell.target
+        if target is None and recipe_named(cell.question).figure != "best":
+            target = self._target(cell, tuned)
+        pilot = self._pilot(stored.notebook, cell)
+        assert pilot is not None, "next_step has looked"
+        seeds = self._seeds(stored.notebook, cell, len(tuned), pilot)
+
+        def change(nb: Notebook, cell: AnswerCell) -> Notebook:
+            place = self._last(nb, cell)
+            for name, (experiment, remark) in tuned.items():
+                nb = edit.put_experiment(nb, name, _fresh(experiment).written, seeds, place, remark)
+                place += 1
+            figure = recipe_named(cell.question).figure
+            comparison = edit.unique_name(nb, f"{cell.name}-sides")
+            axes: list[Axis] = ["seconds", "samples"] if figure == "seconds" else ["samples"]
+            nb = edit.put_comparison(
+                nb, ComparisonCell("", comparison, [*tuned], cell.metric, axes, target, goal=cell.goal), place
+            )
+            claims = []
+            for name in [*tuned][1:]:
+                claim = edit.unique_name(nb, f"{name}-or-{baseline.removeprefix(cell.name).strip('-')}")
+                place += 1
+                nb = edit.put_claim(nb, claim, self._claim(cell, name, baseline, target, tuned[name][0]), place)
+                claims.append(claim)
+            return edit.put_answer(nb, replace(cell, target=target, comparison=comparison, claims=claims))
+
+        self.change(change)
+
+    def _tuned(self, nb: Notebook, cell: AnswerCell) -> dict[str, tuple[Experiment, str]]:
+        """By the name of its cell, each side that trains at its best point, and what is said of that."""
+        every = {}
+        made = self.sides(nb, cell)
+        share = self._share(nb, cell, made)
+        for place, (name, searched) in enumerate(cell.searches.items()):
+            if not searched:
+                every[name] = (sizes.shortened(made[place].experiment, share), "")
+                continue
+            folder = search_requests.of_cell(self.workspace, self.path.name, searched)
+            best = self._best(cell, folder) if folder is not None else None
+            if folder is None or best is None:
+                continue
+            spec = folder.spec(self.description)
+            words = f"At the best point of the search {searched}: {summary(spec, best.point)}."
+            every[name] = (resolve(spec, best.point), words)
+        return every
+
+    def _target(self, cell: AnswerCell, tuned: Mapping[str, tuple[Experiment, str]]) -> float:
+        """The value at which the baseline's best run is after a part of its samples."""
+        name = next(iter(cell.searches.values())) or next((one for one in cell.searches.values() if one), "")
+        folder = search_requests.of_cell(self.workspace, self.path.name, name)
+        best = self._best(cell, folder) if folder is not None else None
+        target = target_of(best.curve, cell.goal != "max") if best is not None else None
+        if target is None:
+            fix = "Validate more often (trainer.val_check_interval: 0.25), or write a target."
+            raise NoAnswer(f"No run has validated {cell.metric} often enough to choose a target", fix)
+        return target
+
+    def _claim(
+        self, cell: AnswerCell, side: str, baseline: str, target: float | None, experiment: Experiment
+    ) -> dict[str, Any]:
+        recipe = recipe_named(cell.question)
+        figure, bound = recipe.figure, recipe.bound
+        if figure == "seconds" and experiment.strategy.is_simulated:
+            figure, bound = "samples", SIMULATED_BOUND
+        values: dict[str, Any] = {"runs": [side], "against": baseline, "figure": figure}
+        values["metric"] = directions.metric_text(cell.metric, cell.goal)
+        if figure == "best":
+            return {**values, **({"at_least": bound} if cell.goal == "max" else {"at_most": bound})}
+        return {**values, "target": target, "at_most": bound}
+
+    def _seeds(self, nb: Notebook, cell: AnswerCell, sides: int, pilot: RunRecord) -> int:
+        """Fresh seeds of each side that the rest of the budget allows; three at least, so that there is an interval."""
+        each = self._each_s(nb, cell, pilot)
+        return max(FEWEST, min(sizes.FULL[1], int((cell.budget_s - self.spent_s) / (sides * each))))
+
+    def _share(self, nb: Notebook, cell: AnswerCell, made: Sequence[Side]) -> float:
+        """The part of the experiment's own training that the searches make."""
+        for place, name in enumerate(cell.searches.values()):
+            search = nb.search(name)
+            if search is not None:
+                short = Experiment.read(search.body.get("config"), self.description).trainer
+                full = made[place].experiment.trainer
+                for key in ("max_epochs", "max_steps"):
+                    if isinstance(full.get(key), int) and full[key] > 0 and isinstance(short.get(key), int):
+                        return float(short[key] / full[key])
+        return 1.0
+
+    def _due(self, nb: Notebook, cell: AnswerCell) -> list[tuple[ExperimentCell, int]]:
+        """The fresh seeds that have not run, by turns: drifts of the machine then meet all sides alike."""
+        comparison = next((one for one in nb.comparisons() if one.name == cell.comparison), None)
+        due: list[tuple[int, int, ExperimentCell, int]] = []
+        for place, name in enumerate(comparison.runs if comparison else ()):
+            side = nb.experiment(name)
+            for turn, result in enumerate(self._results(nb, side) if side else ()):
+                failed = result.run is not None and result.run.outcome == "failed" and not result.stale
+                if side is not None and (result.due or result.run is None or not result.run.ended) and not failed:
+                    due.append((turn, place, side, result.seed))
+        return [(side, seed) for _, _, side, seed in sorted(due, key=lambda one: one[:2])]
+
+    def run_seeds(self) -> None:
+        """The next seed, by itself, where seconds decide; else all that are due, side by side."""
+        stored = self.stored()
+        nb, cell = stored.notebook, self.cell(stored.notebook)
+        due = self._due(nb, cell)
+        one_by_one = recipe_named(cell.question).figure == "seconds"
+        side, seed = due[0]
+        if one_by_one:
+            self._say(f"{side.name}, seed {seed} ({len(due)} runs left)")
+            self._run(nb, side, [seed])
+            return
+        self._say(f"{len(due)} runs with fresh seeds")
+        by_side: dict[str, list[int]] = {}
+        for one, number in due:
+            by_side.setdefault(one.name, []).append(number)
+        jobs = []
+        for name, numbers in by_side.items():
+            one_side = nb.experiment(name)
+            assert one_side is not None, "it is due"
+            jobs += self._submit(nb, one_side, numbers)
+        self._follow(jobs)
+
+    def _worth_adding(self, stored: Stored, cell: AnswerCell) -> int:
+        """The seeds that would resolve what is not resolved, if there is time for two more of each; else 0."""
+        judged = self._judged(stored, cell)
+        lasting = [one.resolved_by for one in judged if one.verdict == "not resolved" and one.resolved_by]
+        if not lasting or self._out_of_time(cell):
+            return 0
+        comparison = next(one for one in stored.notebook.comparisons() if one.name == cell.comparison)
+        sides = [one for one in stored.notebook.experiments() if one.name in comparison.runs]
+        now = max(side.repeats for side in sides)
+        took = [
+            result.run.ended - result.run.started
+            for side in sides
+            for result in self._results(stored.notebook, side)
+            if result.run is not None and result.run.ended
+        ]
+        each = sum(took) / max(1, len(took)) * len(sides)
+        room = int((cell.budget_s - self.spent_s) / each) if each else 0
+        wanted = min(MOST_SEEDS, *lasting, now + room)
+        return wanted if wanted >= now + 2 else 0
+
+    def _judged(self, stored: Stored, cell: AnswerCell) -> list[Judgement]:
+        evidence = EvidenceReader(self.workspace, self.reader, self.path.name, stored.notebook, self.description)
+        return [one for name, one in judge_all(evidence).items() if name in cell.claims]
+
+    def add_seeds(self) -> None:
+        stored = self.stored()
+        seeds = self._worth_adding(stored, self.cell(stored.notebook))
+        self.change(lambda nb, cell: with_seeds(nb, cell, seeds))
+
+    # --- runs ---------------------------------------------------------------------------------------------------------
+
+    def _results(self, nb: Notebook, side: ExperimentCell) -> list[SeedResult]:
+        return results(self.reader, self.path.name, side, self.description, None, nb)
+
+    def _submit(self, nb: Notebook, side: ExperimentCell, seeds: Sequence[int]) -> list[JobFolder]:
+        """Jobs for these seeds; those that run already are taken over."""
+        by_seed = {result.seed: result.run for result in self._results(nb, side) if result.run and not result.due}
+        going = [job_requests.folder_of(self.workspace, by_seed[seed].id) for seed in seeds if seed in by_seed]
+        jobs = [job for job in going if job is not None and job.state() not in ENDED]
+        rest = [seed for seed in seeds if seed not in by_seed]
+        if rest:
+            jobs += job_requests.submit(
+                self.workspace, side.experiment(self.description), seeds=rest, notebook=self.path.name, cell=side.name,
+                recorded=claim_locks.tags(nb, side.name, self.description),
+            )  # fmt: skip
+        return jobs
+
+    def _run(self, nb: Notebook, side: ExperimentCell, seeds: Sequence[int]) -> str:
+        """Run them to their end; why the first one did not finish, or ""."""
+        jobs = self._submit(nb, side, seeds)
+        self._follow(jobs)
+        result = jobs[0].outcome() if jobs else None
+        return f"{result.status}: {result.why}" if result is not None and result.status != "finished" else ""
+
+    def _follow(self, jobs: Sequence[JobFolder]) -> None:
+        keeper = SupervisorKeeper(self.workspace)
+        try:
+            while any(job.state() not in ENDED for job in jobs):
+                keeper.has_changed()
+                time.sleep(LOOK_EVERY_S)
+        except BaseException:
+            for job in jobs:
+                if job.state() not in ENDED:
+                    job_requests.stop(job, "with the question that it belongs to")
+            raise
+        self._wait_for_record(jobs)
+
+    def _wait_for_record(self, jobs: Sequence[JobFolder]) -> None:
+        """MLflow records a run's end shortly after its job's."""
+        deadline = time.monotonic() + RECORD_DEADLINE_S
+        for job in jobs:
+            while self.reader.run(job.id).ended is None and time.monotonic() < deadline:
+                time.sleep(LOOK_EVERY_S)
+
+    # --- the notebook and the progress --------------------------------------------------------------------------------
+
+    def change(self, change: Callable[[Notebook, AnswerCell], Notebook]) -> None:
+        """Write the notebook with a change; once more on top of what others have written meanwhile."""
+        for _ in range(TRIES):
+            stored = self.stored()
+            try:
+                store.save(stored, change(stored.notebook, self.cell(stored.notebook)))
+            except store.EditedMeanwhile:
+                continue
+            return
+        raise ConfigError(self.path.name, "is edited all the time by somebody else", "Ask again.")
+
+    def _last(self, nb: Notebook, cell: AnswerCell) -> int:
+        """Behind the last of the answer's own cells."""
+        own = {cell.name, *cell.own}
+        places = [place for place, one in enumerate(nb.cells) if getattr(one, "name", None) in own]
+        return max(places, default=len(nb.cells) - 1) + 1
+
+    def _say(self, words: str, left_s: float | None = None) -> None:
+        self.say(words)
+        self._note(words, left_s)
+
+    def _note(self, words: str, left_s: float | None = None) -> None:
+        cell_left = None if left_s is None else left_s
+        self.folder.write(AskProgress(time.time(), self.spent_s, words, cell_left, [*self.left_out], self.plan))
+
+
+def _stop(folders: Sequence[SearchFolder]) -> None:
+    for folder in folders:
+        if folder.state() not in search_folder.ENDED:
+            search_requests.stop(folder)
+
+
+def _fresh(experiment: Experiment) -> Experiment:
+    """With seeds that have chosen nothing."""
+    return experiment.with_config({**experiment.written, "seed_everything": experiment.seeds(1)[0] + FRESH})
+
+
+def _clock(seconds: float) -> str:
+    """As `trainer.max_time` is written: days, hours, minutes, seconds."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"{days:02d}:{hours:02d}:{minutes:02d}:{rest:02d}"

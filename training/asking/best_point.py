@@ -1,0 +1,66 @@
+"""The best point of a search for one side, and the target that follows from the baseline's best run."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from scalebook.training.experiments.search import SearchSpec
+from scalebook.training.notebook import best
+from scalebook.training.notebook.claims import crossing
+from scalebook.training.search import SearchFolder
+from scalebook.training.search.study import at_rest, read_study
+from scalebook.training.tracking import MetricCurve, RunReader
+
+REACHED_AT: Final = 0.6
+"""Share of the baseline's samples at which it is at the target: other sides have samples left to get there."""
+
+
+@dataclass(frozen=True)
+class BestPoint:
+    """The best point of a search, and all rates that were tried. `curve` is that of its run."""
+
+    point: Mapping[str, Any]
+    curve: MetricCurve
+    tried: Sequence[float]
+
+
+def best_point(
+    reader: RunReader, folder: SearchFolder, spec: SearchSpec, metric: str, lower: bool, target: float | None
+) -> BestPoint | None:
+    """The point that reaches the target with the fewest samples; where none does, or without a target, the one with the
+    best value of the metric. None where no run has finished."""
+    request = folder.request()
+    trials = at_rest(read_study(request.storage, request.study, spec))
+    candidates: list[tuple[tuple[bool, float, float], BestPoint]] = []
+    tried = [float(trial.point["learning_rate"]) for trial in trials if "learning_rate" in trial.point]
+    for trial in trials:
+        if trial.state != "finished" or not trial.runs:
+            continue
+        curve = reader.curve(next(iter(trial.runs.values())), metric)
+        value = best(curve, lower)
+        if value is None or not math.isfinite(value):
+            continue
+        amount = crossing(*curve.on("samples"), target, lower) if target is not None else None
+        missed = amount is None or amount.censored
+        mark = (missed, math.inf if amount is None or missed else amount.value, value if lower else -value)
+        candidates.append((mark, BestPoint(trial.point, curve, tried)))
+    return min(candidates, key=lambda pair: pair[0])[1] if candidates else None
+
+
+def target_of(curve: MetricCurve, lower: bool) -> float | None:
+    """The best value so far at REACHED_AT of the run's samples, rounded to three digits towards what is easier; None
+    for a run with fewer than two validations."""
+    samples, values = curve.on("samples")
+    if len(values) < 2:
+        return None
+    until = max(REACHED_AT * samples[-1], samples[1])
+    seen = [value for sample, value in zip(samples, values, strict=True) if sample <= until and math.isfinite(value)]
+    if not seen:
+        return None
+    reached = min(seen) if lower else max(seen)
+    if reached == 0:
+        return reached
+    digits = 2 - math.floor(math.log10(abs(reached)))
+    rounding = math.ceil if lower else math.floor
+    return float(rounding(round(reached * 10**digits, 6)) / 10**digits)

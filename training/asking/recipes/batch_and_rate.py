@@ -1,0 +1,37 @@
+"""Which batch size and learning rate?"""
+
+from collections.abc import Sequence
+
+from scalebook.training.asking.answer_rows import AnswerRow, Findings, times
+from scalebook.training.asking.recipe import Machine, Recipe, Side, require_rate
+from scalebook.training.experiments import Experiment
+from scalebook.training.experiments.search import point
+from scalebook.training.notebook import AnswerCell
+
+
+class BatchAndRate(Recipe):
+    """The experiment as it stands against the same with the best batch size and learning rate of a search, by the time
+    that it takes to reach the target."""
+
+    name = "batch-and-rate"
+    question = "Which batch size and learning rate should I use?"
+    place = 3
+    figure = "seconds"
+
+    def sides(self, base: Experiment, against: Experiment | None, machine: Machine) -> Sequence[Side]:
+        point.batch_place(base)
+        point.rate_place(base)
+        best = require_rate(Side("best", "the best batch and rate", base, ("batch_size", "learning_rate")))
+        return [Side("own", "as it stands", base, ()), best]
+
+    def headline(self, answer: Findings, compared: Sequence[AnswerRow], baseline: AnswerRow) -> str:
+        best = compared[0]
+        words = f"{times(best.ratios['seconds'])} the time to {answer.metric} {answer.target:g} of {baseline.words}"
+        if best.verdict == "supported":
+            return f"Use {best.words}: {words}."
+        if best.verdict == "refuted":
+            return f"Keep {baseline.words}: {best.words}, the best of the search, takes {words}."
+        return f"Not resolved: {best.words}, the best of the search, takes {words}."
+
+    def side_words(self, cell: AnswerCell, name: str, experiment: Experiment) -> str:
+        return f"batch {experiment.batch.per_worker}, learning rate {experiment.rate.applied:g}"

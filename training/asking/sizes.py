@@ -1,0 +1,178 @@
+"""How much of a question fits into its budget: how many learning rates, seeds and sides, and how long a training."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from scalebook.training.asking.recipe import Machine, Side
+from scalebook.training.base import ConfigError, roughly
+from scalebook.training.experiments import Experiment
+
+FULL: Final = (7, 5)
+"""Learning rates for each side, and fresh seeds, where the budget allows them."""
+PLANS: Final = (FULL, (5, 5), (5, 3), (3, 3))
+SHARES: Final = (1.0, 0.5, 0.25, 0.1)
+"""Shares of a full training."""
+SPARE: Final = 0.9
+"""Share of what is left that is planned for: runs vary."""
+STARTING_S: Final = 2.0
+"""About what a run takes beside its training."""
+DRIVER_S: Final = 5.0
+"""About what the searches take before their first runs."""
+BATCHES: Final = (0.5, 1, 2, 4)
+"""Batch sizes that are tried, as multiples of the experiment's own."""
+PARALLEL_COST: Final = 1.3
+"""About how much longer runs take that run side by side."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What is done. `share`: the part of the experiment's own training that every run makes."""
+
+    sides: int
+    rates: int
+    seeds: int
+    share: float
+    seconds: float
+    """About how long it takes."""
+
+
+def fitting(sides: Sequence[Side], machine: Machine, run_s: float, left_s: float, one_by_one: bool) -> Sizes | None:
+    """The largest that fits into `left_s`; None where nothing does. `run_s`: seconds of one full training.
+    `one_by_one`: whether runs with fresh seeds have the machine for themselves."""
+    for share in SHARES[:2]:
+        for rates, seeds in PLANS:
+            if fits := _within(sides, machine, Sizes(len(sides), rates, seeds, share, 0), run_s, left_s, one_by_one):
+                return fits
+    for count in range(len(sides), 1, -1):
+        for share in SHARES:
+            rates, seeds = PLANS[-1]
+            if fits := _within(sides, machine, Sizes(count, rates, seeds, share, 0), run_s, left_s, one_by_one):
+                return fits
+    return None
+
+
+def required(
+    sides: Sequence[Side], machine: Machine, run_s: float, spent_s: float, budget_s: float, one_by_one: bool
+) -> Sizes:
+    """As `fitting` into what is left of the budget; ConfigError where nothing fits."""
+    fits = fitting(sides, machine, run_s, budget_s - spent_s, one_by_one)
+    if fits is None:
+        least = Sizes(2, *PLANS[-1], SHARES[-1], 0.0)
+        needed_s = spent_s + expected_s(sides[:2], machine, least, run_s, one_by_one)
+        fix = f"Write a budget of at least {roughly(1.2 * needed_s)}, or ask about a shorter training."
+        raise ConfigError("budget", f"{roughly(budget_s)} is too short: a training takes {roughly(run_s)}", fix)
+    return fits
+
+
+def _within(
+    sides: Sequence[Side], machine: Machine, sizes: Sizes, run_s: float, left_s: float, one_by_one: bool
+) -> Sizes | None:
+    seconds = expected_s(sides[: sizes.sides], machine, sizes, run_s, one_by_one)
+    return Sizes(sizes.sides, sizes.rates, sizes.seeds, sizes.share, seconds) if seconds <= SPARE * left_s else None
+
+
+def expected_s(sides: Sequence[Side], machine: Machine, sizes: Sizes, run_s: float, one_by_one: bool) -> float:
+    """About how long these sides take. Each run takes as long as one in a single process: more workers each compute
+    fewer batches, but wait for each other."""
+    each = STARTING_S + sizes.share * max(0.0, run_s - STARTING_S)
+    searched = sum(_rounds(trials(side, sizes.rates), side, machine) for side in sides if side.tuned)
+    drivers_s = DRIVER_S if searched else 0.0
+    judged = len(sides) * sizes.seeds if one_by_one else sum(_rounds(sizes.seeds, side, machine) for side in sides)
+    return drivers_s + each * (searched + judged)
+
+
+def _rounds(runs: int, side: Side, machine: Machine) -> float:
+    """Runs one after the other, where as many as there is room for run side by side."""
+    together = max(1, machine.slots(side.experiment) // max(1, side.experiment.strategy.processes))
+    return math.ceil(runs / together) * (PARALLEL_COST if together > 1 else 1.0)
+
+
+def trials(side: Side, rates: int) -> int:
+    """Points that are tried for a side."""
+    if not side.tuned:
+        return 0
+    return rates * (len(BATCHES) if "batch_size" in side.tuned else 1)
+
+
+def factors(rates: int) -> list[float]:
+    """Multiples of the experiment's own learning rate that are tried: from an eighth (a quarter) to eight (four)."""
+    step = {3: 4.0, 5: 2.5}.get(rates, 2.0)
+    return [step ** (place - rates // 2) for place in range(rates)]
+
+
+def points(side: Side, rates: int) -> list[dict[str, float]]:
+    """The points of the search for a side: rates around its own, for each batch size if that is tuned too. A larger
+    batch begins at a larger rate, by the square root (Krizhevsky 2014)."""
+    own = side.experiment.rate.requested or 0.0
+    if "batch_size" not in side.tuned:
+        return [{"learning_rate": rounded(own * factor)} for factor in factors(rates)]
+    size = side.experiment.batch.per_worker or 1
+    return [
+        {"batch_size": max(1, round(size * times)), "learning_rate": rounded(own * factor * math.sqrt(times))}
+        for times in BATCHES
+        for factor in factors(rates)
+    ]
+
+
+def beyond(tried: Sequence[float], best: float) -> list[float]:
+    """Two rates beyond the best one where it is the smallest or the largest that was tried; else none."""
+    ordered = sorted(set(tried))
+    if len(ordered) < 2 or best not in (ordered[0], ordered[-1]):
+        return []
+    step = ordered[1] / ordered[0]
+    step = 1 / step if best == ordered[0] else step
+    return [rounded(best * step), rounded(best * step**2)]
+
+
+def rounded(rate: float) -> float:
+    """Three digits."""
+    return float(f"{rate:.3g}")
+
+
+def shortened(experiment: Experiment, share: float) -> Experiment:
+    """The experiment with that share of its own training; whole epochs or steps, one at least."""
+    if share >= 1:
+        return experiment
+    trainer: dict[str, Any] = dict(experiment.written.get("trainer") or {})
+    for key in ("max_epochs", "max_steps"):
+        value = experiment.trainer.get(key)
+        if isinstance(value, int) and value > 0:
+            trainer[key] = max(1, int(share * value))
+    return experiment.with_config({**experiment.written, "trainer": trainer})
+
+
+def same_samples(side: Experiment, base: Experiment) -> Experiment:
+    """The side with as many samples as the base, where the base counts its steps: a step of it may have more."""
+    steps, ours, theirs = base.trainer.get("max_steps"), base.batch.effective, side.batch.effective
+    if not isinstance(steps, int) or steps <= 0 or not ours or not theirs or ours == theirs:
+        return side
+    trainer = {**(side.written.get("trainer") or {}), "max_steps": max(1, round(steps * ours / theirs))}
+    return side.with_config({**side.written, "trainer": trainer})
+
+
+def words(sizes: Sizes, sides: Sequence[Side]) -> str:
+    """`4 strategies, 7 learning rates for each, then 5 seeds of each: about 12 min`."""
+    searched = [side for side in sides[: sizes.sides] if side.tuned]
+    both = any("batch_size" in side.tuned for side in searched)
+    tries = f"{trials(searched[0], sizes.rates)} {'points' if both else 'learning rates'}" if searched else ""
+    parts = [", ".join(side.words for side in sides[: sizes.sides])]
+    parts += [f"{tries}{' for each' if len(searched) > 1 else ''}"] if searched else []
+    parts.append(f"then {sizes.seeds} fresh seeds of each")
+    return f"{'; '.join(parts)}: about {roughly(sizes.seconds)}"
+
+
+def left_out(sizes: Sizes, sides: Sequence[Side]) -> list[str]:
+    """What the budget leaves out, in sentences."""
+    sentences = []
+    if sizes.share < 1:
+        sentences.append(f"Each run makes {sizes.share:.0%} of the experiment's own training.")
+    if (sizes.rates, sizes.seeds) != FULL:
+        full = f"{FULL[0]} learning rates and {FULL[1]} seeds"
+        sentences.append(
+            f"It tries {sizes.rates} learning rates and {sizes.seeds} seeds; a longer budget allows {full}."
+        )
+    if missing := [side.words for side in sides[sizes.sides :]]:
+        sentences.append(f"Not compared: {', '.join(missing)}.")
+    return sentences

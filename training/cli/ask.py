@@ -1,0 +1,144 @@
+"""`scalebook ask`: answer a question about an experiment, as cells of a notebook."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from scalebook.training.asking import AnswerReader, Asking, Findings, NoAnswer, all_recipes, begun, recipe_named
+from scalebook.training.base import ConfigError, Workspace, processes, roughly, trust
+from scalebook.training.base.files import CommandParser, terminal
+from scalebook.training.experiments import Description, catalogue, classes, command_line
+from scalebook.training.notebook import AnswerCell, Notebook, Stored, answer_body, edit, store
+from scalebook.training.tracking import RunReader, directions
+
+PAGE: Final = "tutorial/ask.md"
+INTERRUPTED: Final = 130
+
+
+def parser() -> CommandParser:
+    """The parser of `scalebook ask`."""
+    listed = "\n".join(f"  {one.name:<16} {one.question}" for one in all_recipes().values())
+    parser = CommandParser(
+        "scalebook ask",
+        about=f"Answer a question about an experiment.\n\n{listed}\n\nIt writes ordinary cells into the notebook, "
+        "runs them and prints what they show. Interrupted, it goes on when it is asked again.",
+        example="ask more-workers notebooks/first-steps.md --cell one-process --budget 10m",
+        page=PAGE,
+    )
+    parser.add_argument("question", metavar="QUESTION", help=f"{', '.join(all_recipes())}")
+    parser.add_argument("file", nargs="?", type=Path, metavar="FILE.md", help="notebook of the experiment")
+    parser.add_argument("--cell", metavar="NAME", help="experiment; optional if the notebook has only one")
+    parser.add_argument("-c", "--config", type=Path, metavar="X.yaml", help="config, instead of a notebook's cell")
+    parser.add_argument("--against", metavar="NAME", help="the other experiment, of a-or-b; with -c the other config")
+    parser.add_argument("--budget", default="15m", metavar="TIME", help="time it may take (default: 15m)")
+    parser.add_argument("--metric", metavar="NAME", help="metric that decides (default: the model's main metric)")
+    parser.add_argument("--goal", choices=["min", "max"], help="its better direction, if that is not known")
+    parser.add_argument("--target", type=float, metavar="VALUE", help="value of the metric to reach")
+    parser.add_argument(trust.OPTION, action="store_true", help=trust.HELP)
+    return parser
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exit code: 0 with an answer, resolved or not; 1 if a run failed that it depends on; 130 interrupted."""
+    options = parser().parse_args(argv)
+    recipe = recipe_named(options.question)
+    if (options.file is None) == (options.config is None):
+        raise ConfigError("ask", "needs an experiment", "Write FILE.md --cell NAME, or -c X.yaml.")
+    if recipe.needs_against and options.against is None:
+        raise ConfigError("--against", "is missing: the question is about two experiments", "Write --against NAME.")
+    workspace = Workspace(options.file.resolve().parent) if options.file else Workspace.find()
+    trust.resolve_trust(workspace, options.trust, runs=True)
+    description = catalogue.describe(workspace)
+    stored = _notebook(workspace, options)
+    stored, cell = _begun(stored, options)
+    print(f"scalebook: {recipe.question}\nscalebook: answered in {stored.path}, cell {cell.name}")
+    try:
+        with processes.sigterm_interrupts():
+            Asking(stored.path, cell.name, description, _Lines()).run()
+    except NoAnswer as error:
+        print(f"scalebook: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nInterrupted. The same command goes on where it was. What is known so far:")
+        _print(stored.path, cell.name, description)
+        return INTERRUPTED
+    _print(stored.path, cell.name, description)
+    return 0
+
+
+def _notebook(workspace: Workspace, options: argparse.Namespace) -> Stored:
+    """The notebook; of a config one of its own, `asked-NAME.md`, made where it is not there."""
+    if options.file is not None:
+        return store.read(options.file)
+    path = workspace.root / f"asked-{options.config.stem}.md"
+    if not path.exists():
+        workspace.create()
+        store.create(workspace, f"asked {options.config.stem}")
+    stored = store.read(path)
+    nb = stored.notebook
+    for config in filter(None, (options.config, options.against and Path(options.against))):
+        nb = edit.put_experiment(nb, config.stem, command_line.read(config))
+    options.cell, options.against = options.config.stem, options.against and Path(options.against).stem
+    return store.save(stored, nb)
+
+
+def _begun(stored: Stored, options: argparse.Namespace) -> tuple[Stored, AnswerCell]:
+    """The answer's cell: the one that asks the same, which goes on; else a new one behind its experiment."""
+    nb = stored.notebook
+    name = _experiment(nb, options.cell, "--cell")
+    against = _experiment(nb, options.against, "--against") if options.against else None
+    budget_s = answer_body.read_budget(options.budget)
+    goal: directions.Goal | None = options.goal
+    wanted = AnswerCell("", "", options.question, name, against, options.metric or "", goal, options.target, budget_s)
+    nb, cell = begun(nb, wanted)
+    return store.save(stored, nb), cell
+
+
+def _experiment(nb: Notebook, name: str | None, option: str) -> str:
+    experiments = [cell.name for cell in nb.experiments()]
+    if name is None and len(experiments) == 1:
+        return experiments[0]
+    if name not in experiments:
+        what = f"{name} is not an experiment of this notebook" if name else f"is missing; it has {len(experiments)}"
+        raise ConfigError(option, what, classes.suggestion(name or "", experiments))
+    return name
+
+
+def _print(path: Path, name: str, description: Description) -> None:
+    stored, workspace = store.read(path), Workspace(path.resolve().parent)
+    cell = next(one for one in stored.notebook.answers() if one.name == name)
+    reader = AnswerReader(workspace, RunReader(workspace.tracking_uri()), path.name, stored.notebook, description)
+    print("\n" + "\n".join(lines(reader.answer(cell))))
+
+
+def lines(answer: Findings) -> list[str]:
+    """The answer as text: its sentence, the table, and what else is known."""
+    from scalebook.training.asking import table
+
+    said = (
+        [answer.headline, "", *terminal.aligned(table(answer), range(1, 99)), ""] if answer.rows else [answer.headline]
+    )
+    said += answer.sentences
+    if answer.more_seeds:
+        took = f", about {roughly(answer.more_s)}" if answer.more_s else ""
+        said.append(f"{answer.more_seeds} seeds of each side would resolve it{took}: ask again with a longer budget.")
+    return said
+
+
+class _Lines:
+    """Prints what is done next: on a terminal in one line that changes, else whenever it is something else."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def __call__(self, words: str) -> None:
+        if words == self._last:
+            return
+        live = sys.stdout.isatty()
+        if live:
+            terminal.overwrite_line(sys.stdout, words[:110])
+        elif words.partition(":")[0] != self._last.partition(":")[0]:
+            print(f"scalebook: {words}", flush=True)
+        self._last = words

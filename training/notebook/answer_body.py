@@ -1,0 +1,81 @@
+"""The YAML inside an answer: a question, and the cells that answer it."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from scalebook.training.base import ConfigError
+from scalebook.training.experiments import quoted_value
+from scalebook.training.notebook.cells import AnswerCell
+from scalebook.training.notebook.claim_body import read_metric
+
+KEYS: Final = (
+    "question", "experiment", "against", "metric", "target", "budget", "pilot", "searches", "comparison", "claims",
+)  # fmt: skip
+HELP: Final[Mapping[str, str]] = {
+    "question": "`more-workers`, `cost-of-updates`, `batch-and-rate` or `a-or-b`.",
+    "experiment": "The experiment that the question is about.",
+    "against": "The other experiment, of a question about two.",
+    "metric": "Metric that decides; `{my_score: max}` says what is better. The default is the model's main metric.",
+    "target": "Value of the metric to reach. Without one it is found after the search for the learning rate.",
+    "budget": "Time that the question may take, such as 15m or 1h.",
+    "pilot": "The first, short run. It shows how long a run takes and which metrics it logs.",
+    "searches": "By experiment, the search for its learning rate.",
+    "comparison": "The comparison of all sides.",
+    "claims": "The claims that decide.",
+}
+"""What each key means."""
+BUDGET_S: Final = 900.0
+LEAST_S: Final = 30.0
+UNITS: Final = {"s": 1, "m": 60, "h": 3600}
+
+
+def read_answer(source: str, name: str, content: Mapping[str, Any]) -> AnswerCell:
+    """The answer, whose keys are all known; ConfigError for the first value that is wrong."""
+    for key in ("question", "experiment"):
+        if not _name(content, key):
+            raise ConfigError(key, "is missing", f"Write {key}: NAME.", "missing")
+    metric, goal = read_metric(content["metric"]) if "metric" in content else ("", None)
+    target = content.get("target")
+    if target is not None and (isinstance(target, bool) or not isinstance(target, int | float)):
+        raise ConfigError("target", "is not a number", "Write the value of the metric to reach, or remove it.")
+    searches, claims = content.get("searches", {}), content.get("claims", [])
+    if not isinstance(searches, Mapping) or not all(isinstance(word, str) for word in [*searches, *searches.values()]):
+        raise ConfigError("searches", "does not give a search for each experiment", "Write {EXPERIMENT: SEARCH}.")
+    if not isinstance(claims, list) or not all(isinstance(claim, str) for claim in claims):
+        raise ConfigError("claims", "is not a list of claims", "Write claims: [NAME, NAME].")
+    return AnswerCell(
+        source, name, content["question"], content["experiment"], _name(content, "against"), metric, goal,
+        None if target is None else float(target), read_budget(content.get("budget", BUDGET_S)),
+        _name(content, "pilot"), dict(searches), _name(content, "comparison"), list(claims),
+    )  # fmt: skip
+
+
+def read_budget(value: object) -> float:
+    """Seconds of `90s`, `15m`, `1h30m` or a number of seconds; ConfigError for anything else."""
+    seconds = 0.0
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = float(value)
+    elif isinstance(value, str) and re.fullmatch(r"(\d+(\.\d+)?[smh])+", value.replace(" ", "")):
+        parts = re.findall(r"(\d+(?:\.\d+)?)([smh])", value)
+        seconds = sum(float(number) * UNITS[unit] for number, unit in parts)
+    if not LEAST_S <= seconds < 1e7:
+        what = f"is {quoted_value(value)}"
+        raise ConfigError("budget", what, f"Write a time of at least {LEAST_S:g} s, such as 15m or 1h30m.")
+    return seconds
+
+
+def budget_text(seconds: float) -> str:
+    """The inverse of `read_budget`: `15m`, `1h30m`, `90s`."""
+    whole = round(seconds)
+    if whole % 60:
+        return f"{whole}s"
+    hours, minutes = divmod(whole // 60, 60)
+    return f"{hours}h" * bool(hours) + f"{minutes}m" * bool(minutes)
+
+
+def _name(content: Mapping[str, Any], key: str) -> str | None:
+    value = content.get(key)
+    if value is not None and (not isinstance(value, str) or not value):
+        raise ConfigError(key, f"is {quoted_value(value)}, not a name", f"Write {key}: NAME.")
+    return value
