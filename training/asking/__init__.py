@@ -16,12 +16,7 @@ if TYPE_CHECKING:
     from scalebook.training.asking.ask_folder import AskFailure, AskFolder, AskProgress
     from scalebook.training.asking.asked_cells import asked_before, begun, with_seeds
     from scalebook.training.asking.asking import Asking, NoAnswer
-<<<<<<< HEAD
-    from scalebook.training.asking.exported_answers import exported_answers
     from scalebook.training.asking.previews import Preview, preview, training_s
-=======
-    from scalebook.training.asking.outlook import Outlook, outlook, training_s
->>>>>>> 7cbcd62e93c85eecb99f275318ab054a1a192117
     from scalebook.training.asking.recipes import all_recipes, recipe_named
 
 __all__ = [
