@@ -15,7 +15,6 @@ from playwright.sync_api import Page, expect
 
 from scalebook.app.serving.addresses import Addresses
 from scalebook.app.serving.child import LOOPBACK, answers
-from scalebook.training.base.processes import alive
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import supervisor_handle
 from tests.e2e.conftest import END_DEADLINE_S, ROOT, Served, end_supervisor, serve
@@ -63,7 +62,7 @@ def test_it_finds_ports_refuses_to_start_twice_and_ends_all_it_started(workspace
         assert path.is_symlink() or path.stat().st_mode & 0o077 == 0, path
     assert "No run is active" in printed
     assert served.process.returncode == 0
-    assert not any(alive(process) for process in children)
+    assert not any(process.alive() for process in children)
     assert Addresses.read(workspace) is None
 
 
@@ -89,7 +88,7 @@ def test_it_clears_up_what_one_left_that_was_killed_and_heals(workspace: Workspa
     _is_killed_before_it_could_end(left)
     served = serve(workspace, unlike=left.addresses)
     try:
-        assert not any(alive(one) for one in left.addresses.children)
+        assert not any(one.alive() for one in left.addresses.children)
         _heals(workspace, served.addresses, int(served.addresses.app.rsplit(":", 1)[1]))
         printed = served.end()
     finally:
@@ -100,7 +99,7 @@ def test_it_clears_up_what_one_left_that_was_killed_and_heals(workspace: Workspa
 def _is_killed_before_it_could_end(owner: Served) -> None:
     owner.process.kill()
     owner.process.wait(timeout=10)
-    assert all(alive(process) for process in owner.addresses.children)
+    assert all(process.alive() for process in owner.addresses.children)
 
 
 def ui(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
