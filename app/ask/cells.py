@@ -115,7 +115,7 @@ def _show_findings(cell: AnswerCell, findings: Findings) -> None:
     chart = resources.cached_figure(ratio_chart.ratios, findings, style.dark())
     if chart is not None:
         lines = "; ".join(f"{bar.words} {bar.text}" for bar in ratio_chart.bars(findings))
-        html.draw(charts.legend(ratio_chart.legend(findings)))
+        html.draw(ratio_chart.legend(findings, cell.goal))
         charts.draw(chart, f"ratios-{cell.name}", f"Each side as a multiple of {findings.rows[0].words}: {lines}")
     widgets.answer_table(findings)
     widgets.answer_sentences(findings)
