@@ -10,7 +10,12 @@ WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest -q
 PARALLEL := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: run demo test check lint types unit units alone e2e cluster programs drills thorough cases journeys fuzz mutants clients matrix gpu gpu-app wheel-test bench docs screenshots clean
+.PHONY: help run demo test check lint types unit units alone e2e cluster programs drills thorough cases journeys fuzz mutants clients matrix gpu gpu-app wheel-test bench docs screenshots clean
+
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@grep -hE '^[a-z0-9-]+:.*##' Makefile | sed -E 's/^([a-z0-9-]+):[^#]*## ?/\1\t/' | while IFS=$$'\t' read -r name text; do printf '  %-14s %s\n' "$$name" "$$text"; done
 
 run: $(VENV)/.run ## the app and MLflow, on the notebooks that ship
 	$(BIN)/scalebook ui $(NOTEBOOKS)
@@ -117,10 +122,7 @@ bench: $(VENV)/.dev ## every figure in the documentation, in turn
 	$(BIN)/python -m benchmarks.virtual_truth
 	$(BIN)/python -m benchmarks.calibration
 	$(BIN)/python -m benchmarks.coverage
-	$(BIN)/python -m benchmarks.published
-	$(BIN)/python -m benchmarks.published_systems
-	$(BIN)/python -m benchmarks.published_peers
-	$(BIN)/python -m benchmarks.published_splits
+	$(BIN)/python -m tests.published
 	$(BIN)/python -m benchmarks.plans ddp
 	$(BIN)/python -m benchmarks.cluster_rates
 	$(BIN)/python -m benchmarks.jobs

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import psutil
 
-from benchmarks.common import machine, parser, until
+from benchmarks.common import command_line, machine, parser, until
 from benchmarks.drills import classifier
 from scalebook.training.base.processes import ProcessId, alive, descendants, send, session
 from scalebook.training.base.workspace import Workspace
@@ -161,21 +161,9 @@ def main() -> int:
         for number in range(given.rounds * len(VICTIMS)):
             wrong += drill(workspace, description, VICTIMS[number % len(VICTIMS)], number)
         until(lambda: supervisor_handle.running(workspace) is None, "the supervisor to leave")
-        until(lambda: not _left(root), "every process to be gone")
+        until(lambda: not any(root in command_line(pid) for pid in psutil.pids()), "every process to be gone")
     print(f"{given.rounds * len(VICTIMS)} drills, {len(wrong)} faults")
     return 1 if wrong else 0
-
-
-def _left(root: str) -> list[int]:
-    """Processes with the workspace on their command line."""
-    return [process.pid for process in psutil.process_iter() if root in _words(process)]
-
-
-def _words(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
 
 
 if __name__ == "__main__":

@@ -326,7 +326,7 @@ RAW_CONFIGS = {
         "training/cli/dry_run.py", "training/cli/fit.py", "training/cli/lightning_cli.py",
         "training/cli/model_making.py", "training/cli/runner.py", "training/experiments/confinement.py",
         "training/experiments/data_paths.py", "training/experiments/former_arguments.py",
-        "training/experiments/identity.py", "training/experiments/num_nodes.py", "training/jobs/recorded_clock.py",
+        "training/experiments/identity.py", "training/jobs/recorded_clock.py",
     ),
     "the form's draft": ("app/compose/page.py", "app/shared/drafts.py", "app/state.py"),
 }  # fmt: skip

@@ -1,6 +1,6 @@
 """Comparisons and claims as cells of a notebook, and the dialogs in which they are edited."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from html import escape
@@ -16,7 +16,8 @@ from scalebook.app.shared import dialogs, drafts, html, links, notes
 from scalebook.app.shared.dialogs import in_conflict, write
 from scalebook.app.shared.what_it_logs import what_it_logs
 from scalebook.app.shared.widgets import cell_menu, draft_label, number_text, press_button, turn_better
-from scalebook.training.notebook import ClaimCell, Comparison, ComparisonCell, Stored, compare, edit
+from scalebook.training.jobs import this_machine
+from scalebook.training.notebook import ClaimCell, Comparison, ComparisonCell, Stored, compare, edit, record_figures
 from scalebook.training.notebook.claims import Judgement, needs_curve
 from scalebook.training.tracking import RunReader, RunRecord
 
@@ -44,11 +45,12 @@ def show_left(stored: Stored) -> None:
     if dialogs.is_open():
         return
     workspace = resources.workspace()
-    for i, (draft, left_at) in enumerate(drafts.of_notebook(workspace, ComparisonDraft, stored.path.stem)):
+    for i, left in enumerate(drafts.of_notebook(workspace, ComparisonDraft, stored.path.stem)):
+        draft = left.draft
         cell = data.cell_of(draft, stored.notebook)
         what = f"the comparison {draft.editing}" if cell else "a new comparison"
         words = f"{draft.cell.name}: {', '.join(draft.cell.runs)}"
-        choice = draft_label(left_at, what, key=f"comparison-{i}", text=words)
+        choice = draft_label(left.written_s, what, key=f"comparison-{i}", text=words)
         if choice == "continue":
             description = resources.description()
             runs = recorded_runs(stored)
@@ -57,9 +59,7 @@ def show_left(stored: Stored) -> None:
                 if cell
                 else data.new_comparison(stored, description, index=draft.at, recorded=runs)
             )
-            _opened_plan(
-                [replace(fresh, cell=draft.cell, of_runs=draft.of_runs, left_at=left_at)], [fresh], leads_there=False
-            )
+            _opened_plan([data.continued(fresh, left)], [fresh], leads_there=False)
         elif choice == "discard":
             drafts.discard(workspace, ComparisonDraft, draft.notebook, draft.which)
             st.rerun()
@@ -88,7 +88,8 @@ def _draw_dialog(begun: Sequence[ComparisonPlan], fresh: Sequence[ComparisonPlan
     data.save_draft(workspace, plan, now)
     intent = widgets.comparison_buttons(wrong, f"{plan.stored.path} {plan.stored.stamp}")
     if intent == "save":
-        done = write(plan.stored, lambda notebook: plan.put(notebook, now), f"Saved {now.name}.")
+        done = write(plan.stored, lambda notebook: plan.put(notebook, now), f"Saved {now.name}.",
+                     decided=partial(data.discard_draft, workspace, plan))  # fmt: skip
         state.clicks().mark_handled(widgets.SAVE, done=done is not None)
         if done is None and not in_conflict():
             return  # it has been said why; what was chosen stays
@@ -113,9 +114,12 @@ def show_comparison(stored: Stored, index: int, cell: ComparisonCell, reader: Ru
     `reader` serves this drawing of the page alone."""
     compared = _compare(stored, cell, reader)
     live = any(row.outcome in LIVE for row in compared.rows)
+    problem = "" if live else record_figures(resources.reader(), compared)
     with st.container(border=True, key=f"cell-comparison-{cell.name}"):
         _head(stored, index, cell, compared)
         st.fragment(_comparison_body, run_every=EVERY_S if live else None)(stored, cell, None if live else compared)
+        if problem:
+            st.caption(f"MLflow has not recorded these figures: {problem}")
 
 
 def _compare(stored: Stored, cell: ComparisonCell, reader: RunReader | None = None) -> Comparison:
@@ -179,8 +183,11 @@ def _comparison_body(stored: Stored, cell: ComparisonCell, compared: Comparison 
             widgets.differences(compared.differences, [row.experiment for row in compared.rows])
 
 
-def show_claim(stored: Stored, index: int, cell: ClaimCell) -> None:
-    """Draw the card of a claim: its computed verdict, and its YAML, which can be edited."""
+def show_claim(
+    stored: Stored, index: int, cell: ClaimCell, run_new: Callable[[Stored, Collection[str]], NoReturn]
+) -> None:
+    """Draw the card of a claim: its computed verdict, and its YAML, which can be edited. `run_new` runs the seeds that
+    these experiments lack."""
     judgement = resources.judgement(stored, cell)
     with st.container(border=True, key=f"cell-claim-{cell.name}"):
         left, right = st.columns([3, 2], vertical_alignment="center")
@@ -192,6 +199,7 @@ def show_claim(stored: Stored, index: int, cell: ClaimCell) -> None:
         ):
             if press_button("Edit", f"edit-{cell.name}", type="tertiary"):
                 state.clicks().mark_handled(f"edit-{cell.name}", done=False)
+                state.pop(SAVE_CLICKED, False)
                 dialogs.ask(f"Edit {cell.name}", partial(_edit, stored, index, cell), "large")
             intent = cell_menu(cell.name)
         if intent == "delete":
@@ -200,6 +208,14 @@ def show_claim(stored: Stored, index: int, cell: ClaimCell) -> None:
             notes.place(intent, stored, index)
             st.rerun()
         widgets.claim_body(judgement)
+        cores = len(this_machine().cores)
+        more = data.more_seeds(stored.notebook, judgement, resources.description(), resources.reader(), cores)
+        if more is not None and widgets.more_seeds_button(more, cell.name, stored.stamp):
+            done = write(stored, more.put, "")
+            state.clicks().mark_handled(f"add-seeds-{cell.name}", done=done is not None)
+            if done is not None:
+                run_new(done, more.added)
+            st.rerun()
         for metric in dict.fromkeys(plain.metric for plain in judgement.cell.plain if needs_curve(plain)):
             _better(stored, cell, judgement, metric)
 
@@ -212,9 +228,13 @@ def _better(stored: Stored, cell: ClaimCell, judgement: Judgement, metric: str) 
         st.rerun()
 
 
+SAVE_CLICKED = "claim-save-clicked"
+
+
 def ask_claim(stored: Stored) -> NoReturn:
     """Open the dialog for a new claim."""
     plan = data.new_claim(stored, resources.description(), recorded_runs(stored))
+    state.pop(SAVE_CLICKED, False)
     dialogs.ask("New claim", partial(_form, plan), "large")
 
 
@@ -232,10 +252,19 @@ def _form(plan: ClaimPlan) -> None:
     experiments = {cell.name: cell.experiment(description) for cell in stored.notebook.experiments()}
     seen = what_it_logs(experiments, recorded_runs(stored), f"claim-{plan.editing}")
     plan = replace(plan, metrics=list(dict.fromkeys([*plan.metrics, *seen])))
-    name, values, fits = widgets.claim_form(plan, lambda values, name: plan.problems(values, name, description))
-    wanted = widgets.claim_buttons(fits, f"{stored.path} {stored.stamp}")
+    name, values, errors = widgets.claim_form(
+        plan,
+        lambda values, name: plan.problems(values, name, description),
+        save_clicked=state.recall(SAVE_CLICKED, False),
+    )
+    ready = all(error.code == "missing" for error in errors)
+    wanted = widgets.claim_buttons(ready, f"{stored.path} {stored.stamp}")
     if wanted is None:
         return
+    if wanted and errors:
+        state.clicks().mark_handled(widgets.SAVE_CLAIM, done=False)
+        state.remember(SAVE_CLICKED, True)
+        st.rerun()
     if wanted:
         done = write(stored, lambda notebook: plan.put(notebook, name, values), f"Saved {name}.")
         state.clicks().mark_handled(widgets.SAVE_CLAIM, done=done is not None)

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
 from typing import NoReturn
 
 import streamlit as st
@@ -13,16 +12,17 @@ from scalebook.app.navigation import COMPOSE, HELP, NOTEBOOK
 from scalebook.app.notebook import managing
 from scalebook.app.notebook.cells import CellStates, show_adding, show_cell, show_run_all
 from scalebook.app.notebook.managing import offer_deleted, undo_from
-from scalebook.app.notebook.widgets import NotebookHead, notebook_head
+from scalebook.app.notebook.widgets import NotebookExports, NotebookHead, notebook_head, unread_cell
 from scalebook.app.shared import dialogs, html, notebooks, notes, style
-from scalebook.app.shared.frame import keep_last_notebook, last_notebook, watch_changes
+from scalebook.app.shared.frame import keep_last_notebook, last_notebook, models_are_read, watch_changes
 from scalebook.app.shared.notebooks import NotebookChoice
 from scalebook.app.shared.widgets import call_page, press_button
 from scalebook.app.shared.words import plural
 from scalebook.training.asking import all_recipes
 from scalebook.training.base import ConfigError
 from scalebook.training.notebook import Note, Stored, copy_examples, lifecycle, store
-from scalebook.training.notebook.export import as_html, gather
+from scalebook.training.notebook.claims import written_tables
+from scalebook.training.notebook.export import archive, as_html, gather
 
 
 def show(wanted: str | None, cell_wanted: str) -> None:
@@ -55,7 +55,10 @@ def show(wanted: str | None, cell_wanted: str) -> None:
         stored, problem = opened, ""
     if problem:
         st.error(problem, icon=":material/error:")
-    if stored is not None:
+    may_wait = opened is None and not dialogs.is_open()  # else what is being typed would be lost
+    if stored is not None and may_wait and not _is_described():
+        _show_unread(stored)
+    elif stored is not None:
         ask_as_begun(stored, cell_wanted)
         notes.look_for_drafts(stored)
         together, standing = st.container(), CellStates(resources.notebook_runs(stored.path.name))
@@ -76,6 +79,27 @@ def show(wanted: str | None, cell_wanted: str) -> None:
         stand_at(cell_wanted)
     dialogs.show()
     watch_changes(chosen.path if chosen else None)
+
+
+def _is_described() -> bool:
+    """Whether models and strategies have been read; else draw that they are, or why they cannot be."""
+    try:
+        return models_are_read()
+    except ConfigError as error:
+        st.error(str(error), icon=":material/error:")
+        return False
+
+
+def _show_unread(stored: Stored) -> None:
+    """Draw the notebook as it is written: nothing of it can be edited or run before the models have been read."""
+    with st.container(key="document", gap="medium"):
+        if title := notebooks.heading(stored.notebook):
+            st.title(title)
+        for cell in stored.notebook.cells:
+            if isinstance(cell, Note):
+                st.markdown(written_tables.without_marks(cell.source))
+            else:
+                unread_cell(type(cell).__name__.removesuffix("Cell").lower(), cell.name, cell.source)
 
 
 def _act(head: NotebookHead, chosen: NotebookChoice | None, stored: Stored | None) -> None:
@@ -121,14 +145,15 @@ def ask_as_begun(stored: Stored, name: str) -> None:
         ask_question(stored, name)
 
 
-def maker(stored: Stored | None) -> Callable[[], str] | None:
-    """A function that exports the notebook, as it is when called, as one HTML file; None without a notebook."""
+def maker(stored: Stored | None) -> NotebookExports | None:
+    """What exports the notebook as it is when the file is downloaded; None without a notebook."""
     if stored is None:
         return None
-    path, workspace, reader, description = (
-        stored.path, resources.workspace(), resources.reader(), resources.description()
-    )  # fmt: skip
-    return lambda: as_html(gather(workspace, reader, notebooks.read(path), description))
+    path, workspace, reader = stored.path, resources.workspace(), resources.reader()
+    return NotebookExports(
+        lambda: as_html(gather(workspace, reader, notebooks.read(path), resources.description())),
+        lambda: archive(workspace, reader, notebooks.read(path), resources.description()),
+    )
 
 
 ABOUT = (

@@ -9,11 +9,12 @@ import streamlit as st
 from scalebook.app import state
 from scalebook.app.shared import html, notebooks
 from scalebook.app.shared.widgets import press_button
-from scalebook.training.base import ConfigError
-from scalebook.training.notebook import EditedMeanwhile, Notebook, Stored, edit, merged, store
+from scalebook.training.base import ConfigError, one_line
+from scalebook.training.notebook import EditedMeanwhile, Note, Notebook, Stored, both_kept, edit, merged, store
 
 CONFLICT = "conflict"
 DECIDED = "conflict-decided"
+LONGEST_LABEL = 60
 MOST_MEANWHILE = 5
 """Other saves that one save is merged with, before the person must decide."""
 
@@ -42,7 +43,7 @@ def _save(stored: Stored, mine: Notebook) -> Stored:
         except EditedMeanwhile as conflict:
             both = merged(stored.notebook, mine, conflict.on_disk.notebook)
             if both is None:
-                raise EditedMeanwhile(mine, conflict.on_disk) from conflict
+                raise EditedMeanwhile(mine, conflict.on_disk, stored.notebook) from conflict
             seen, mine_now = conflict.on_disk, both
     return store.save(seen, mine_now)
 
@@ -88,23 +89,48 @@ def _conflict_dialog(conflict: EditedMeanwhile) -> None:
             store.give_up(theirs, mine)
             _close_conflict("Kept the file. Your version is in History.")
         if st.button("Replace the file with mine", help="Undoes the other edit; History keeps it."):
-            try:
-                store.save(theirs, mine)
-            except EditedMeanwhile as again:
-                state.remember(CONFLICT, again)
-                st.rerun()
-            _close_conflict("The file is now your version. The other edit is in History.")
-        if st.button("Keep both", type="primary", help="Saves your version as a new notebook."):
-            path = store.save_beside(theirs, mine)
-            _close_conflict(f"Your version is in {path.name}.")
+            _save_decided(theirs, mine, "The file is now your version. The other edit is in History.")
+        kept = both_kept(conflict.base, mine, theirs.notebook)
+        if kept is None:
+            if st.button("Save mine as a new notebook", type="primary"):
+                path = store.save_beside(theirs, mine)
+                _close_conflict(f"Your version is in {path.name}.")
+        elif kept.text != theirs.notebook.text:
+            label, where = _keeping_both(kept, mine, theirs.notebook)
+            if st.button(label, key="keep-both", type="primary", help=where):
+                _save_decided(theirs, kept, f"Both are in {theirs.path.name}.")
+
+
+def _keeping_both(kept: Notebook, mine: Notebook, theirs: Notebook) -> tuple[str, str]:
+    """The label and tooltip of the button that writes `kept`, which has both versions."""
+    cells, their_cells = (
+        [cell for cell in notebook.cells if not isinstance(cell, Note)] for notebook in (kept, theirs)
+    )
+    if [cell.source.rstrip() for cell in cells] == [cell.source.rstrip() for cell in their_cells]:
+        return "Keep both texts", "Your text follows the other one, below a line."
+    before = {cell.name for notebook in (mine, theirs) for cell in notebook.cells if not isinstance(cell, Note)}
+    renamed = [cell.name for cell in cells if cell.name not in before]
+    if not renamed:
+        return "Keep both edits", "Your cells follow the others."
+    return f"Keep both, mine as {one_line(', '.join(renamed), LONGEST_LABEL)}", "Your cell follows the other one."
+
+
+def _save_decided(theirs: Stored, notebook: Notebook, toast: str) -> None:
+    """Save what the person has decided; asks again if the file was edited since the dialog was opened."""
+    try:
+        store.save(theirs, notebook)
+    except EditedMeanwhile as again:
+        state.remember(CONFLICT, again)
+        st.rerun()
+    _close_conflict(toast)
 
 
 def _close_conflict(toast: str) -> None:
     decided: Callable[[], None] | None = state.pop(DECIDED, None)
-    if decided is not None:
-        decided()
     state.pop(CONFLICT, None)
     state.show_message(toast)
+    if decided is not None:
+        decided()
     st.rerun()
 
 

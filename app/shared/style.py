@@ -17,6 +17,7 @@ SCRIPTS = (
     "links.js",
     "history.js",
     "copy.js",
+    "nearby.js",
 )
 
 

@@ -76,8 +76,8 @@ def of_the_same_note(one: Page, other: Page, served: Served) -> None:
     dialog = other.get_by_role("dialog")
     expect(dialog).to_contain_text("both edits change the same cell")
     highlighted = dialog.locator("[data-testid='stBaseButton-primary']:visible")
-    expect(highlighted).to_have_text("Keep both")
+    expect(highlighted).to_have_text("Keep both texts")
     highlighted.click()
     expect(dialog).to_have_count(0)
     expect(other.get_by_text("Theirs.")).to_be_visible()
-    assert "Theirs." in store.read(served.workspace.root / "two-tabs.md").notebook.text
+    assert "Theirs.\n\n---\n\nMine." in store.read(served.workspace.root / "two-tabs.md").notebook.text

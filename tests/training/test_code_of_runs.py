@@ -25,7 +25,7 @@ from tests.training.benches import clear
 from tests.training.describing import fork_descriptions, forked
 from tests.training.odd_lab import FILES, NOTEBOOK
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.thorough, pytest.mark.long, pytest.mark.timeout(300)]
 DEADLINE_S = 250.0
 USED = ["mein_paket/__init__.py", "mein_paket/netze/__init__.py", "mein_paket/netze/linie.py",
         "mein_paket/werkzeug.py", "punkte.py"]  # fmt: skip
@@ -176,7 +176,6 @@ def test_trials_lie_apart_and_are_found_from_the_notebooks_own_runs(lab: Lab) ->
     assert notes.split_note(lab.run().tags[names.TAG_NOTE], lab.run().id) == ("", notes.of_run(lab.run().id, NOTEBOOK))
 
 
-@pytest.mark.thorough
 def test_what_is_stale_runs_again_and_a_search_of_other_code_begins_anew(lab: Lab) -> None:
     first, study = lab.run().id, lab.search().id
     done = forked("notebook", "run", "--stale", str(lab.root / NOTEBOOK), timeout_s=DEADLINE_S)

@@ -264,16 +264,14 @@ def reached(address: str, environ: Mapping[str, str] = os.environ) -> ReachedClu
 
 def _require_token(address: str, environ: Mapping[str, str]) -> None:
     """As Ray looks for it: RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH, ~/.ray/auth_token."""
-    remedy = "Bring it up with RAY_AUTH_MODE=token, and set that and RAY_AUTH_TOKEN_PATH here, too."
+    fix = "Bring it up with RAY_AUTH_MODE=token, and set that and RAY_AUTH_TOKEN_PATH here, too."
     if environ.get("RAY_AUTH_MODE") != "token":
-        raise ConfigError(
-            KEY, f"is {address}, and RAY_AUTH_MODE is not token: without one anybody may run code", remedy
-        )
+        raise ConfigError(KEY, f"is {address}, and RAY_AUTH_MODE is not token: without one anybody may run code", fix)
     if environ.get("RAY_AUTH_TOKEN"):
         return
     path = Path(environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
     if not path.is_file():
-        raise ConfigError(KEY, f"is {address}, and its token is not at {path}", remedy)
+        raise ConfigError(KEY, f"is {address}, and its token is not at {path}", fix)
     if stat.S_IMODE(path.stat().st_mode) & OWNER_ONLY:
         raise ConfigError(str(path), "may be read by others", f"Run chmod 600 {path}.")
 

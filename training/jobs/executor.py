@@ -252,8 +252,8 @@ def configured_executor(workspace: Workspace) -> Executor[Any]:
         return LOCAL
     key = f"{SETTINGS}: cluster.address"
     if settings.clustered and not trust.trusted(workspace):
-        remedy = f"Add {trust.OPTION} to the command, once, if it is yours."
-        raise ConfigError(key, "sends jobs to other nodes, from a folder that you do not trust", remedy)
+        fix = f"Add {trust.OPTION} to the command, once, if it is yours."
+        raise ConfigError(key, "sends jobs to other nodes, from a folder that you do not trust", fix)
     if not settings.cluster:
         return LOCAL
     executor: Executor[RayHandle] = import_module(RAY).of_workspace(workspace, key)

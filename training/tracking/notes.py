@@ -64,11 +64,12 @@ def of_experiment(experiment: str, notebook: str | None, search: str = "") -> st
 
 def split_note(content: str, run_id: str) -> tuple[str, str]:
     """Split a run's description into the user's text and Scalebook's part; both may be ""."""
-    match = re.search(rf"\[This run in Scalebook\]\({PREFIX}/run/{run_id}\).*?{re.escape(WHERE)}", content, re.DOTALL)
-    if match is None:
+    start = content.find(f"[This run in Scalebook]({PREFIX}/run/{run_id})")
+    end = content.find(WHERE, start) if start >= 0 else -1
+    if end < 0:
         return content, ""
-    text = f"{content[: match.start()].rstrip()}\n\n{content[match.end() :].strip()}"
-    return text.strip(), match.group()
+    end += len(WHERE)
+    return f"{content[:start].rstrip()}\n\n{content[end:].strip()}".strip(), content[start:end]
 
 
 def join_note(said: str, ours: str) -> str:

@@ -76,3 +76,22 @@ def test_the_metric_comes_from_the_address(open_page: Open, workspace: Workspace
     assert app.query_params["metric"] == "val/bits_per_dim"
     assert "best val/bits_per_dim" in html(app)
     assert "best val/bits_per_dim" in html(open_page("compare", runs=job.id, metric="no/such"))
+
+
+def test_a_run_that_lost_a_worker_says_so_beside_its_figures(open_page: Open, workspace: Workspace) -> None:
+    whole, lost = record(workspace, cell="a"), record(workspace, cell="b")
+    open_store(workspace).set_tag(lost.id, names.TAG_WORKERS_LOST, "worker 1 died")
+    app = open_page("compare", runs=f"{whole.id},{lost.id}")
+    assert html(app).count("lost a worker</span>") == 1
+    assert any("1 of 1 run lost a worker and went on" in one.value for one in app.caption)
+
+
+def test_peak_memory_is_named_as_that_of_one_worker(open_page: Open, workspace: Workspace) -> None:
+    """Else two workers that each need 160 MB would seem to need less than one process with 190."""
+    several = [record(workspace, cell=cell).id for cell in "ab"]
+    app = open_page("compare", runs=",".join(several))
+    assert "system/peak_memory_megabytes of worker 0" in html(app)
+    assert any(one.value.startswith("Peak memory is that of worker 0 only") for one in app.caption)
+    one = [record(workspace, cell=cell, workers=1).id for cell in "ab"]
+    app = open_page("compare", runs=",".join(one))
+    assert ">system/peak_memory_megabytes<" in html(app)

@@ -69,6 +69,25 @@ def test_a_module_of_the_folder_is_named_and_not_run_before_it_is_trusted(
     assert app.button(key="use-nets").disabled
 
 
+@pytest.mark.usefixtures("forked_descriptions")
+def test_a_package_is_used_as_a_whole_and_trusted_once(open_page: Open, workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "lab").mkdir()
+    for name in ("nets", "texts", "tables"):
+        (tmp_path / "lab" / f"{name}.py").write_text(OWN.replace("Net", name.capitalize()), encoding="utf-8")
+    (tmp_path / "more.py").write_text(OWN.replace("Net", "More"), encoding="utf-8")
+    app = press(press(open_page(), "Use my own model"), "Use all 3")
+    assert (tmp_path / SETTINGS).read_text(encoding="utf-8") == 'modules = ["lab.nets", "lab.tables", "lab.texts"]\n'
+    assert list((tmp_path / "lab").glob("*.ran")) == []
+    app = press(app, "Trust this folder")
+    assert trusted(workspace)
+    assert "Trust this folder" not in [one.label for one in app.button]
+    app = press(app, "Use my own model")
+    assert app.button(key="use-lab").label == "In use"
+    app.button(key="use-more").click().run()
+    assert 'modules = ["more", "lab.nets"' in (tmp_path / SETTINGS).read_text(encoding="utf-8")
+    assert trusted(workspace), "who trusts the folder has added a module to it"
+
+
 def test_a_template_is_written_and_a_taken_name_refused_in_the_dialog(open_page: Open, tmp_path: Path) -> None:
     app = press(press(open_page(), "Use my own model"), "Create file")
     assert (tmp_path / f"{SUGGESTED}.py").exists()

@@ -1,57 +1,32 @@
 """Splits of one model against numbers that others have published: pipelines and tensor parallelism.
 
-    python -m benchmarks.published_splits [--json docs/figures/published-splits.json]
-
-Nothing is fitted. GPipe: all layers of its Transformer are alike, nothing is sent, forward passes are repeated.
+GPipe: all layers of its Transformer are alike, nothing is sent, forward passes are repeated.
 torchgpipe: stages, microbatches and batch are those of its script; a module of ResNet-101 takes what a P40's data sheet
 says, the longer of its operations at 11.76 TFLOP/s and its bytes at 346 GB/s, of which only proportions count (one P40
 would make 130 samples/s; 96 were measured). Megatron-LM: one V100 makes 39 TFLOP/s, as published, however large its
 part; 150 GB/s each way within a server, 100 GB/s between servers.
 
-Takes seconds. A row is met within 0.8 to 1.25; each miss has its cause: read "MISSED". Left out are GPipe's AmoebaNet,
+A row is met within 0.8 to 1.25; each miss has its cause. Left out are GPipe's AmoebaNet,
 since what its layers cost is not published, and DistBelief's models, since neither the link nor a machine's rate is. Of
 these `implied_ratio` says what they must have been. That 42 M parameters train slower beyond 8 machines is not in a
 closed form: there more workers never make a tensor split slower, as long as the link has no latency and no worker is
 slower than another.
 """
 
-import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Final
 
-from benchmarks.common import parser
 from scalebook.training.engine.rules.clock_settings import Link
 from scalebook.training.pricing.layers import Layer
 from scalebook.training.pricing.links import Network
 from scalebook.training.pricing.pipelines import StageTimes, play_pipeline
 from scalebook.training.pricing.profile import Profile, SharedNode
 from scalebook.training.pricing.splits import Split, price
+from tests.published.rows import Report, Row, figures_of
 
-WITHIN: Final = (0.8, 1.25)
 GPIPE: Final = "Huang et al. 2019 (GPipe, arXiv:1811.06965v5), "
 TORCHGPIPE: Final = "kakaobrain/torchgpipe, benchmarks/resnet101-speed: README.md and main.py"
 MEGATRON: Final = "Shoeybi et al. 2020 (Megatron-LM, arXiv:1909.08053v4), "
-
-
-@dataclass(frozen=True)
-class Row:
-    """One published number: a speed-up over its table's first, or a share of linear scaling. `cause`: of a miss."""
-
-    name: str
-    published: float
-    predicted: float
-    source: str
-    cause: str = ""
-
-    @property
-    def ratio(self) -> float:
-        return self.predicted / self.published
-
-    @property
-    def met(self) -> bool:
-        return WITHIN[0] <= self.ratio <= WITHIN[1]
 
 
 # --- GPipe -----------------------------------------------------------------------------------------------------------
@@ -251,28 +226,10 @@ def distbelief() -> str:
     )
 
 
-ROWS: Final = (gpipe, torchgpipe, megatron)
-
-
 def rows() -> list[Row]:
-    return [row for each in ROWS for row in each()]
+    return [*gpipe(), *torchgpipe(), *megatron()]
 
 
-def main() -> None:
-    """Print a line for each published number."""
-    options = parser(__doc__)
-    options.add_argument("--json", type=Path)
-    args = options.parse_args()
-    print(f"{'':<52} published  predicted  ratio")
+def report() -> Report:
     made = rows()
-    for row in made:
-        verdict = "" if row.met else f"  MISSED: {row.cause}"
-        print(f"{row.name:<52} {row.published:>9.2f} {row.predicted:>10.2f} {row.ratio:>6.2f}{verdict}")
-    print(f"\n{distbelief()}")
-    if args.json:
-        content = {"rows": [asdict(row) | {"ratio": row.ratio, "met": row.met} for row in made]}
-        args.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+    return Report([*map(str, made), distbelief()], {"rows": figures_of(made)})

@@ -1,26 +1,20 @@
-"""The planner against numbers that others have published: what it predicts from public facts, and where it misses.
+"""Speed-ups of asynchronous training on parameter servers.
 
-    python -m benchmarks.published [--json docs/figures/published.json]
-
-Nothing is fitted. Facts that are not public are assumed, the same for all: every machine has 10 Gbit/s Ethernet, 17
+Facts that are not public are assumed, the same for all: every machine has 10 Gbit/s Ethernet, 17
 servers have a machine each, a server moves 10 GB/s in memory and passes it three times for a push, a GPU of that time
 (K40, 4.29 TFLOP/s) reaches a third of its peak, and gradients of equal workers scatter by 10 %. Published speed-ups do
 not name the rule; `sync` and `async` are both simulated, and a published number is met when it is between the two, each
 widened by the range of its kind over a network (`training/planner/reliability.json`). A speed-up is over one worker
 without a parameter server. Models' parameters and multiply-adds, and what Chen et al. measured, are quoted from memory
-of the papers. Takes half a minute; read "met" or "MISSED" in each row.
+of the papers.
 """
 
-import json
+import math
 import random
 import statistics
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
-import torch
-
-from benchmarks.common import parser
 from scalebook.training.engine.rules.clock_settings import Distribution, Link
 from scalebook.training.engine.rules.update_rules import Async, Sync
 from scalebook.training.engine.sim.sim_clock import DRAWS
@@ -28,6 +22,7 @@ from scalebook.training.planner.play import play
 from scalebook.training.planner.reliability import read_comparisons
 from scalebook.training.pricing.links import NETWORKS, Network
 from scalebook.training.pricing.profile import COPY_BANDWIDTH, PASSES, Profile
+from tests.published.rows import Report
 
 FLOPS: Final = 4.29e12 / 3
 SERVERS: Final = 17
@@ -41,8 +36,7 @@ BLOG: Final = "Announcing TensorFlow 0.8, Google Research blog, April 2016"
 class System:
     """One published number. `macs`: multiply-adds of a forward pass; a step takes six floating point operations each.
 
-    `facts` are public; `assumed` is ours, beside the common assumptions. `testable` False: there are too few public
-    facts for a meaningful prediction.
+    `facts` are public; `assumed` is ours, beside the common assumptions.
     """
 
     name: str
@@ -56,7 +50,6 @@ class System:
     push_bytes: float
     shards: int = SERVERS
     network: Network = NETWORKS["10gbe"]
-    testable: bool = True
 
     @property
     def profile(self) -> Profile:
@@ -97,32 +90,41 @@ SYSTEMS: Final = (
         "dense, 50: VGG-16", 50, (25, 40), TALK, "138M parameters, 15.5G multiply-adds",
         "that it is one of them; batch 32", 32, step_s(15.5e9, 32), 4 * 138e6,
     ),
-    System(
-        "RankBrain, 500", 500, (300, 300), TALK, "none but that it is sparse",
-        "all: 1,000 samples of 100 features with 16 numbers each, 1 MB of dense parameters, 0.5 s a gradient",
-        1000, 0.5, 4 * 1000 * 100 * 16 + 1e6, testable=False,
-    ),
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Predicted:
-    """Speed-ups under both rules, and whether the published one lies between them, `widened` by the range."""
+class Played:
+    """Speed-ups under both rules, and between which the published one must lie: both, `widened` by the range."""
 
-    name: str
-    workers: int
-    published: tuple[float, float]
+    system: System
     under_sync: float
     under_async: float
     widened: tuple[float, float]
-    met: bool
-    testable: bool
-    facts: str
-    assumed: str
-    source: str
+
+    @property
+    def met(self) -> bool:
+        (lowest, highest), (low, high) = self.system.published, self.widened
+        return lowest <= high and highest >= low
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        public = ("name", "workers", "published", "facts", "assumed", "source")
+        return {name: getattr(self.system, name) for name in public} | {
+            "under_sync": self.under_sync, "under_async": self.under_async, "widened": self.widened, "met": self.met,
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        low, high = self.system.published
+        said = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+        within = f"{self.widened[0]:.1f} to {self.widened[1]:.1f}"
+        return (
+            f"{self.system.name:<22} {said:>8} {self.under_sync:>6.1f} {self.under_async:>6.1f}   {within:<14} "
+            f"{'met' if self.met else 'MISSED'}"
+        )
 
 
-def predicted(system: System, gradients: int | None = None) -> Predicted:
+def predicted(system: System, gradients: int | None = None) -> Played:
     """Simulate both rules."""
     profile = system.profile
     within_sync, within_async = (read_comparisons().of(rule, "network").updates_per_s for rule in ("sync", "async"))
@@ -132,12 +134,7 @@ def predicted(system: System, gradients: int | None = None) -> Predicted:
         for rule in (Sync(), Async())
     )
     ends = [*within_sync.likely(sync), *within_async.likely(free)]
-    low, high = min(ends), max(ends)
-    met = system.published[0] <= high and system.published[1] >= low
-    return Predicted(
-        system.name, system.workers, system.published, sync, free, (low, high), met, system.testable, system.facts,
-        system.assumed, system.source,
-    )  # fmt: skip
+    return Played(system, sync, free, (min(ends), max(ends)))
 
 
 # --- Chen et al. 2016 ------------------------------------------------------------------------------------------------
@@ -159,7 +156,7 @@ def chen(rounds: int = 4000) -> tuple[float, list[float]]:
     published. So only the 98th is predicted.
     """
     each = LAST_IN_TIME ** (1 / WORKERS)  # of one gradient
-    sigma = torch.log(torch.tensor(2.0 / MEDIAN_S)).item() / statistics.NormalDist().inv_cdf(each)
+    sigma = math.log(2.0 / MEDIAN_S) / statistics.NormalDist().inv_cdf(each)
     mean, cv = MEDIAN_S * 2.718281828 ** (sigma**2 / 2), (2.718281828 ** (sigma**2) - 1) ** 0.5
     draw = random.Random("published")
     ordered = [
@@ -170,35 +167,15 @@ def chen(rounds: int = 4000) -> tuple[float, list[float]]:
     return share, [statistics.fmean(times[k] for times in ordered) for k in range(WORKERS)]
 
 
-def main() -> None:
-    """Print a line for each published number."""
-    options = parser(__doc__)
-    options.add_argument("--json", type=Path)
-    args = options.parse_args()
-    torch.set_num_threads(1)
+def report() -> Report:
     rows = [predicted(system) for system in SYSTEMS]
-    print("system                published   sync  async   within        ")
-    for row in rows:
-        low, high = row.published
-        said = f"{low:g}" if low == high else f"{low:g} to {high:g}"
-        verdict = ("met" if row.met else "MISSED") if row.testable else f"no test ({'met' if row.met else 'missed'})"
-        within = f"{row.widened[0]:.1f} to {row.widened[1]:.1f}"
-        print(f"{row.name:<22} {said:>8} {row.under_sync:>6.1f} {row.under_async:>6.1f}   {within:<14} {verdict}")
     share, times = chen()
     off = share - PUBLISHED_98TH
-    print(
+    last = (
         f"Chen et al. 2016, 98th of 100 gradients within 2 s: published {PUBLISHED_98TH:.0%}, predicted {share:.0%} "
         f"({'met' if abs(off) <= 0.05 else 'MISSED'}: {off:+.0%}); mean time to the 50th {times[49]:.2f} s, 98th "
-        f"{times[97]:.2f} s, last {times[99]:.2f} s"
+        f"{times[97]:.2f} s, last {times[99]:.2f} s ({MEMORY})"
     )
-    print(f"({MEMORY})")
-    if args.json:
-        content = {
-            "systems": [asdict(row) for row in rows],
-            "chen": {"published": PUBLISHED_98TH, "predicted": share, "source": MEMORY},
-        }
-        args.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+    chen_figures = {"published": PUBLISHED_98TH, "predicted": share, "source": MEMORY}
+    head = "system                published   sync  async   within"
+    return Report([head, *map(str, rows), last], {"systems": [row.figures for row in rows], "chen": chen_figures})

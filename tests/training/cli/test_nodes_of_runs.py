@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from scalebook.training.cli.fit import place_of
+from scalebook.training.cli.runner import over_nodes
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.num_nodes import over_nodes, place_of
 from scalebook.training.experiments.validation import validate
 from tests.training.base.test_node_rank import TORCHRUN
 from tests.training.runs import ASYNC, config
@@ -69,16 +70,17 @@ def test_how_many_workers_there_may_be_is_checked_before_the_start(
 
 def test_the_same_run_over_several_machines_has_as_many_workers(description: Description) -> None:
     asked = Experiment(config("ddp", devices=4), description).to_run()
-    spread = over_nodes(asked, 2)
-    assert (spread["trainer"]["devices"], spread["trainer"]["num_nodes"]) == (2, 2)
-    one, two = Experiment.read(asked, description), Experiment.read(spread, description)
+    trainer = asked["trainer"]
+    spread = over_nodes(trainer, 2)
+    assert (spread["devices"], spread["num_nodes"]) == (2, 2)
+    one, two = (Experiment.read({**asked, "trainer": each}, description) for each in (trainer, spread))
     assert (two.strategy.workers, two.batch.together, two.strategy.nodes) == (
         one.strategy.workers,
         one.batch.together,
         2,
     )
     assert over_nodes(spread, 2) == spread
-    assert over_nodes(asked, 0) == asked
+    assert over_nodes(trainer, 0) == trainer
 
 
 def test_the_queue_has_one_machine(description: Description) -> None:

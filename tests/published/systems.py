@@ -1,33 +1,27 @@
 """The planner's parts against synchronous systems whose one-device rate is published beside that of many.
 
-    python -m benchmarks.published_systems [--json docs/figures/published-systems.json]
-                                           [--reliability training/planner/reliability.json]
-
-Nothing is fitted. A gradient is the published rate of one device. All-reduces are the planner's own closed form. Unlike
+A gradient is the published rate of one device. All-reduces are the planner's own closed form. Unlike
 Scalebook's engine, published parameter servers send gradients while the backward pass goes on. So the time of such a
 round is computed here, from the same parts (buckets, links, the last of several gradients, passes over memory), and not
-offered as a plan. Systems that do not overlap are planned too; only those are in the ranges of plans (`--reliability`).
+offered as a plan. Systems that do not overlap are planned too; only those are in the ranges of plans.
 
 The cells are divided in two: sorted by name, the first, third, fifth ... choose the design (the one of DESIGNS that
 misses fewest of them), and the others are held out. KEPT_BACK are judged by that choice too.
-Takes seconds; read how many are within 25 % in each part.
 """
 
-import json
 import math
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Final
 
-from benchmarks.common import parser
 from scalebook.training.engine.rules.clock_settings import Distribution, Link
 from scalebook.training.engine.rules.update_rules import Sync
 from scalebook.training.planner.all_reduce import AllReduce, buckets
 from scalebook.training.planner.play import play
-from scalebook.training.planner.reliability import ComparedPlan, PlansCompared, write
+from scalebook.training.planner.reliability import ComparedPlan
 from scalebook.training.pricing.links import PAYLOAD, Network
 from scalebook.training.pricing.profile import COPY_BANDWIDTH, PASSES, Profile, SharedNode, Software
 from scalebook.training.pricing.reductions import largest
+from tests.published.rows import Report, Row, counted, figures_of
 
 TENSORFLOW: Final = "tensorflow/docs_src/performance/benchmarks.md, May 2017"
 POSEIDON: Final = "Zhang et al. 2017 (Poseidon): the script that plots Caffe on VGG19-22K; sizes of its models' table"
@@ -39,7 +33,6 @@ MEMORY_BANDWIDTH: Final = 5e10
 """Bytes per second that all cores of a socket move together; one core moves COPY_BANDWIDTH."""
 FUSION_MB: Final = 64.0
 """Horovod's default."""
-WITHIN: Final = 0.25
 
 
 @dataclass(frozen=True)
@@ -214,66 +207,33 @@ def _bandwidth(link: Link) -> float:
     return link.bandwidth
 
 
-@dataclass(frozen=True)
-class Predicted:
-    """One cell under the chosen design. `ratio`: predicted over published."""
-
-    name: str
-    half: str
-    published: float
-    predicted: float
-    ratio: float
-    within: bool
-    source: str
-    assumed: str
-
-
 def misses(design: Design) -> float:
     """Error on the cells that choose the design: the mean of |log(predicted / published)|."""
     chosen = [cell for cell in CELLS if is_chosen_with(cell)]
     return sum(abs(math.log(speedup(cell, design) / cell.published)) for cell in chosen) / len(chosen)
 
 
-def predicted(design: Design) -> list[Predicted]:
+def predicted(design: Design) -> list[Row]:
     """Predictions for all cells."""
     rows = []
     for cell in (*CELLS, *KEPT_BACK):
-        made = speedup(cell, design)
-        half = "kept back" if cell in KEPT_BACK else "chosen with" if is_chosen_with(cell) else "held out"
-        ratio = made / cell.published
-        within = 1 / (1 + WITHIN) <= ratio <= 1 + WITHIN
-        rows.append(Predicted(cell.name, half, cell.published, made, ratio, within, cell.source, cell.assumed))
+        part = "kept back" if cell in KEPT_BACK else "chosen with" if is_chosen_with(cell) else "held out"
+        rows.append(Row(cell.name, cell.published, speedup(cell, design), cell.source, cell.assumed, part))
     return rows
 
 
-def main() -> None:
-    """Print a line for each cell, and how many are within 25 %."""
-    options = parser(__doc__)
-    options.add_argument("--json", type=Path)
-    options.add_argument("--reliability", type=Path, help="add its cells to this file")
-    args = options.parse_args()
-    for design in DESIGNS:
-        print(f"{design.name}: off by {math.exp(misses(design)) - 1:.0%} on the half that is chosen with")
+def report() -> Report:
+    lines = [f"{design.name}: off by {math.exp(misses(design)) - 1:.0%} on the half that chooses" for design in DESIGNS]
     design = min(DESIGNS, key=misses)
     rows = predicted(design)
-    print(f"\n{design.name}:\n{'cell':<36} {'half':<12} published predicted  ratio")
-    for row in rows:
-        mark = "" if row.within else "   MISSED"
-        print(f"{row.name:<36} {row.half:<12} {row.published:>9.1f} {row.predicted:>9.1f} {row.ratio:>6.2f}{mark}")
-    for half in ("chosen with", "held out", "kept back"):
-        these = [row for row in rows if row.half == half]
-        print(f"within {WITHIN:.0%}, {half}: {sum(row.within for row in these)} of {len(these)}")
-    if args.json:
-        content = {"design": design.name, "cells": [asdict(row) for row in rows]}
-        args.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    if args.reliability:
-        cells = [
-            ComparedPlan("sync" if cell.servers else "ddp", "network", cell.name, round(made / cell.published, 3))
-            for cell in (*CELLS, *KEPT_BACK)
-            if (made := planned(cell, design)) is not None
-        ]
-        write(args.reliability, PlansCompared("python -m benchmarks.published_systems", "as published", cells))
-
-
-if __name__ == "__main__":
-    main()
+    lines += [f"{design.name}:", *map(str, rows)]
+    lines += [
+        f"{part}, {counted([row for row in rows if row.part == part])}"
+        for part in dict.fromkeys(row.part for row in rows)
+    ]
+    compared = [
+        ComparedPlan("sync" if cell.servers else "ddp", "network", cell.name, round(made / cell.published, 3))
+        for cell in (*CELLS, *KEPT_BACK)
+        if (made := planned(cell, design)) is not None
+    ]
+    return Report(lines, {"design": design.name, "rows": figures_of(rows)}, compared)

@@ -1,7 +1,5 @@
 """The planner's peers against published times of an iteration.
 
-    python -m benchmarks.published_peers [--reliability training/planner/reliability.json]
-
 SlowMo (Wang et al. 2020, tables 1 and 2): nodes with 8 V100 each, joined by 10 Gbit/s Ethernet. Its all-reduce blocks,
 as it says, so nothing of it is hidden. Nothing is fitted: computing is the published time of the one row that hides its
 messages (OSGP), or that hardly has any (Local SGD, less its average of twelve steps), and that row is no cell. Devices
@@ -9,26 +7,23 @@ of a node reduce over NVLink, which is left out.
 
 Left out: the table of AD-PSGD with a slow worker (Lian et al. 2018), which was not at hand to be read, and papers that
 do not say what a gradient takes (Prague, D-PSGD). Where papers contradict each other is printed below the cells.
-Takes seconds; read "MISSED", and how many are within 0.8 to 1.25.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from benchmarks.common import parser
 from scalebook.training.engine.rules.clock_settings import Link
 from scalebook.training.engine.rules.exchanges import DPsgd, Sgp
 from scalebook.training.engine.rules.peering import Peering
 from scalebook.training.engine.rules.topologies import Complete, OnePeerExponential
 from scalebook.training.planner.all_reduce import AllReduce, WithoutServer
 from scalebook.training.planner.planned_peers import PlannedPeers
-from scalebook.training.planner.reliability import ComparedPlan, PlansCompared, write
+from scalebook.training.planner.reliability import ComparedPlan
 from scalebook.training.pricing.links import PAYLOAD, Network
 from scalebook.training.pricing.profile import Profile
+from tests.published.rows import Report, Row, counted
 
 LINK: Final = Link(2e-5, PAYLOAD * 10e9 / 8)
-WITHIN: Final = (0.8, 1.25)
 RESNET_50: Final = 4 * 25.6e6
 TRANSFORMER_BIG: Final = 4 * 213e6
 """Bytes of the parameters (Vaswani et al. 2017, table 3)."""
@@ -58,9 +53,9 @@ class Cell:
         return self.nodes / self.strategy.play(profile, self.nodes, profile.network, alone=False).samples_per_s
 
     @property
-    def ratio(self) -> float:
-        """Predicted over published iterations a second."""
-        return self.published_s / self.predicted_s
+    def row(self) -> Row:
+        """In iterations a second."""
+        return Row(self.name, 1 / self.published_s, 1 / self.predicted_s, "Wang et al. 2020")
 
 
 _SGP: Final = PlannedPeers(Peering(Sgp(), OnePeerExponential()))
@@ -89,28 +84,12 @@ AD-PSGD's abstract (Lian et al. 2018): epochs are 4 to 8 times faster than by al
 (Luo et al. 2020): where workers are equal, all-reduce is 3.1 times faster than AD-PSGD (3.7 / 1.2)."""
 
 
-def main() -> None:
-    """Print a line for each cell, and how many are within 0.8 to 1.25."""
-    options = parser(__doc__)
-    options.add_argument("--reliability", type=Path, help="add its cells to this file")
-    args = options.parse_args()
-    print(f"{'cell':<40} published predicted  ratio of rates")
-    hits = 0
-    for cell in CELLS:
-        hits += (is_within := WITHIN[0] <= cell.ratio <= WITHIN[1])
-        times = f"{1000 * cell.published_s:>6.0f} ms {1000 * cell.predicted_s:>6.0f} ms"
-        print(f"{cell.name:<40} {times} {cell.ratio:>6.2f}{'' if is_within else '   MISSED'}")
-    print(f"within {WITHIN[0]} to {WITHIN[1]}: {hits} of {len(CELLS)}")
-    print(CONTRADICTIONS)
-    if args.reliability:
-        cells = [
-            ComparedPlan(
-                "ddp" if isinstance(cell.strategy, AllReduce) else "peers", "network", cell.name, round(cell.ratio, 3)
-            )
-            for cell in CELLS
-        ]
-        write(args.reliability, PlansCompared("python -m benchmarks.published_peers", "as published", cells))
-
-
-if __name__ == "__main__":
-    main()
+def report() -> Report:
+    rows = [cell.row for cell in CELLS]
+    compared = [
+        ComparedPlan(
+            "ddp" if isinstance(cell.strategy, AllReduce) else "peers", "network", row.name, round(row.ratio, 3)
+        )
+        for cell, row in zip(CELLS, rows, strict=True)
+    ]
+    return Report([*map(str, rows), counted(rows), CONTRADICTIONS], compared=compared)
