@@ -95,7 +95,7 @@ def show_answer(stored: Stored, index: int, cell: AnswerCell) -> bool:
 
 
 def _card(stored: Stored, index: int, cell: AnswerCell, was_working: bool) -> None:
-    findings = resources.answer(stored, cell)
+    findings = resources.answer(stored, cell, was_working)
     view = data.view(resources.workspace(), stored, cell, findings)
     if was_working and not view.works:
         st.rerun()  # the page stops looking every second
