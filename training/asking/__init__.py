@@ -20,13 +20,8 @@ if TYPE_CHECKING:
     from scalebook.training.asking.recipes import all_recipes, recipe_named
 
 __all__ = [
-<<<<<<< HEAD
     "AnswerReader", "AskFailure", "AskFolder", "AskProgress", "Asking", "Findings", "NoAnswer", "Preview",
     "all_recipes", "asked_before", "begun", "decided_by", "exported_answers", "preview", "recipe_named", "table",
-=======
-    "AnswerReader", "AskFailure", "AskFolder", "AskProgress", "Asking", "Findings", "NoAnswer",
-    "Preview", "all_recipes", "asked_before", "begun", "decided_by", "preview", "recipe_named", "table",
->>>>>>> ec0ff54e05674ef1582016a75e9273ec3e54a74a
     "times", "training_s", "two", "with_seeds",
 ]  # fmt: skip
 
