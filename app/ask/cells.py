@@ -29,8 +29,8 @@ def ask_question(stored: Stored, experiment: str = "") -> NoReturn:
 
 def _draw_dialog(plan: AskPlan) -> None:
     cell, wrong = widgets.ask_form(plan)
-    ahead = plan.outlook(cell, resources.description())
-    intent = widgets.ask_buttons(ahead, plan.goes_on(cell), wrong, f"{plan.stored.path} {plan.stored.stamp} {cell}")
+    previewed = plan.preview(cell, resources.description())
+    intent = widgets.ask_buttons(previewed, plan.goes_on(cell), wrong, f"{plan.stored.path} {plan.stored.stamp} {cell}")
     if intent == "start":
         done = _start(plan, cell)
         state.clicks().mark_handled(widgets.START, done=done)
@@ -115,6 +115,7 @@ def _show_findings(cell: AnswerCell, findings: Findings) -> None:
     chart = resources.cached_figure(ratio_chart.ratios, findings, style.dark())
     if chart is not None:
         lines = "; ".join(f"{bar.words} {bar.text}" for bar in ratio_chart.bars(findings))
+        html.draw(charts.legend(ratio_chart.legend(findings)))
         charts.draw(chart, f"ratios-{cell.name}", f"Each side as a multiple of {findings.rows[0].words}: {lines}")
     widgets.answer_table(findings)
     widgets.answer_sentences(findings)

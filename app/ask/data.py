@@ -14,18 +14,18 @@ from scalebook.training.asking import (
     AskFolder,
     AskProgress,
     Findings,
-    Outlook,
+    Preview,
     all_recipes,
     asked_before,
     begun,
-    outlook,
+    preview,
     recipe_named,
     training_s,
     with_seeds,
 )
 from scalebook.training.base import ConfigError, Problem, Workspace, roughly
 from scalebook.training.experiments import Description
-from scalebook.training.notebook import AnswerCell, Notebook, Stored, answer_body, edit
+from scalebook.training.notebook import AnswerCell, Notebook, Stored, answer_body, edit, unnamed
 from scalebook.training.tracking import Direction, RunReader, RunRecord
 
 MINUTE_S: Final = 60.0
@@ -42,6 +42,8 @@ class AskPlan:
     """The first values of the form; its name is "" for a new question."""
     metrics: Mapping[str, Sequence[str]]
     """Choices, by experiment; a person may type another one."""
+    main: Mapping[str, str]
+    """By experiment, the metric that decides where the question names none, as far as that is known."""
     tags: Tags
     trained_s: Mapping[str, float]
     """About how long a training of each experiment takes, where one has finished."""
@@ -63,13 +65,13 @@ class AskPlan:
         sides = [cell.experiment, *([cell.against] if cell.against else [])]
         return comparisons.better(self.stored, self.tags, sides, metric)
 
-    def outlook(self, cell: AnswerCell, description: Description) -> Outlook | Problem:
+    def preview(self, cell: AnswerCell, description: Description) -> Preview | Problem:
         """What it will do, or why it cannot begin."""
         try:
             if recipe_named(cell.question).needs_against and not cell.against:
                 missing = "is missing: the question is about two experiments"
                 return Problem("missing", "against", missing, "Choose the other one, or add it to this notebook first.")
-            return outlook(self.stored.notebook, cell, description, self.trained_s.get(cell.experiment))
+            return preview(self.stored.notebook, cell, description, self.trained_s.get(cell.experiment))
         except ConfigError as error:
             return error.problem
 
@@ -104,9 +106,11 @@ def _plan(
     nb = stored.notebook
     names = [one.name for one in nb.experiments()]
     metrics = {name: comparisons.offered_metrics(nb, description, runs, [name]) for name in names}
+    ran = {name: [run for run in runs if run.cell == name] for name in names}
+    main = {one.name: unnamed([one.experiment(description)], ran[one.name]) for one in nb.experiments()}
     took = {name: training_s(reader, stored.path.name, nb, name, description) for name in names}
     trained_s = {name: seconds for name, seconds in took.items() if seconds is not None}
-    return AskPlan(stored, cell, metrics, comparisons.tags_of(runs), trained_s)
+    return AskPlan(stored, cell, metrics, main, comparisons.tags_of(runs), trained_s)
 
 
 def read_budget(text: str) -> float | Problem:
@@ -132,13 +136,15 @@ class AnswerView:
 
     @property
     def state(self) -> str:
-        """In one word or two: working, failed, answered, not resolved, stopped, not begun."""
+        """In one word or two: working, failed, answered, not resolved, stopped, budget spent, not begun."""
         if self.works:
-            return "running"
+            return "working"
         if self.problem or self.failure:
             return "failed"
         assert self.findings is not None, "it can be read"
-        return "stopped" if self.findings.state == "under way" else self.findings.state
+        if self.findings.state == "under way":
+            return "budget spent" if self.more_budget_s else "stopped"
+        return self.findings.state
 
     @property
     def spent_s(self) -> float:
@@ -163,7 +169,7 @@ class AnswerView:
         """The budget with which it goes on, where the present one is spent; else None."""
         if self.spent_s < 0.95 * self.cell.budget_s:
             return None
-        return whole_minutes(self.spent_s + max(MINUTE_S, self.cell.budget_s))
+        return whole_minutes(self.spent_s + max(MINUTE_S, self.cell.budget_s / 2))
 
     def with_more_seeds(self, notebook: Notebook) -> Notebook:
         """The notebook with the seeds that would resolve it, and a budget for them."""

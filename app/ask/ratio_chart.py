@@ -1,5 +1,6 @@
 """The chart of an answer: each side as a multiple of the baseline."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -13,14 +14,15 @@ from scalebook.training.asking import Findings, decided_by, times, two
 
 COLOURS: Final = {"measured": PALETTE[0], "simulated": PALETTE[2], "planned": PALETTE[1]}
 WORDS: Final = {"seconds": "time", "samples": "samples", "best": "best value"}
-ROW_PX: Final = 46
+ROW_PX: Final = 66
+AXIS_PX: Final = 66
 ROOM: Final = 1.35
 """Room beside the smallest and the largest value, as a factor."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One row: a value with the ends of its interval; None for an end that is not known."""
+    """One row: a value, and the ends of its interval if it has one."""
 
     words: str
     kind: str
@@ -29,10 +31,12 @@ class Bar:
     low: float | None
     high: float | None
     text: str
+    symbol: str = "circle"
+    """An arrow where it is more or less than the value."""
 
     @property
     def label(self) -> str:
-        return f"{escape(self.words)}<br><i>{self.kind}, {self.figure}</i>"
+        return f"<b>{escape(self.words)}</b><br>{self.kind}, {self.figure}: {self.text}"
 
 
 def bars(findings: Findings) -> list[Bar]:
@@ -41,10 +45,11 @@ def bars(findings: Findings) -> list[Bar]:
     for row in findings.rows[1:]:
         figure = decided_by(findings, row)
         if (ratio := row.ratios.get(figure)) is not None:
-            ends = (None if ratio.no_low else ratio.low, None if ratio.no_high else ratio.high)
-            rows.append(Bar(row.words, row.kind, WORDS[figure], ratio.value, *ends, times(ratio)))
+            low, high = (None, None) if ratio.no_low or ratio.no_high else (ratio.low, ratio.high)
+            symbol = "triangle-right" if ratio.no_high else "triangle-left" if ratio.no_low else "circle"
+            rows.append(Bar(row.words, row.kind, WORDS[figure], ratio.value, low, high, times(ratio), symbol))
     for planned in findings.planned:
-        middle, within = (planned.low * planned.high) ** 0.5, f"{two(planned.low)}x to {two(planned.high)}x"
+        middle, within = math.sqrt(planned.low * planned.high), f"{two(planned.low)}x to {two(planned.high)}x"
         rows.append(Bar(planned.words, "planned", "time of a sample", middle, planned.low, planned.high, within))
     return rows
 
@@ -54,52 +59,55 @@ def ratios(findings: Findings, dark: bool) -> go.Figure | None:
     rows = bars(findings)
     if not rows or any(end is not None and end <= 0 for row in rows for end in (row.low, row.value, row.high)):
         return None
-    figure = go.Figure(
-        layout={"template": charts.template(dark), "height": 74 + ROW_PX * len(rows), "uirevision": "kept"}
-    )
+    height = AXIS_PX + ROW_PX * len(rows)
+    figure = go.Figure(layout={"template": charts.template(dark), "height": height, "uirevision": "kept"})
     for kind in dict.fromkeys(row.kind for row in rows):
-        figure.add_trace(_marks([row for row in rows if row.kind == kind], kind))
+        figure.add_trace(_marks(rows, kind))
+    for place, row in enumerate(rows):
+        figure.add_annotation(
+            text=row.label, xref="paper", x=0, xanchor="left", y=-place, yanchor="bottom", yshift=9, align="left",
+            showarrow=False, font={"size": 12},
+        )  # fmt: skip
     _axes(figure, rows, _title(findings))
-    figure.add_vline(x=1, line={"color": "#8a9493", "width": 1.4, "dash": "dot"})
+    figure.add_vline(x=1, line={"color": "#8a9493", "width": 2}, layer="below")
     return figure
+
+
+def legend(findings: Findings) -> list[tuple[str, str]]:
+    """The kinds of its rows, each with its colour."""
+    return [(kind, COLOURS[kind]) for kind in dict.fromkeys(row.kind for row in bars(findings))]
 
 
 def _title(findings: Findings) -> str:
     baseline = findings.rows[0].words
     if findings.figure == "best":
         return f"best {findings.metric} as a multiple of that of {baseline}"
-    return f"multiple of {baseline}, logarithmic: less than 1 is better"
+    return f"multiple of {baseline}; less than 1 is better"
 
 
 def _marks(rows: Sequence[Bar], kind: str) -> go.Scatter:
+    """The rows of one kind: values with their intervals."""
+    places = [-place for place, row in enumerate(rows) if row.kind == kind]
+    rows = [row for row in rows if row.kind == kind]
     return go.Scatter(
         x=[row.value for row in rows],
-        y=[row.label for row in rows],
+        y=places,
         name=kind,
-        mode="markers+text",
-        text=[row.text for row in rows],
-        textposition="top center",
-        textfont={"size": 11.5},
-        marker={"size": 10, "color": COLOURS[kind], "symbol": [_symbol(row) for row in rows]},
+        mode="markers",
+        text=[row.label for row in rows],
+        marker={"size": 11, "color": COLOURS[kind], "symbol": [row.symbol for row in rows]},
         error_x={
             "type": "data",
-            "array": [row.high - row.value if row.high is not None else 0 for row in rows],
-            "arrayminus": [row.value - row.low if row.low is not None else 0 for row in rows],
+            "array": [None if row.high is None else row.high - row.value for row in rows],
+            "arrayminus": [None if row.low is None else row.value - row.low for row in rows],
             "color": COLOURS[kind],
-            "thickness": 5 if kind == "planned" else 2.4,
+            "thickness": 6 if kind == "planned" else 2.4,
             "width": 0 if kind == "planned" else 6,
         },
         hovertemplate="%{text}<extra></extra>",
         cliponaxis=False,
-        showlegend=True,
+        showlegend=False,
     )
-
-
-def _symbol(row: Bar) -> str:
-    """An arrow towards an end that is not known."""
-    if row.high is None:
-        return "triangle-right"
-    return "triangle-left" if row.low is None else "circle"
 
 
 TICKS: Final = (
@@ -127,22 +135,19 @@ TICKS: Final = (
     50,
     100,
 )
-MOST_TICKS: Final = 7
+MOST_TICKS: Final = 6
 
 
 def _axes(figure: go.Figure, rows: Sequence[Bar], title: str) -> None:
-    import math
-
     every = [1.0, *(end for row in rows for end in (row.low, row.value, row.high) if end is not None)]
     low, high = min(every) / ROOM, max(every) * ROOM
-    ticks = [tick for tick in TICKS if low <= tick <= high]
-    while len(ticks) > MOST_TICKS:
-        one = ticks.index(1)
-        ticks = [tick for place, tick in enumerate(ticks) if (place - one) % 2 == 0]
+    ticks: list[float] = []
+    for tick in sorted((tick for tick in TICKS if low <= tick <= high), key=lambda tick: abs(math.log(tick))):
+        if all(abs(math.log(tick / other)) >= math.log(high / low) / MOST_TICKS for other in ticks):
+            ticks.append(tick)
     figure.update_xaxes(
         type="log", range=[math.log10(low), math.log10(high)], title_text=title, tickvals=ticks,
-        ticktext=[f"{tick:g}x" for tick in ticks],
+        ticktext=[f"{tick:g}x" for tick in ticks], tickangle=0,
     )  # fmt: skip
-    order = [row.label for row in rows]
-    figure.update_yaxes(categoryorder="array", categoryarray=order[::-1], range=[-0.6, len(rows) - 0.3], showline=False)
-    figure.update_layout(hovermode="closest", margin={"t": 40})
+    figure.update_yaxes(range=[-len(rows) + 0.6, 0.85], showticklabels=False, showgrid=False, showline=False)
+    figure.update_layout(hovermode="closest", margin={"t": 8})

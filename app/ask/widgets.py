@@ -12,7 +12,7 @@ from scalebook.app.ask.data import AnswerView, AskPlan
 from scalebook.app.shared import html
 from scalebook.app.shared.widgets import CELL_MENU, CellIntent, choose_better, number_box, press_button
 from scalebook.app.shared.words import plural, sentence
-from scalebook.training.asking import Findings, Outlook, all_recipes, recipe_named, table
+from scalebook.training.asking import Findings, Preview, all_recipes, recipe_named, table
 from scalebook.training.base import Problem, roughly
 from scalebook.training.notebook import AnswerCell, answer_body
 
@@ -22,7 +22,7 @@ METRIC: Final = "Or type another name."
 NOT_A_NUMBER: Final = Problem("wrong-type", "target", "is not a number", "Write one, such as 0.3, or leave it empty.")
 START: Final = "ask-start"
 LABELS: Final = {"against": "Compared with", "experiment": "Experiment", "metric": "Metric", "target": "Target",
-                 "budget": "Budget"}  # fmt: skip
+                 "budget": "Budget", "learning_rate": "Learning rate"}  # fmt: skip
 
 
 def ask_form(plan: AskPlan) -> tuple[AnswerCell, list[Problem]]:
@@ -73,14 +73,15 @@ def _experiments(plan: AskPlan, key: str, needs_against: bool) -> dict[str, str 
 def _metric(plan: AskPlan, cell: AnswerCell, key: str) -> AnswerCell:
     """The cell with the chosen metric: "" for the main one, unless its direction is a guess that was turned."""
     offered = plan.metrics.get(cell.experiment, ())
-    main = f"main metric ({offered[0]})" if offered else "main metric"
+    recorded = plan.main.get(cell.experiment, "")
+    main = f"main metric ({recorded})" if recorded in offered[:-1] else "main metric"
     options = [main, *dict.fromkeys([*offered, *([cell.metric] if cell.metric else [])])]
     place = options.index(cell.metric) if cell.metric else 0
     picked = st.selectbox("Metric", options, place, key=f"{key}-metric-{cell.experiment}", accept_new_options=True,
                           help=METRIC)  # fmt: skip
     metric = "" if picked in (None, main) else picked.strip()
     cell = replace(cell, metric=metric, goal=cell.goal if metric == cell.metric else None)
-    named = metric or (offered[0] if offered else "")
+    named = metric or recorded
     direction = plan.better(cell, named) if named else None
     if direction is None or not (direction.guessed or cell.goal):
         return cell
@@ -91,22 +92,22 @@ def _metric(plan: AskPlan, cell: AnswerCell, key: str) -> AnswerCell:
 
 
 def ask_buttons(
-    ahead: Outlook | Problem, goes_on: str, wrong: list[Problem], stamp: str
+    previewed: Preview | Problem, goes_on: str, wrong: list[Problem], stamp: str
 ) -> Literal["start", "cancel"] | None:
     """Draw what will be done, or what is wrong, and the buttons. `goes_on`: the cell that asks the same, "" if none
     does. `stamp` as in `state.Clicks`."""
-    problems = wrong or ([ahead] if isinstance(ahead, Problem) else [])
+    problems = wrong or ([previewed] if isinstance(previewed, Problem) else [])
     for problem in problems:
         st.error(
             f"**{LABELS.get(problem.key, problem.key)}** {problem.message}. {problem.fix}", icon=":material/error:"
         )
-    if isinstance(ahead, Outlook) and not wrong:
-        with st.container(border=True, key="ask-outlook"):
-            html.draw(f'<div class="sb-eyebrow">What will be done</div><div>{escape(ahead.plan)}</div>')
-            for words in ahead.left_out:
+    if isinstance(previewed, Preview) and not wrong:
+        with st.container(border=True, key="ask-preview"):
+            html.draw(f'<div class="sb-eyebrow">What will be done</div><div>{escape(sentence(previewed.plan))}</div>')
+            for words in previewed.left_out:
                 st.caption(words)
-            where = f"The cell {goes_on} asks the same: it goes on. " if goes_on else ""
-            st.caption(f"{where}It writes ordinary cells into the notebook. Stop it at any time, and continue later.")
+            where = f"{goes_on} asks the same question, so it continues. " if goes_on else ""
+            st.caption(f"{where}It writes ordinary cells into the notebook. Stop it at any time and continue later.")
     with st.container(horizontal=True, horizontal_alignment="right"):
         if st.button("Cancel", key="ask-cancel"):
             return "cancel"
@@ -118,8 +119,11 @@ def ask_buttons(
 
 
 AnswerIntent = Literal["stop", "continue", "seeds", "edit", "how"] | CellIntent
-CHIPS: Final = {"answered": "supported", "not resolved": "not-resolved", "not begun": "new"}
-"""The look of each state that has not its own."""
+CHIPS: Final = {
+    "working": "running", "answered": "supported", "not resolved": "not-resolved", "not begun": "new",
+    "budget spent": "stopped",
+}  # fmt: skip
+"""The look of each state that has none of its own."""
 
 
 def answer_head(view: AnswerView, page: str) -> AnswerIntent | None:
@@ -128,16 +132,17 @@ def answer_head(view: AnswerView, page: str) -> AnswerIntent | None:
     name, now, intent = view.cell.name, f"{page} {view.works} {view.spent_s:.0f}", None
     title, buttons = st.columns([3, 2], vertical_alignment="center")
     with title:
-        chip = html.chip(CHIPS.get(view.state, view.state), "working" if view.works else view.state)
+        chip = html.chip(CHIPS.get(view.state, view.state), view.state)
         html.draw(html.name(name, chip))
     with buttons, st.container(horizontal=True, horizontal_alignment="right", gap="small"):
         if view.works and press_button("Stop", f"stop-{name}", page, icon=":material/stop:",
                                        help="What is known stays. Continue goes on where it was."):  # fmt: skip
             intent = "stop"
         if view.unfinished:
-            label = "Start" if view.state == "not begun" else "Continue"
             until = view.more_budget_s
-            hint = f"Its budget is spent: it goes on with {roughly(until)} in all." if until else None
+            longer = f" for {roughly(until - view.spent_s)} more" if until else ""
+            label = "Start" if view.state == "not begun" else f"Continue{longer}"
+            hint = f"Its budget is spent: it becomes {roughly(until)}." if until else None
             if press_button(label, f"continue-{name}", now, icon=":material/play_arrow:", help=hint):
                 intent = "continue"
         if view.added > 0:
@@ -177,10 +182,9 @@ def answer_progress(view: AnswerView) -> None:
     elif view.failure is not None:
         failure = view.failure
         st.error(f"**{sentence(f'{failure.key} {failure.message}')}** {failure.fix}", icon=":material/error:")
-    if progress is not None and progress.plan:
-        html.draw(f'<div class="sb-remark">Plan: {escape(progress.plan)}</div>')
-    for words in dict.fromkeys(progress.left_out if progress else ()):
-        html.draw(f'<div class="sb-remark">{escape(words)}</div>')
+    remarks = [f"Plan: {progress.plan}.", *dict.fromkeys(progress.left_out)] if progress and progress.plan else []
+    if remarks:
+        html.draw("".join(f'<div class="sb-remark">{escape(words)}</div>' for words in remarks))
 
 
 def answer_table(findings: Findings) -> None:
@@ -188,6 +192,8 @@ def answer_table(findings: Findings) -> None:
     verdict = len(head) - 1
 
     def drawn(place: int, cell: str) -> html.Cell:
+        if place == verdict and findings.state == "under way":
+            return html.text("")
         if place == verdict:
             return (
                 html.Cell(html.chip(cell.replace(" ", "-"), cell)) if cell and cell != "baseline" else html.text(cell)

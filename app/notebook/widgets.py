@@ -72,7 +72,7 @@ def notebook_head(
     """
     intent: HeadIntent | None = None
     picked = chosen.name if chosen else None
-    left, right = st.columns([1, 1], vertical_alignment="center")
+    left, right = st.columns([2, 3], vertical_alignment="center")
     with left:
         if choices:
             titles = {choice.name: choice.label for choice in choices}
@@ -259,7 +259,7 @@ def _card_head(
             intent = "stop"
         if not live and press_button("Run", f"run-{name}", now, icon=":material/play_arrow:", disabled=blocked):
             intent = "run"
-        if press_button("Ask", f"ask-{name}", icon=ASK_ICON, disabled=blocked, help=ASK_HINT):
+        if press_button("Ask", f"ask-{name}", icon=ASK_ICON, help=ASK_HINT):
             intent = "ask"
         if press_button("Edit", f"edit-{name}", type="tertiary"):
             intent = "edit"
@@ -296,8 +296,8 @@ def results(seeds: Sequence[SeedView], most: int | None = None) -> str:
     head = ["Run", "State", *([f"best {metric}", last] if metric else []), *(["staleness"] if stale else [])]
     simulated = all(seed.run.is_simulated for seed in seeds if seed.run)
     head += ["updates", "updates/virtual s" if simulated else "updates/s", "time"]
-    shown = seeds if most is None else sorted(seeds, key=lambda seed: _ATTENTION.get(seed.state, 2))[:most]
-    rows = [_seed_row(seed, metric, stale) for seed in shown]
+    first_runs = seeds if most is None else sorted(seeds, key=lambda seed: _ATTENTION.get(seed.state, 2))[:most]
+    rows = [_seed_row(seed, metric, stale) for seed in first_runs]
     rows += _mean_rows(
         [seed.run for seed in seeds if seed.run and not seed.stale and seed.state == "finished"], metric, stale
     )

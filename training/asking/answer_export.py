@@ -17,10 +17,12 @@ def exported_answers(
     exported: dict[str, ExportedAnswer] = {}
     for cell in stored.notebook.answers():
         try:
-            known = answers.answer(cell)
+            findings = answers.answer(cell)
         except ConfigError as error:
             exported[cell.name] = ExportedAnswer("", str(error), "cannot be read")
             continue
-        rows = table(known) if known.rows else []
-        exported[cell.name] = ExportedAnswer(known.question, known.headline, known.state, rows, known.sentences)
+        rows = table(findings) if findings.rows else []
+        exported[cell.name] = ExportedAnswer(
+            findings.question, findings.headline, findings.state, rows, findings.sentences
+        )
     return exported

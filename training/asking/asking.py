@@ -15,7 +15,7 @@ from scalebook.training.asking.ask_folder import STARTING, AskFolder, AskProgres
 from scalebook.training.asking.asked_cells import with_seeds
 from scalebook.training.asking.best_point import BestPoint, best_point, target_of
 from scalebook.training.asking.expected import expected, plan
-from scalebook.training.asking.outlook import machine, pilot_s, sides_of
+from scalebook.training.asking.previews import machine, pilot_s, sides_of
 from scalebook.training.asking.recipe import Side
 from scalebook.training.asking.recipes import recipe_named
 from scalebook.training.base import ConfigError, Workspace, roughly

@@ -153,14 +153,18 @@ def same_samples(side: Experiment, base: Experiment) -> Experiment:
 
 
 def words(sizes: Sizes, sides: Sequence[Side]) -> str:
-    """`4 strategies, 7 learning rates for each, then 5 seeds of each: about 12 min`."""
+    """`one process; DDP x 2. 7 learning rates for each, then 5 fresh seeds of each: about 12 min`."""
     searched = [side for side in sides[: sizes.sides] if side.tuned]
     both = any("batch_size" in side.tuned for side in searched)
     tries = f"{trials(searched[0], sizes.rates)} {'points' if both else 'learning rates'}" if searched else ""
-    parts = [", ".join(side.words for side in sides[: sizes.sides])]
-    parts += [f"{tries}{' for each' if len(searched) > 1 else ''}"] if searched else []
-    parts.append(f"then {sizes.seeds} fresh seeds of each")
-    return f"{'; '.join(parts)}: about {roughly(sizes.seconds)}"
+    tried = f"{tries}{' for each' if len(searched) > 1 else ''}, then " if searched else ""
+    done = f"{tried}{sizes.seeds} fresh seeds of each: about {roughly(sizes.seconds)}"
+    return f"{side_words(sides[: sizes.sides])}. {done}"
+
+
+def side_words(sides: Sequence[Side]) -> str:
+    """`one process; DDP x 2`."""
+    return "; ".join(side.words for side in sides)
 
 
 def left_out(sizes: Sizes, sides: Sequence[Side]) -> list[str]:

@@ -149,7 +149,7 @@ def _answer(nb: Notebook, cell: AnswerCell) -> Iterator[Problem]:
     """Cells that it names and that are not here; the question is judged by the recipes."""
     kinds: dict[str, tuple[Sequence[str | None], Sequence[str]]] = {
         "experiment": ([cell.experiment, cell.against, cell.pilot], [one.name for one in nb.experiments()]),
-        "search": ([*cell.searches.values()], [one.name for one in nb.searches()]),
+        "search": ([*filter(None, cell.searches.values())], [one.name for one in nb.searches()]),
         "comparison": ([cell.comparison], [one.name for one in nb.comparisons()]),
         "claim": (cell.claims, [one.name for one in nb.claims()]),
     }

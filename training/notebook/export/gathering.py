@@ -279,8 +279,8 @@ def gather(
         else:
             part_blocks = search_blocks(workspace, reader, name, nb, cell, description)
             blocks += _not_here(part_blocks) if cell.name in elsewhere else part_blocks
-    asked = [Headline("answer", key, one.sentence, [one.state]) for key, one in answers.items()]
-    blocks = _summarized(blocks, [*asked, *_headlines(judged, recorded)])
+    answered = [Headline("answer", key, one.sentence, [one.state]) for key, one in answers.items()]
+    blocks = _summarized(blocks, [*answered, *_headlines(judged, recorded)])
     blocks += environment_blocks(runs, nb, name, workspace.settings.modules)
     document = Document(nb.title, name, nb.text, moment(time.time()), blocks)
     return published(document, {str(workspace.root.resolve()): ".", str(Path.home()): "~"})

@@ -19,7 +19,7 @@ PILOT_LEAST_S = 20.0
 
 
 @dataclass(frozen=True)
-class Outlook:
+class Preview:
     """`plan` says what is done, `left_out` what the budget leaves out, in sentences."""
 
     plan: str
@@ -38,6 +38,9 @@ def sides_of(nb: Notebook, cell: AnswerCell, description: Description, here: Mac
     base = _experiment(nb, "experiment", cell.experiment, description)
     against = _experiment(nb, "against", cell.against, description) if cell.against else None
     made = [require_rate(side) for side in recipe_named(cell.question).sides(base, against, here)]
+    if against is not None:  # A and B by their names
+        names = {id(base): cell.experiment, id(against): cell.against or ""}
+        made = [replace(side, words=names.get(id(side.experiment), side.words)) for side in made]
     return [replace(side, experiment=sizes.same_samples(side.experiment, base)) for side in made]
 
 
@@ -54,7 +57,7 @@ def pilot_s(budget_s: float) -> float:
     return max(PILOT_LEAST_S, PILOT_SHARE * budget_s)
 
 
-def outlook(nb: Notebook, cell: AnswerCell, description: Description, run_s: float | None) -> Outlook:
+def preview(nb: Notebook, cell: AnswerCell, description: Description, run_s: float | None) -> Preview:
     """What a question will do. `run_s`: seconds of a full training, if that is known. ConfigError where it cannot
     begin, or does not fit into its budget."""
     here = machine()
@@ -62,15 +65,22 @@ def outlook(nb: Notebook, cell: AnswerCell, description: Description, run_s: flo
     for side in sides:
         require(side.experiment)
     if run_s is None:
-        sought = ", then the learning rate of each" if any(side.tuned for side in sides) else ""
         first = (
             f"A first run, of {roughly(pilot_s(cell.budget_s))} at most, shows how long a training takes, and so how "
             f"much fits into {roughly(cell.budget_s)}"
         )
-        return Outlook(f"{', '.join(side.words for side in sides)}{sought}, then fresh seeds. {first}.")
+        return Preview(f"{sizes.side_words(sides)}. {_sought(sides)}Then fresh seeds of each. {first}.")
     one_by_one = recipe_named(cell.question).figure == "seconds"
     fits = sizes.required(sides, here, run_s, min(run_s, pilot_s(cell.budget_s)), cell.budget_s, one_by_one)
-    return Outlook(f"{sizes.words(fits, sides)}.", sizes.left_out(fits, sides))
+    return Preview(f"{sizes.words(fits, sides)}.", sizes.left_out(fits, sides))
+
+
+def _sought(sides: Sequence[Side]) -> str:
+    tuned = [side for side in sides if side.tuned]
+    if not tuned:
+        return ""
+    what = "batch size and learning rate" if any("batch_size" in side.tuned for side in tuned) else "learning rate"
+    return f"First a search for the {what}{' of each' if len(tuned) > 1 else ''}. "
 
 
 def training_s(reader: RunReader, notebook: str, nb: Notebook, name: str, description: Description) -> float | None:
