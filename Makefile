@@ -108,7 +108,7 @@ wheel-test: ## the wheel in an empty environment, with what it needs from the pa
 docs: $(VENV)/.docs ## the documentation as a site in site/; a link or an anchor that leads nowhere ends it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-screenshots: programs ## the pictures in README and docs, about twenty minutes; ONLY=pages, search or tutorial
+screenshots: programs ## the pictures in README and docs, about twenty minutes on an idle machine; ONLY=pages, plan, search or forms
 	$(BIN)/python -m docs.generate.screenshots $(if $(ONLY),--only $(ONLY))
 
 bench: $(VENV)/.dev ## every figure in the documentation, in turn

@@ -73,15 +73,15 @@ def _experiments(plan: AskPlan, key: str, needs_against: bool) -> dict[str, str 
 def _metric(plan: AskPlan, cell: AnswerCell, key: str) -> AnswerCell:
     """The cell with the chosen metric: "" for the main one, unless its direction is a guess that was turned."""
     offered = plan.metrics.get(cell.experiment, ())
-    known = plan.main.get(cell.experiment, "")
-    main = f"main metric ({known})" if known in offered[:-1] else "main metric"
+    recorded = plan.main.get(cell.experiment, "")
+    main = f"main metric ({recorded})" if recorded in offered[:-1] else "main metric"
     options = [main, *dict.fromkeys([*offered, *([cell.metric] if cell.metric else [])])]
     place = options.index(cell.metric) if cell.metric else 0
     picked = st.selectbox("Metric", options, place, key=f"{key}-metric-{cell.experiment}", accept_new_options=True,
                           help=METRIC)  # fmt: skip
     metric = "" if picked in (None, main) else picked.strip()
     cell = replace(cell, metric=metric, goal=cell.goal if metric == cell.metric else None)
-    named = metric or known
+    named = metric or recorded
     direction = plan.better(cell, named) if named else None
     if direction is None or not (direction.guessed or cell.goal):
         return cell

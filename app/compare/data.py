@@ -621,3 +621,69 @@ def cell_of(draft: ComparisonDraft, notebook: Notebook) -> ComparisonCell | None
     """The cell that the draft was opened from; None for a new comparison, or if the cell is gone."""
     cells = (cell for cell in notebook.cells if isinstance(cell, ComparisonCell))
     return next((cell for cell in cells if draft.editing and cell.name == draft.editing), None)
+
+
+@dataclass(frozen=True)
+class ClaimDraft(Draft):
+    """The last values of the form of an unsaved claim, or its last text. `editing` is the claim that it was opened
+    from, "" for a new one."""
+
+    KIND = "claim-draft"
+    editing: str
+    name: str
+    values: dict[str, Any]
+    """The YAML that the form has made."""
+    text: str = ""
+    """The typed text, if the claim was edited as text."""
+    before: str = ""
+    """As in `SavedDraft`."""
+
+    @property
+    def which(self) -> str:
+        return f"{self.editing}\n{'text' if self.text else ''}"
+
+
+def left_claim(workspace: Workspace, stored: Stored, editing: str, *, as_text: bool) -> LeftDraft[ClaimDraft] | None:
+    """The draft of the claim `editing`, "" for a new one."""
+    same = ClaimDraft(stored.path.stem, editing, "", {}, "text" if as_text else "")
+    return drafts.load(workspace, ClaimDraft, same.notebook, same.which)
+
+
+def continued_claim(plan: ClaimPlan, left: LeftDraft[ClaimDraft] | None) -> ClaimPlan:
+    """`plan` with the values of its draft, if there is one."""
+    if left is None:
+        return plan
+    stored = notebooks.as_begun(plan.stored, plan.editing, left.draft.before)
+    return replace(plan, stored=stored, name=left.draft.name, written=left.draft.values)
+
+
+def draft_of_claim(plan: ClaimPlan, name: str, values: Mapping[str, Any]) -> ClaimDraft:
+    """The draft with the values of a claim's form."""
+    before = _source(plan.stored, plan.editing)
+    return ClaimDraft(plan.stored.path.stem, plan.editing, name, dict(values), before=before)
+
+
+def save_claim_draft(workspace: Workspace, draft: ClaimDraft, plan: ClaimPlan) -> None:
+    """Save the draft if it differs from the first values, those of `plan`, or from the last draft."""
+    left = drafts.load(workspace, ClaimDraft, draft.notebook, draft.which)
+    last = (left.draft.name, left.draft.values) if left else (plan.name, plan.body(plan.written))
+    if (draft.name, draft.values) != last:
+        drafts.save(workspace, draft)
+
+
+def save_claim_text(workspace: Workspace, stored: Stored, editing: str, text: str) -> None:
+    """Save the text of a claim as a draft."""
+    before = _source(stored, editing)
+    drafts.save(workspace, ClaimDraft(stored.path.stem, editing, editing, {}, text, before))
+
+
+def _source(stored: Stored, name: str) -> str:
+    cell = notebooks.named_cell(stored.notebook, name)
+    return cell.source if cell else ""
+
+
+def discard_claim(workspace: Workspace, stored: Stored, editing: str) -> None:
+    """Discard what was typed into the form and the text of the claim `editing`."""
+    for text in ("", "text"):
+        which = ClaimDraft(stored.path.stem, editing, "", {}, text).which
+        drafts.discard(workspace, ClaimDraft, stored.path.stem, which)

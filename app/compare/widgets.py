@@ -128,7 +128,7 @@ def _row(
     ]
     if comparison.target is not None:
         cells += [html.number(to_target(row.to_target, axis)) for axis in axes_with_data(comparison.rows)]
-    cells += [html.number(row.relative.text(figure)) for figure in multiples]
+    cells += [html.number(row.relative.text(figure).strip("-")) for figure in multiples]
     cells += [html.number(rate(row, row.updates_per_second)), html.number(rate(row, row.samples_per_second))]
     if stale:
         cells.append(html.number(interval_text(row.staleness_mean, 3)))

@@ -325,13 +325,13 @@ def split_fields(
     others = [name for names in DEGREES.values() for name in names if name not in DEGREES[split]]
     for name in others:
         draft.drop(f"{form.STRATEGY}.{name}")
-    asked = DEGREES[split][0]
-    if asked not in DEGREE_LABELS:
+    degree = DEGREES[split][0]
+    if degree not in DEGREE_LABELS:
         return others
-    if degrees[asked] in (None, 1):
-        draft.put(f"{form.STRATEGY}.{asked}", workers if isinstance(workers, int) and workers > 1 else 2)
-    field(f"{form.STRATEGY}.{asked}", args[asked], DEGREE_LABELS[asked])
-    return [*others, asked]
+    if degrees[degree] in (None, 1):
+        draft.put(f"{form.STRATEGY}.{degree}", workers if isinstance(workers, int) and workers > 1 else 2)
+    field(f"{form.STRATEGY}.{degree}", args[degree], DEGREE_LABELS[degree])
+    return [*others, degree]
 
 
 LookAtModel = Callable[[Experiment], object]

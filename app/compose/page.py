@@ -79,7 +79,7 @@ def show(wanted: str | None, cell: str) -> None:
     if (opened := _opened()) is not None and opened.is_outdated:
         st.caption("The notebook's experiment has changed since this draft was begun: Save asks which one to keep.")
 
-    for problem in description.problems:
+    for problem in description.problems if description.trusted else ():  # else the page's head asks for trust
         st.warning(f"A module of scalebook.toml could not be imported. {problem}")
     for refused in description.refused:
         if refused.by_mistake:
@@ -201,12 +201,13 @@ def edit_as_yaml(draft: ComposeDraft, description: Description) -> EditedConfig:
 
 
 def _with_lines(problems: Sequence[Problem], text: str) -> list[Problem]:
-    """The problems, each with the line of the text that it is in; without one if its key is missing there."""
-    root, located = yaml.compose(text) if problems else None, []
-    for problem in problems:
-        line = yaml.line_of(root, problem.key)
-        located.append(problem if line is None else problem.moved_to(f"line {line + 1}, {problem.key}"))
-    return located
+    """The problems in the order of the text, each with its line; before them those whose key is missing there."""
+    root = yaml.compose(text) if problems else None
+    lines = [(yaml.line_of(root, problem.key), problem) for problem in problems]
+    return [
+        problem if line is None else problem.moved_to(f"line {line + 1}, {problem.key}")
+        for line, problem in sorted(lines, key=lambda located: -1 if located[0] is None else located[0])
+    ]
 
 
 def _problems(experiment: Experiment) -> list[Problem]:
@@ -317,9 +318,9 @@ def result(
         if problem.severity == "error"
     ][::-1]
     crowd = experiment.crowd_words(len(this_machine().cores))
-    shown = {problem.message for problem in edited.homeless}
+    in_boxes = {problem.message for problem in edited.homeless}
     intent = widgets.buttons(
-        wrong, [problem for problem in wrong if problem.message not in shown], edited.repeats,
+        wrong, [problem for problem in wrong if problem.message not in in_boxes], edited.repeats,
         str(state.draft().version), crowd, offers_dry_run=experiment.strategy.nodes == 1,
     )  # fmt: skip
     if intent == "dry run":

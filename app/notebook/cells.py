@@ -294,8 +294,9 @@ def _near() -> list[str]:
     return names if visit == state.visits() else []
 
 
-def _come_near(name: str) -> None:
-    state.remember(NEAR, (state.visits(), [*_near(), name]))
+def come_near(name: str) -> None:
+    """Draw this cell from now on, however far down it stands."""
+    state.remember(NEAR, (state.visits(), list(dict.fromkeys([*_near(), name]))))
 
 
 def _far_cell(
@@ -320,7 +321,7 @@ def _far_cell(
     kind = type(cell).__name__.removesuffix("Cell").lower()
     with st.container(border=True, key=f"cell-{kind}-{cell.name}"):
         widgets.far_card(cell.name, now if isinstance(cell, ExperimentCell) else "", len(seeds), kind)
-        st.button("Show", key=f"show-{cell.name}", type="tertiary", on_click=_come_near, args=[cell.name])
+        st.button("Show", key=f"show-{cell.name}", type="tertiary", on_click=come_near, args=[cell.name])
 
 
 def _note_state(stored: Stored, cell: Cell, standing: CellStates) -> None:

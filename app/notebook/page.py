@@ -10,7 +10,7 @@ from scalebook.app import resources, state
 from scalebook.app.ask.cells import ask_question, folded
 from scalebook.app.navigation import COMPOSE, HELP, NOTEBOOK
 from scalebook.app.notebook import managing
-from scalebook.app.notebook.cells import CellStates, show_adding, show_cell, show_run_all
+from scalebook.app.notebook.cells import CellStates, come_near, show_adding, show_cell, show_run_all
 from scalebook.app.notebook.managing import offer_deleted, undo_from
 from scalebook.app.notebook.widgets import NotebookExports, NotebookHead, notebook_head, unread_cell
 from scalebook.app.shared import dialogs, html, notebooks, notes, style
@@ -18,7 +18,7 @@ from scalebook.app.shared.frame import keep_last_notebook, last_notebook, models
 from scalebook.app.shared.notebooks import NotebookChoice
 from scalebook.app.shared.widgets import call_page, press_button
 from scalebook.app.shared.words import plural
-from scalebook.training.asking import all_recipes
+from scalebook.training.asking import all_recipes, exported_answers
 from scalebook.training.base import ConfigError
 from scalebook.training.notebook import Note, Stored, copy_examples, lifecycle, store
 from scalebook.training.notebook.claims import written_tables
@@ -59,26 +59,32 @@ def show(wanted: str | None, cell_wanted: str) -> None:
     if stored is not None and may_wait and not _is_described():
         _show_unread(stored)
     elif stored is not None:
-        ask_as_begun(stored, cell_wanted)
-        notes.look_for_drafts(stored)
-        together, standing = st.container(), CellStates(resources.notebook_runs(stored.path.name))
-        with st.container(key="document", gap="medium"):
-            if title := notebooks.heading(stored.notebook):
-                st.title(title)
-            hidden = folded(stored, cell_wanted)
-            for index, cell in enumerate(stored.notebook.cells):
-                show_cell(stored, index, cell, standing, hidden)
-            notes.show_new(stored, len(stored.notebook.cells))
-            if all(isinstance(cell, Note) for cell in stored.notebook.cells):
-                html.empty("No experiment yet", "Press New experiment: choose a model, data and a strategy, then Run.")
-            show_adding(stored)
-        with together:
-            show_run_all(stored, standing)
-
+        _show_document(stored, cell_wanted)
     if cell_wanted:
         stand_at(cell_wanted)
     dialogs.show()
     watch_changes(chosen.path if chosen else None)
+
+
+def _show_document(stored: Stored, cell_wanted: str) -> None:
+    """Draw the notebook's cells, with their buttons."""
+    ask_as_begun(stored, cell_wanted)
+    notes.look_for_drafts(stored)
+    if cell_wanted:
+        come_near(cell_wanted)
+    together, standing = st.container(), CellStates(resources.notebook_runs(stored.path.name))
+    with st.container(key="document", gap="medium"):
+        if title := notebooks.heading(stored.notebook):
+            st.title(title)
+        hidden = folded(stored, cell_wanted)
+        for index, cell in enumerate(stored.notebook.cells):
+            show_cell(stored, index, cell, standing, hidden)
+        notes.show_new(stored, len(stored.notebook.cells))
+        if all(isinstance(cell, Note) for cell in stored.notebook.cells):
+            html.empty("No experiment yet", "Press New experiment: choose a model, data and a strategy, then Run.")
+        show_adding(stored)
+    with together:
+        show_run_all(stored, standing)
 
 
 def _is_described() -> bool:
@@ -150,10 +156,14 @@ def maker(stored: Stored | None) -> NotebookExports | None:
     if stored is None:
         return None
     path, workspace, reader = stored.path, resources.workspace(), resources.reader()
-    return NotebookExports(
-        lambda: as_html(gather(workspace, reader, notebooks.read(path), resources.description())),
-        lambda: archive(workspace, reader, notebooks.read(path), resources.description()),
-    )
+
+    def html_page() -> str:
+        now, description = notebooks.read(path), resources.description()
+        return as_html(
+            gather(workspace, reader, now, description, exported_answers(workspace, reader, now, description))
+        )
+
+    return NotebookExports(html_page, lambda: archive(workspace, reader, notebooks.read(path), resources.description()))
 
 
 ABOUT = (

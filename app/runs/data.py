@@ -346,6 +346,14 @@ def stop_seeds(seeds: Iterable[SeedView]) -> int:
     return len(jobs)
 
 
+def stop_all(workspace: Workspace) -> int:
+    """Ask all runs that wait or train to stop, without those of searches; returns how many."""
+    jobs = [job for job in job_requests.open_jobs(workspace) if job.request().trial is None]
+    for job in reversed(jobs):  # the last ones first: none begins in place of one that has just been stopped
+        job_requests.stop(job, "in the app")
+    return len(jobs)
+
+
 def copy_of(workspace: Workspace, view: RunView) -> SavedDraft:
     """A draft of a new experiment with the config of the run's cell, or of the run itself if the cell is gone."""
     record = view.record

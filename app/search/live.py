@@ -71,8 +71,6 @@ def _drawn_head(records: list[TrialRecord], spec: SearchSpec, reported: SearchPr
             charts.pick(drawn, "search-progress", "the best value so far, trial by trial"),
         )
         st.caption(trial_charts.PROGRESS_READING)
-    elif was_live:
-        st.caption("No trial has ended yet.")
 
 
 def _charts(folder: SearchFolder) -> None:

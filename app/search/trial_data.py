@@ -68,11 +68,11 @@ def lost_words(record: TrialRecord, reader: RunReader) -> str:
 
 def _runs(record: TrialRecord, reader: RunReader) -> list[RunRecord]:
     """The trial's runs, without those that were deleted."""
-    found = []
+    runs = []
     for run_id in record.runs.values():
         with suppress(KeyError):
-            found.append(reader.run(run_id))
-    return found
+            runs.append(reader.run(run_id))
+    return runs
 
 
 def amount(spec: SearchSpec, name: str) -> str:

@@ -15,6 +15,7 @@ from scalebook.training.notebook import EditedMeanwhile, Note, Notebook, Stored,
 CONFLICT = "conflict"
 DECIDED = "conflict-decided"
 LONGEST_LABEL = 60
+NEW = "Save mine as a new notebook"
 MOST_MEANWHILE = 5
 """Other saves that one save is merged with, before the person must decide."""
 
@@ -80,39 +81,40 @@ def show_conflict() -> None:
 def _conflict_dialog(conflict: EditedMeanwhile) -> None:
     mine, theirs = conflict.mine, conflict.on_disk
     st.markdown(
-        f"`{theirs.path.name}` was saved elsewhere after you opened it here, and both edits change the same cell. "
+        f"`{theirs.path.name}` was saved elsewhere after you opened it here, and both edits change the same part. "
         "Nothing is overwritten. Your version would change the file like this:"
     )
     st.code(notebooks.difference(mine.text, theirs.notebook.text), language="diff", height=320)
+    both = both_kept(conflict.base, mine, theirs.notebook)
+    adds = both is not None and both.text != theirs.notebook.text
+    label, where = _keeping_both(both, mine, theirs.notebook) if both is not None and adds else (NEW, "")
+    st.caption(f"{where} History keeps the version that you do not choose.".strip())
     with st.container(horizontal=True, horizontal_alignment="right"):
-        if st.button("Keep the file", help="History keeps your version."):
+        if st.button("Keep the file"):
             store.give_up(theirs, mine)
             _close_conflict("Kept the file. Your version is in History.")
-        if st.button("Replace the file with mine", help="Undoes the other edit; History keeps it."):
+        if st.button("Replace the file with mine"):
             _save_decided(theirs, mine, "The file is now your version. The other edit is in History.")
-        kept = both_kept(conflict.base, mine, theirs.notebook)
-        if kept is None:
-            if st.button("Save mine as a new notebook", type="primary"):
-                path = store.save_beside(theirs, mine)
-                _close_conflict(f"Your version is in {path.name}.")
-        elif kept.text != theirs.notebook.text:
-            label, where = _keeping_both(kept, mine, theirs.notebook)
-            if st.button(label, key="keep-both", type="primary", help=where):
-                _save_decided(theirs, kept, f"Both are in {theirs.path.name}.")
+        if both is None and st.button(NEW, type="primary"):
+            path = store.save_beside(theirs, mine)
+            _close_conflict(f"Your version is in {path.name}.")
+        if both is not None and adds and st.button(label, key="keep-both", type="primary"):
+            _save_decided(theirs, both, f"Both are in {theirs.path.name}.")
 
 
-def _keeping_both(kept: Notebook, mine: Notebook, theirs: Notebook) -> tuple[str, str]:
-    """The label and tooltip of the button that writes `kept`, which has both versions."""
+def _keeping_both(both: Notebook, mine: Notebook, theirs: Notebook) -> tuple[str, str]:
+    """The label of the button that writes `both`, which has both versions, and where mine is then."""
     cells, their_cells = (
-        [cell for cell in notebook.cells if not isinstance(cell, Note)] for notebook in (kept, theirs)
+        [cell for cell in notebook.cells if not isinstance(cell, Note)] for notebook in (both, theirs)
     )
     if [cell.source.rstrip() for cell in cells] == [cell.source.rstrip() for cell in their_cells]:
-        return "Keep both texts", "Your text follows the other one, below a line."
+        return "Keep both texts", "**Keep both texts**: yours follows the other one, below a line."
     before = {cell.name for notebook in (mine, theirs) for cell in notebook.cells if not isinstance(cell, Note)}
     renamed = [cell.name for cell in cells if cell.name not in before]
     if not renamed:
-        return "Keep both edits", "Your cells follow the others."
-    return f"Keep both, mine as {one_line(', '.join(renamed), LONGEST_LABEL)}", "Your cell follows the other one."
+        return "Keep both edits", "**Keep both edits**: your cells follow the others."
+    named = one_line(", ".join(renamed), LONGEST_LABEL)
+    return f"Keep both, mine as {named}", "**Keep both**: your cell follows the other one, under another name."
 
 
 def _save_decided(theirs: Stored, notebook: Notebook, toast: str) -> None:

@@ -14,6 +14,7 @@ SCRIPTS = (
     "chart_files.js",
     "theme_switch.js",
     "bell.js",
+    "gone.js",
     "links.js",
     "history.js",
     "copy.js",

@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.gpu import table
-from tests.gpu import POINTS
 
 ROOT: Final = Path(__file__).parents[2]
 KEPT: Final = ROOT / "docs" / "figures" / "gpu"
 PAGE: Final = ROOT / "docs" / "benchmarks" / "gpu.md"
+NOT_MEASURED: Final = "not measured"
 HEAD: Final = """# On a GPU
 
-Written by `python -m docs.generate.gpu_page gpu.json`, from what `make gpu` has written on a machine with a GPU: what
-only such a machine shows, and figures.
+What `make gpu` checked and measured on machines with a GPU. (`python -m docs.generate.gpu_page gpu.json` writes it.)
 """
 NOTHING: Final = """
 **Nothing was measured yet:** no GPU has run this version. On CPUs the same checks pass, but for what is CUDA's
@@ -50,9 +49,7 @@ def page(results: Sequence[dict[str, Any]]) -> str:
     """The page with the results of each kind of GPU, newest first."""
     newest = sorted(results, key=lambda result: str(result["date"]), reverse=True)
     parts = [section(result) for result in newest] or [NOTHING]
-    points = "\n".join(f"{number}. {what}" for number, what in POINTS.items())
-    checked = f"## What is checked\n\nBeside exact sums, checkpoints and deaths:\n\n{points}\n"
-    return f"{HEAD}{''.join(parts)}{FOUND}\n{checked}{NOT_BUILT}"
+    return f"{HEAD}{''.join(parts)}{FOUND}{NOT_BUILT}"
 
 
 def section(result: dict[str, Any]) -> str:
@@ -63,10 +60,15 @@ def section(result: dict[str, Any]) -> str:
         "", f"## {result['gpus']} x {result['device']}, {result['date']}", "",
         f"Driver {result['driver']}, torch {result['torch']}, {result['cores']} cores. {', '.join(counts)}.", "",
     ]  # fmt: skip
-    others = [one for one in checks if one["status"] != "passed"]
-    lines += [f"- {one['status']}: {one['name']}: {one['told']}" for one in others]
+    failed = [one for one in checks if one["status"] == "failed"]
+    lines += [f"- failed: {one['name']}: {one['told'].partition('. ')[0]}." for one in failed]
+    if few := [one["name"] for one in checks if one["status"] == "skipped"]:
+        lines.append(f"- skipped, for lack of GPUs: {', '.join(few)}.")
     if "figures" in result:
-        lines += ["", table(result["figures"])]
+        rows = table(result["figures"]).splitlines()
+        missing = sum(NOT_MEASURED in row for row in rows)
+        lines += ["", *(row for row in rows if NOT_MEASURED not in row)]
+        lines += ["", f"{missing} further figures were not measured: the time was over."] if missing else []
     else:
         lines += ["", "No figures were measured."]
     return "\n".join(lines) + "\n"

@@ -74,7 +74,7 @@ def of_the_same_note(one: Page, other: Page, served: Served) -> None:
     expect(one.locator("[class*='st-key-editor-']")).to_have_count(0)
     save(other)
     dialog = other.get_by_role("dialog")
-    expect(dialog).to_contain_text("both edits change the same cell")
+    expect(dialog).to_contain_text("both edits change the same part")
     highlighted = dialog.locator("[data-testid='stBaseButton-primary']:visible")
     expect(highlighted).to_have_text("Keep both texts")
     highlighted.click()

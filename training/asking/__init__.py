@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from scalebook.training.asking.ask_folder import AskFailure, AskFolder, AskProgress
     from scalebook.training.asking.asked_cells import asked_before, begun, with_seeds
     from scalebook.training.asking.asking import Asking, NoAnswer
+    from scalebook.training.asking.exported_answers import exported_answers
     from scalebook.training.asking.previews import Preview, preview, training_s
     from scalebook.training.asking.recipes import all_recipes, recipe_named
 
 __all__ = [
-    "AnswerReader", "AskFailure", "AskFolder", "AskProgress", "Asking", "Findings", "NoAnswer",
-    "Preview", "all_recipes", "asked_before", "begun", "decided_by", "preview", "recipe_named", "table",
+    "AnswerReader", "AskFailure", "AskFolder", "AskProgress", "Asking", "Findings", "NoAnswer", "Preview",
+    "all_recipes", "asked_before", "begun", "decided_by", "exported_answers", "preview", "recipe_named", "table",
     "times", "training_s", "two", "with_seeds",
 ]  # fmt: skip
 

@@ -400,25 +400,18 @@ def _logged(workspace: Workspace, text: str) -> LoggedMetrics:
     own."""
     from scalebook.training.cli.dry_run import logged_metrics
 
-    if problem := _unread_modules(workspace):
-        return LoggedMetrics(problem=problem)
+    if not trust.trusted(workspace) and (waiting := trust.importable(workspace)):
+        return LoggedMetrics(problem=f"this folder is not trusted, and has modules of its own: {', '.join(waiting)}")
     config = _admitted(workspace, text)
     with contextlib.redirect_stdout(sys.stderr):
         return logged_metrics(config)
 
 
 def _dry_run(workspace: Workspace, text: str) -> DryRunResult:
-    """The result of a dry run of a config in JSON; in a folder that is not trusted as `_logged`."""
+    """The result of a dry run of a config in JSON. As in a run, nothing is imported from a folder that is not
+    trusted."""
     from scalebook.training.cli.dry_run import dry_run
 
-    if problem := _unread_modules(workspace):
-        return DryRunResult(problem=problem)
     config = _admitted(workspace, text)
     with contextlib.redirect_stdout(sys.stderr):
         return dry_run(config, workspace)
-
-
-def _unread_modules(workspace: Workspace) -> str:
-    """Why nothing may run in a folder that is not trusted; "" if it may."""
-    waiting = {} if trust.trusted(workspace) else trust.importable(workspace)
-    return f"this folder is not trusted, and has modules of its own: {', '.join(waiting)}" if waiting else ""

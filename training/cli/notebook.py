@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from scalebook.training.asking import exported_answers
 from scalebook.training.base import LONGEST_KEY, ConfigError, Workspace, one_line, processes, trust
 from scalebook.training.base.files import CommandParser, add_command, disk_errors
 from scalebook.training.cli.notebook_run import NotebookSelection, run, write_tables
@@ -220,7 +221,8 @@ def export(
             _write(path, content, workspace)
         print(path)
         return 0
-    document = gather(workspace, RunReader(workspace.tracking_uri()), stored, description)
+    reader = RunReader(workspace.tracking_uri())
+    document = gather(workspace, reader, stored, description, exported_answers(workspace, reader, stored, description))
     with disk_errors(path.parent):
         if kind == "html":
             _write(path, as_html(document), workspace)

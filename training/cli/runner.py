@@ -318,7 +318,7 @@ def _tell_mlflow(job: JobFolder, result: Result) -> bool:
         }
         run_tags = [RunTag(name, value) for name, value in tags.items() if value]
         client.log_batch(job.id, tags=run_tags, synchronous=True)  # together: a disk is waited for at each call
-        client.set_terminated(job.id, MLFLOW_STATUS[result.status], int(result.ended * 1000))
+        run_start.terminated(client, job.id, MLFLOW_STATUS[result.status], int(result.ended * 1000))
     except ConfigError as error:  # the store's database is of another version
         print(f"scalebook: {error}", file=sys.stderr)
         return False

@@ -65,9 +65,9 @@ def find_out(experiment: Experiment) -> None:
 
 
 def ask_describe(
-    path: Path, option: str, config: Mapping[str, Any] | None, kind: type[T], deadline_s: float, doing: str
+    path: Path, option: str, content: Mapping[str, Any] | None, kind: type[T], deadline_s: float, doing: str
 ) -> T | str:
-    """What `scalebook describe` answers to `option` with `config`, in a process of its own; or why it has no answer.
+    """What `scalebook describe` answers to `option` with `content`, in a process of its own; or why it has no answer.
 
     `path`: the file in the workspace's cache that the caller then writes. `doing`: what takes the time.
     """
@@ -75,7 +75,7 @@ def ask_describe(
     place.create()
     command = safe_path.python("-m", "scalebook", "describe", "--workspace", str(place.root), option)
     try:
-        command.append(json.dumps(config))
+        command.append(json.dumps(content))
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=deadline_s, check=True, cwd=safe_path.HOME,
             env=safe_path.environment(), stdin=subprocess.DEVNULL,

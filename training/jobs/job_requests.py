@@ -102,7 +102,11 @@ def submit(
         for seed in seeds:
             name, seeded = f"{request.name} seed {seed}", {**completed, "seed_everything": seed}
             run_id = run_start.create_run(
-                client, in_mlflow, name, {**tags, names.TAG_SEED: str(seed)}, {**seeded, **experiment.params()}
+                client,
+                in_mlflow,
+                _name_in_mlflow(request, seed),
+                {**tags, names.TAG_SEED: str(seed)},
+                {**seeded, **experiment.params()},
             )
             seeded_request = replace(request, id=run_id, created=time.time(), seed=seed, name=name)
             jobs.append(_write(workspace, seeded_request, yaml.dump(seeded), inline))
@@ -340,6 +344,12 @@ def checkpoint_file(word: str, folder: Path) -> str:
 
 def _name(name: str, trial: TrialOf | None) -> str:
     return name if trial is None else f"{name} trial {trial.number}"
+
+
+def _name_in_mlflow(request: JobRequest, seed: int) -> str:
+    """`seed 2: two-with-ddp`: MLflow's pages cut names after some 20 characters, so what differs comes first."""
+    trial = f"trial {request.trial.number}, " if request.trial else ""
+    return f"{trial}seed {seed}: {request.cell or request.name}"
 
 
 def _short_name(experiment: Experiment) -> str:

@@ -10,7 +10,7 @@ from scalebook.training.experiments import STRATEGY_NAMES, Description, Experime
 from scalebook.training.notebook.cells import Axis, ComparisonCell, Notebook
 from scalebook.training.notebook.offered_metrics import unnamed
 from scalebook.training.notebook.read_results import SeedResult, results
-from scalebook.training.notebook.relative import Side, figures_of_runs, relative_rows
+from scalebook.training.notebook.relative import ComparedSide, figures_of_runs, relative_rows
 from scalebook.training.notebook.result_row import ExperimentRow, Outcome, axes_with_data, row
 from scalebook.training.notebook.run_labels import labels
 from scalebook.training.tracking import Direction, Goal, MetricCurve, RunReader, RunRecord, directions, names
@@ -18,7 +18,7 @@ from scalebook.training.tracking import Direction, Goal, MetricCurve, RunReader,
 ONE_PROCESS = "SingleDeviceStrategy"  # what Lightning makes of strategy: auto
 
 
-class RunFigures(NamedTuple):
+class TargetFigures(NamedTuple):
     """Metrics and tags that tell how a run compares with one process and with the target of a comparison."""
 
     metrics: dict[str, float]
@@ -39,7 +39,7 @@ class Comparison:
     """(dotted key, experiment -> value) for every key that is not the same everywhere; None: it has no such key."""
     direction: Direction
     """The better direction of the metric, and who says so."""
-    unrecorded: Mapping[str, RunFigures] = field(default_factory=dict)
+    unrecorded: Mapping[str, TargetFigures] = field(default_factory=dict)
     """By run id, what `record_figures` has to add to MLflow."""
 
     @property
@@ -134,20 +134,19 @@ def compare_runs(
 
 def _sides(
     rows: Sequence[ExperimentRow], experiments: Mapping[str, Experiment], runs: Sequence[RunRecord]
-) -> list[Side]:
+) -> list[ComparedSide]:
     """The rows with their experiments, by the names of the rows; without names that the notebook does not have."""
     by_id = {run.id: run for run in runs if run.outcome == "finished"}
     return [
-        Side(row.experiment, experiments.get(row.experiment), [by_id[run] for run in row.run_ids if run in by_id],
-             row.shared)
+        ComparedSide(name, experiments.get(name), [by_id[run] for run in row.run_ids if run in by_id], row.shared)
         for row in rows
-        if row.outcome != "missing" or row.experiment in experiments
-    ]  # fmt: skip
+        if (name := row.experiment) in experiments or row.outcome != "missing"
+    ]
 
 
 def _with_relative(
     rows: Sequence[ExperimentRow],
-    sides: Sequence[Side],
+    sides: Sequence[ComparedSide],
     curves: Mapping[str, MetricCurve],
     target: float | None,
     lower: bool,
@@ -161,15 +160,15 @@ def _unrecorded(
     nb: Notebook,
     cell: ComparisonCell,
     rows: Sequence[ExperimentRow],
-    sides: Sequence[Side],
+    sides: Sequence[ComparedSide],
     curves: Mapping[str, MetricCurve],
     lower: bool,
-) -> dict[str, RunFigures]:
+) -> dict[str, TargetFigures]:
     """What MLflow does not have yet. A run has the figures of one comparison: the first with a target that names its
     experiment, or without any the first that names it."""
     relative = {row.experiment: row.relative for row in rows}
     base_names = {one.baseline for one in relative.values() if one.baseline}
-    unrecorded: dict[str, RunFigures] = {}
+    unrecorded: dict[str, TargetFigures] = {}
     for side in sides:
         candidates = [one for one in nb.comparisons() if side.name in one.runs]
         first = next((one for one in candidates if one.target is not None), next(iter(candidates), None))
@@ -188,7 +187,7 @@ def _unrecorded(
             }
             new_tags = {name: value for name, value in tags.items() if by_run[run.id] and run.tags.get(name) != value}
             if metrics or new_tags:
-                unrecorded[run.id] = RunFigures(metrics, new_tags)
+                unrecorded[run.id] = TargetFigures(metrics, new_tags)
     return unrecorded
 
 

@@ -214,14 +214,14 @@ def _keys(pieces: Sequence[_Piece]) -> set[tuple[str, bool]]:
 def _with_free_names(pieces: Sequence[_Piece]) -> list[_Piece]:
     """My cells whose name is taken by one of theirs get another one."""
     heads = [fences(piece.text)[:1] if piece.fenced else [] for piece in pieces]
-    taken = {head.name for piece, found in zip(pieces, heads, strict=True) for head in found if not piece.is_mine}
-    every = {head.name for found in heads for head in found}
+    taken = {fence.name for piece, head in zip(pieces, heads, strict=True) for fence in head if not piece.is_mine}
+    every = {fence.name for head in heads for fence in head}
     named = []
-    for piece, found in zip(pieces, heads, strict=True):
-        if piece.is_mine and found and NAME.fullmatch(found[0].name) and found[0].name in taken:
-            name = edit.free_name(found[0].name, every)
+    for piece, head in zip(pieces, heads, strict=True):
+        if piece.is_mine and head and NAME.fullmatch(head[0].name) and head[0].name in taken:
+            name = edit.free_name(head[0].name, every)
             every.add(name)
-            named.append(replace(piece, text=edit.with_name(piece.text, found[0].kind, name)))
+            named.append(replace(piece, text=edit.with_name(piece.text, head[0].kind, name)))
         else:
             named.append(piece)
     return named

@@ -31,6 +31,7 @@ HEAD: Final = "x one process"
 """What stands above them."""
 BASELINE: Final = "baseline"
 ITSELF: Final = "it is one process itself"
+SAME: Final = 0.05
 LOADING: Final = frozenset({"batch_size", "num_workers"})
 """Arguments of a data set that say how it is loaded, not what is learned."""
 LEARNING_RATE: Final = re.compile(r"(^|_)(lr|learning_rate)(_|$)")
@@ -63,6 +64,11 @@ class Relative:
         return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
 
     @property
+    def is_same(self) -> bool:
+        """Whether the interval is so narrow about 1 that nothing differs."""
+        return self.low is not None and self.high is not None and self.low >= 1 - SAME and self.high <= 1 + SAME
+
+    @property
     def text(self) -> str:
         """For a table: `0.57 (0.52 to 0.63)`; without an interval `0.57`; `> 1.20` where runs missed the target."""
         if self.value is None:
@@ -75,7 +81,8 @@ class Relative:
         """For a sentence: `0.57x (0.52 to 0.63)`; `1.04x (0.90 to 1.20, not resolved)`; `more than 1.20x`."""
         assert self.value is not None
         words = {"<": "less than ", ">": "more than ", "": ""}[self.bound]
-        interval = f" ({self._range}{'' if self.is_resolved else ', not resolved'})" if self._range else ""
+        unresolved = "" if self.is_resolved or self.is_same else ", not resolved"
+        interval = f" ({self._range}{unresolved})" if self._range else ""
         return f"{words}{number_format.factor(self.value)}x{interval}"
 
     @property
@@ -113,7 +120,7 @@ class RelativeRow:
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparedSide:
     """An experiment with its finished runs. `experiment` None: its config cannot be read. `shared`: in words, which of
     its seeds are not independent."""
 
@@ -142,13 +149,13 @@ class Side:
 
 
 def relative_rows(
-    sides: Sequence[Side], curves: Mapping[str, MetricCurve], target: float | None, lower: bool
+    sides: Sequence[ComparedSide], curves: Mapping[str, MetricCurve], target: float | None, lower: bool
 ) -> dict[str, RelativeRow]:
     """The row of each side, by name. `curves` by run id are those of the compared metric; `lower`: a lower value is
     better. A baseline consists of all sides of its config: on the Compare page each run is a side."""
     one_process = _merged(side for side in sides if side.workers == 1)
     base_of = {side.name: _baseline(side, one_process) for side in sides}
-    used = {base.key for side in sides if isinstance(base := base_of[side.name], Side) and base.key != side.key}
+    used = {base.key for side in sides if isinstance(base := base_of[side.name], ComparedSide) and base.key != side.key}
     rows = {}
     for side in sides:
         base = base_of[side.name]
@@ -169,7 +176,7 @@ def relative_rows(
 
 
 def _base_time(
-    side: Side, base: Side, curves: Mapping[str, MetricCurve], target: float | None, lower: bool
+    side: ComparedSide, base: ComparedSide, curves: Mapping[str, MetricCurve], target: float | None, lower: bool
 ) -> float | None:
     figure: RelativeFigure = RATE if target is None else "seconds"
     amounts = _amounts(figure, base, curves, target, lower)
@@ -178,7 +185,7 @@ def _base_time(
 
 
 def figures_of_runs(
-    side: Side, row: RelativeRow, curves: Mapping[str, MetricCurve], target: float | None, lower: bool
+    side: ComparedSide, row: RelativeRow, curves: Mapping[str, MetricCurve], target: float | None, lower: bool
 ) -> dict[str, dict[str, float]]:
     """What MLflow records of each run, by its id and the metric's name."""
     by_run: dict[str, dict[str, float]] = {}
@@ -217,7 +224,9 @@ def remarks(rows: Mapping[str, RelativeRow]) -> list[str]:
         bases = {name: row.baseline for name, row in rows.items() if row.baseline}
         one = next(iter(bases.values()))
         of = one if len(set(bases.values())) == 1 else "; ".join(f"{base} for {name}" for name, base in bases.items())
-        words.append(f"{HEAD}: a multiple of the figure of {of}, with its 95 % interval.")
+        bound = any(row.figure(figure).bound for row in compared.values() for figure in columns)
+        ends = " > or <: runs missed the target, or were there at their first validation." if bound else ""
+        words.append(f"{HEAD}: divided by the figure of {of}; in brackets its 95 % interval.{ends}")
     missing: dict[str, list[str]] = {}
     wide: dict[str, list[str]] = {}
     for name, row in compared.items():
@@ -236,15 +245,15 @@ def remarks(rows: Mapping[str, RelativeRow]) -> list[str]:
     return words
 
 
-def _merged(sides: Iterable[Side]) -> list[Side]:
+def _merged(sides: Iterable[ComparedSide]) -> list[ComparedSide]:
     """Sides of one config, which differ in their seeds, as one that is called by their cell."""
-    by_config: dict[str, list[Side]] = {}
+    by_config: dict[str, list[ComparedSide]] = {}
     for side in sides:
         by_config.setdefault(side.key, []).append(side)
     return [
         same[0]
         if len(same) == 1
-        else Side(
+        else ComparedSide(
             (same[0].runs[0].cell if same[0].runs else None) or same[0].name,
             same[0].experiment,
             [run for side in same for run in side.runs],
@@ -254,7 +263,7 @@ def _merged(sides: Iterable[Side]) -> list[Side]:
     ]
 
 
-def _baseline(side: Side, one_process: Sequence[Side]) -> Side | str:
+def _baseline(side: ComparedSide, one_process: Sequence[ComparedSide]) -> ComparedSide | str:
     """The one of `one_process` that the side is compared with, which may be the side itself; or why there is none."""
     if side.experiment is None:
         return "its config cannot be read"
@@ -287,11 +296,11 @@ def _difference(one: Experiment, other: Experiment) -> str:
     return ""
 
 
-def _closest(side: Side, own: Experiment, alike: Sequence[Side]) -> Side | str:
+def _closest(side: ComparedSide, own: Experiment, alike: Sequence[ComparedSide]) -> ComparedSide | str:
     """Of several the one on the same clock, of Lightning's own strategy rather than another one with one worker, with
     the same rule and settings of the optimizer, if there is one; then with the same batch, and the same rate."""
 
-    def narrowed(sides: Sequence[Side], same: Iterable[bool]) -> list[Side]:
+    def narrowed(sides: Sequence[ComparedSide], same: Iterable[bool]) -> list[ComparedSide]:
         return [one for one, is_same in zip(sides, same, strict=True) if is_same] or [*sides]
 
     def optimizer(experiment: Experiment) -> dict[str, object]:
@@ -313,17 +322,22 @@ def _closest(side: Side, own: Experiment, alike: Sequence[Side]) -> Side | str:
     return left[0]
 
 
-def _of(side: Side) -> Experiment:
+def _of(side: ComparedSide) -> Experiment:
     assert side.experiment is not None
     return side.experiment
 
 
-def _is_single(side: Side) -> bool:
+def _is_single(side: ComparedSide) -> bool:
     return isinstance(_of(side).strategy, SingleProcess)
 
 
 def _relative(
-    figure: RelativeFigure, side: Side, base: Side, curves: Mapping[str, MetricCurve], target: float | None, lower: bool
+    figure: RelativeFigure,
+    side: ComparedSide,
+    base: ComparedSide,
+    curves: Mapping[str, MetricCurve],
+    target: float | None,
+    lower: bool,
 ) -> Relative:
     if figure in TIMED and side.is_simulated != base.is_simulated:
         virtual, measured = (side, base) if side.is_simulated else (base, side)
@@ -352,7 +366,7 @@ def _relative(
 
 
 def _amounts(
-    figure: RelativeFigure, side: Side, curves: Mapping[str, MetricCurve], target: float | None, lower: bool
+    figure: RelativeFigure, side: ComparedSide, curves: Mapping[str, MetricCurve], target: float | None, lower: bool
 ) -> dict[int, Amount]:
     """What each run took or reached, by seed; without runs that have not recorded it."""
     amounts: dict[int, Amount] = {}
@@ -369,7 +383,7 @@ def _amounts(
     return amounts
 
 
-def _lacking(figure: RelativeFigure, side: Side, amounts: Mapping[int, Amount]) -> str:
+def _lacking(figure: RelativeFigure, side: ComparedSide, amounts: Mapping[int, Amount]) -> str:
     """Why there is no ratio with these amounts of the side; "" if there is one."""
     if not side.runs:
         return f"no run of {side.name} has finished"

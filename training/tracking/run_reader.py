@@ -191,14 +191,14 @@ class RunReader:
         from sqlalchemy import text
 
         only = f"{_OF_NOTEBOOK if notebook is not None else ''} {'' if trials else _NO_TRIALS}"
-        asked: dict[str, object] = {"limit": limit}
+        parameters: dict[str, object] = {"limit": limit}
         if notebook is not None:
-            asked |= {"notebook": notebook, "notebook_tag": names.TAG_NOTEBOOK}
+            parameters |= {"notebook": notebook, "notebook_tag": names.TAG_NOTEBOOK}
         if not trials:
-            asked |= {"trial_tag": names.TAG_TRIAL}
+            parameters |= {"trial_tag": names.TAG_TRIAL}
         queries = [text(query.format(only=only)) for query in LIST_QUERIES]
         with engine.connect() as connection:
-            rows, tags, metrics = (connection.execute(query, asked).all() for query in queries)
+            rows, tags, metrics = (connection.execute(query, parameters).all() for query in queries)
         by_run: dict[str, tuple[dict[str, str], dict[str, float]]] = {row.run_uuid: ({}, {}) for row in rows}
         for run, key, value in tags:
             if run in by_run:  # else it was made between two of the queries
@@ -208,7 +208,7 @@ class RunReader:
                 by_run[run][1][key] = math.nan if is_nan else value
                 if key == names.SAMPLES:
                     by_run[run][1].setdefault(names.UPDATES, float(step))
-        found = [
+        records = [
             RunRecord(
                 row.run_uuid, row.name or "", str(row.experiment_id), row.status, (row.start_time or 0) / 1000,
                 row.end_time / 1000 if row.end_time else None, by_run[row.run_uuid][0], {},
@@ -216,7 +216,7 @@ class RunReader:
             )
             for row in rows
         ]  # fmt: skip
-        return [run for run in found if notebook in (None, run.notebook)]
+        return [run for run in records if notebook in (None, run.notebook)]
 
     def parameter_names(self) -> list[str]:
         """The names of all parameters in the store, sorted; empty if the store is not a database."""

@@ -2,11 +2,11 @@
 (() => {
   if (window.scalebookNearby) return;
   window.scalebookNearby = true;
-  const LOOK_MS = 60, AGAIN_MS = 3000, NEAR_PX = 1000;
+  const LOOK_MS = 60, AGAIN_MS = 3000, NEAR_PX = 1800;
   let pressed = null, at = 0;
   const distance = (one) => {
     const box = one.closest('[class*="st-key-cell-"]').getBoundingClientRect();
-    return Math.max(box.top - window.innerHeight, -box.bottom, 0);
+    return Math.abs((box.top + box.bottom - window.innerHeight) / 2);
   };
   setInterval(() => {
     const waiting = [...document.querySelectorAll('[class*="st-key-cell-"] [class*="st-key-show-"] button')];

@@ -272,6 +272,52 @@ def test_the_form_guesses_from_what_the_claim_is_about_alone(open_page: Open, wo
     assert "metric: zeal\n" in path.read_text(encoding="utf-8"), "nobody has said what is better"
 
 
+def drafts_in(workspace: Workspace) -> int:
+    return len(list(workspace.cache.glob("claim-draft-*")))
+
+
+def test_what_was_typed_into_a_claim_survives_a_reload(open_page: Open, workspace: Workspace) -> None:
+    path = workspace.root / "first-steps.md"
+    path.write_text(TEXT + CLAIM, encoding="utf-8")
+    app = open_page()
+    app.button(key="edit-low-enough").click().run()
+    assert drafts_in(workspace) == 0, "nothing was typed"
+    box(app, "At most").set_value("1.5").run()
+    assert drafts_in(workspace) == 1
+    again = open_page()
+    assert any("**Draft** of the claim low-enough" in one.value for one in again.caption)
+    again = press(again, "Continue")
+    assert box(again, "At most").value == "1.5"
+    path.write_text(TEXT + CLAIM.replace("2.5", "2.4"), encoding="utf-8")  # edited elsewhere meanwhile
+    again = press(open_page(), "Continue")
+    press(again, "Save")
+    assert "at_most: 2.4" in path.read_text(encoding="utf-8"), "asked, and not overwritten"
+    again.button(key="keep-both").click().run()
+    assert [claim.at_most for claim in store.read(path).notebook.claims()] == [2.4, 1.5]
+    assert drafts_in(workspace) == 0
+
+
+def test_a_new_claim_and_a_claims_text_survive_a_reload(open_page: Open, workspace: Workspace) -> None:
+    path = workspace.root / "first-steps.md"
+    path.write_text(TEXT + CLAIM, encoding="utf-8")
+    app = press(open_page(), "Add a claim")
+    assert drafts_in(workspace) == 0, "nothing was typed"
+    box(app, "Name").set_value("slow").run()
+    app = open_page()
+    app.button(key="edit-low-enough").click().run()
+    (text,) = [one for one in app.text_area if one.label == "Text"]
+    text.set_value(CLAIM.strip().replace("2.5", "7")).run()
+    assert drafts_in(workspace) == 2
+    app = open_page()
+    app.button(key="edit-low-enough").click().run()
+    (text,) = [one for one in app.text_area if one.label == "Text"]
+    assert "at_most: 7" in str(text.value)
+    app.button(key="claim-cancel").click().run()
+    assert drafts_in(workspace) == 1
+    app = press(open_page(), "Add a claim")
+    assert box(app, "Name").value == "slow"
+
+
 def test_a_claim_begins_with_what_has_run(open_page: Open, workspace: Workspace) -> None:
     """Its sides are experiments of one model that have runs, with a single worker as the baseline; the target is one
     that all their runs have reached."""

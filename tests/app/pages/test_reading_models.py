@@ -39,7 +39,7 @@ def unread(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Callable[[]
 
 
 def test_a_notebook_is_shown_while_models_are_being_read(open_page: Open, unread: Callable[[], None]) -> None:
-    app = open_page()
+    app = open_page(reads=False)
     assert "Does staleness hurt?" in words(app)
     assert any("max_epochs: 5" in one for one in codes(app))
     assert any("Reading Scalebook's models, data sets and strategies." in one.value for one in app.caption)
@@ -51,7 +51,7 @@ def test_a_notebook_is_shown_while_models_are_being_read(open_page: Open, unread
 
 
 def test_a_form_has_its_title_while_models_are_being_read(open_page: Open, unread: Callable[[], None]) -> None:
-    app = open_page("compose", notebook="first-steps")
+    app = open_page("compose", reads=False, notebook="first-steps")
     assert [one.value for one in app.title] == ["New experiment"]
     assert any("Reading Scalebook's models" in one.value for one in app.caption)
     unread()
@@ -67,7 +67,7 @@ def test_models_that_cannot_be_read_leave_the_notebook_visible(
         raise ConfigError("describe", "failed: no such module", "Fix it.")
 
     monkeypatch.setattr(catalogue, "describe", fail)
-    app = open_page()
+    app = open_page(reads=False)
     deadline = time.monotonic() + 60
     while not app.error:
         assert time.monotonic() < deadline

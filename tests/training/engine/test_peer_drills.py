@@ -84,7 +84,6 @@ CASES = [
 ]
 
 
-@pytest.mark.each_value
 @pytest.mark.parametrize("returns", [False, True])
 @pytest.mark.parametrize(("exchange", "topology"), CASES, ids=repr)
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.drill) for seed in range(2, 21))])

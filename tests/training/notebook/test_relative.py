@@ -10,7 +10,15 @@ import pytest
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.notebook.claims.intervals import Amount, ratio_interval
-from scalebook.training.notebook.relative import TO_TARGET, Relative, RelativeRow, Side, relative_rows, remarks, shown
+from scalebook.training.notebook.relative import (
+    TO_TARGET,
+    ComparedSide,
+    Relative,
+    RelativeRow,
+    relative_rows,
+    remarks,
+    shown,
+)
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_reader import MetricCurve, RunRecord
 
@@ -33,9 +41,9 @@ def run(name: str, seed: int, rate: float | None = 100.0, **tags: str) -> RunRec
 
 def side(
     name: str, config: Mapping[str, Any], description: Description, rates: Sequence[float | None] = (100.0,)
-) -> Side:
+) -> ComparedSide:
     runs = [run(name, seed, rate) for seed, rate in enumerate(rates, start=1)]
-    return Side(name, Experiment.read(config, description), runs)
+    return ComparedSide(name, Experiment.read(config, description), runs)
 
 
 def curve(run_id: str, seconds: float, values: Sequence[float], moved: float = 0.0) -> MetricCurve:
@@ -45,7 +53,7 @@ def curve(run_id: str, seconds: float, values: Sequence[float], moved: float = 0
     return MetricCurve(run_id, "val/loss", x, [10 * at for at in x], x, list(values), bytes_)
 
 
-def by_rate(*sides: Side) -> dict[str, RelativeRow]:
+def by_rate(*sides: ComparedSide) -> dict[str, RelativeRow]:
     return relative_rows(sides, {}, None, lower=True)
 
 
@@ -90,7 +98,7 @@ def test_with_a_target_it_is_what_it_took(description: Description) -> None:
     assert row.figure("bytes").reason == "one transfers no bytes"
     assert shown([row]) == ["seconds", "samples"]
     assert remarks({"one": RelativeRow(is_baseline=True), "two": row}) == [
-        "x one process: a multiple of the figure of one, with its 95 % interval."
+        "x one process: divided by the figure of one; in brackets its 95 % interval."
     ]
 
 
@@ -106,6 +114,11 @@ def test_runs_that_missed_the_target_bound_the_ratio(description: Description) -
     assert rows["two"].figure("samples") == Relative(
         reason="runs on both sides missed the target, or were there at their first validation"
     )
+
+
+def test_a_narrow_interval_about_1_is_a_result() -> None:
+    assert Relative(1.0, 0.99, 1.02, seeds=3).times == "1.00x (0.99 to 1.02)"
+    assert Relative(1.0, 0.9, 1.1, seeds=3).times == "1.00x (0.90 to 1.10, not resolved)"
 
 
 def test_one_seed_has_a_ratio_and_no_interval(description: Description) -> None:
@@ -146,7 +159,7 @@ def test_of_several_the_one_with_the_same_batch_counts(description: Description)
     ones = [side("b32", batch(ONE, 32), description), side("b64", batch(ONE, 64), description)]
     rows = by_rate(*ones, side("two", batch(DDP, 32), description), side("four", batch(ASYNC, 32), description))
     assert (rows["two"].baseline, rows["four"].baseline) == ("b64", "b32"), "DDP averages two gradients of 32"
-    assert remarks(rows)[0].startswith("x one process: a multiple of the figure of b64 for two; b32 for four,")
+    assert remarks(rows)[0].startswith("x one process: divided by the figure of b64 for two; b32 for four; in brackets")
     odd = by_rate(*ones, side("two", batch(DDP, 8), description))
     assert odd["two"].reason == "several have one process (b32, b64), and none of them its 16 samples an update"
     assert [odd[name].reason for name in ("b32", "b64")] == ["it is one process itself"] * 2
@@ -191,9 +204,9 @@ def test_virtual_figures_say_so(description: Description) -> None:
 def test_runs_that_lost_workers_are_left_out(description: Description) -> None:
     lost = run("two", 3, 1.0, **{names.TAG_WORKERS_LOST: "worker 1"})
     two = side("two", DDP, description, [200.0, 200.0])
-    rows = by_rate(side("one", ONE, description), Side("two", two.experiment, [*two.runs, lost]))
+    rows = by_rate(side("one", ONE, description), ComparedSide("two", two.experiment, [*two.runs, lost]))
     assert rows["two"].figure("samples_per_second").value == pytest.approx(2.0)
-    rows = by_rate(side("one", ONE, description), Side("two", two.experiment, [lost]))
+    rows = by_rate(side("one", ONE, description), ComparedSide("two", two.experiment, [lost]))
     assert rows["two"].figure("samples_per_second").reason == "all runs of two lost workers"
 
 
@@ -202,7 +215,7 @@ def test_what_has_not_run_has_no_ratio(description: Description) -> None:
     assert rows["two"].figure("samples_per_second").reason == "no run of one has finished"
     silent = by_rate(side("one", ONE, description), side("two", DDP, description, [None]))
     assert silent["two"].figure("samples_per_second").reason == "two has recorded no throughput above 0"
-    broken = by_rate(side("one", ONE, description), Side("two", None))
+    broken = by_rate(side("one", ONE, description), ComparedSide("two", None))
     assert broken["two"].reason == "its config cannot be read"
     none = by_rate(side("two", DDP, description), side("four", ASYNC, description))
     assert remarks(none) == ["No multiple of one process: none of these experiments has one process."]
@@ -215,7 +228,10 @@ def test_experiments_of_one_process_are_not_relative_to_anything(description: De
 
 def test_seeds_that_share_their_numbers_have_no_interval(description: Description) -> None:
     two = side("two", DDP, description, [180.0, 200.0, 220.0])
-    sides = [side("one", ONE, description, [100.0] * 3), Side("two", two.experiment, two.runs, "seeds 1, 2 share")]
+    sides = [
+        side("one", ONE, description, [100.0] * 3),
+        ComparedSide("two", two.experiment, two.runs, "seeds 1, 2 share"),
+    ]
     figure = by_rate(*sides)["two"].figure("samples_per_second")
     assert (figure.low, figure.reason) == (None, "its seeds are not independent")
 
@@ -224,7 +240,7 @@ def test_each_run_by_itself_is_compared_with_all_seeds_of_one_process(descriptio
     one = Experiment.read(ONE, description)
     rates = [90.0, 100.0, 110.0]
     ones = [
-        Side(f"one · seed {seed}", one, [run("one", seed, rate, **{names.TAG_CELL: "one"})])
+        ComparedSide(f"one · seed {seed}", one, [run("one", seed, rate, **{names.TAG_CELL: "one"})])
         for seed, rate in enumerate(rates)
     ]
     rows = by_rate(*ones, side("two", DDP, description, [200.0]))

@@ -117,11 +117,11 @@ def written(nb: Notebook) -> dict[str, WrittenResult]:
 def _parsed(text: str) -> WrittenResult | None:
     """What `_of_claim` has written."""
     first, _, rest = text.partition("\n\n")
-    found = re.fullmatch(r"(.*): \*\*(.*)\*\*", first, re.DOTALL)
+    line = re.fullmatch(r"(.*): \*\*(.*)\*\*", first, re.DOTALL)
     head, _, *rows = [_row(line) for line in rest.splitlines()] or [[], []]
-    if found is None or not head or any(len(row) != len(head) for row in rows):
+    if line is None or not head or any(len(row) != len(head) for row in rows):
         return None
-    return WrittenResult(_unescaped(found[1]), found[2].split(", "), [head, *rows])
+    return WrittenResult(_unescaped(line[1]), line[2].split(", "), [head, *rows])
 
 
 def _row(line: str) -> list[str]:

@@ -106,7 +106,7 @@ def _checked(path: Path, files: Mapping[str, bytes], manifest: Manifest) -> Mani
     if differences := [*checked.differences, *others]:
         remedy = "Write paths in its configs from the notebook's own folder."
         raise ConfigError(path.name, f"means something else without this machine's paths: {differences[0]}", remedy)
-    return replace(manifest, known=sorted({finding.key for finding in checked.findings}))
+    return replace(manifest, disagreed=sorted({finding.key for finding in checked.findings}))
 
 
 def _cleaned(path: Path, manifest: Manifest, folders: Mapping[str, str]) -> Manifest:

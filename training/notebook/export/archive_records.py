@@ -37,7 +37,7 @@ MOST_BYTES: Final = 2**27
 
 ABOUT: Final = """# {title}
 
-{found}
+{results}
 
 This is an archive of {name}, exported by Scalebook. `scalebook notebook verify FILE.zip` judges its claims again from
 the curves, and compares its parts with each other; it runs none of the code.
@@ -136,7 +136,7 @@ class Manifest:
     """Digest of each of the user's own files that runs record, as it was when the archive was made."""
     shortened: list[str] = field(default_factory=list)
     """Files of `modules/` in which private paths were replaced, so that their digests are others."""
-    known: list[str] = field(default_factory=list)
+    disagreed: list[str] = field(default_factory=list)
     """What did not agree when the archive was made, as the keys of `Finding`: results that runs have not written, runs
     of an earlier config."""
     digest: str = ""
@@ -202,5 +202,5 @@ def readable(title: str, name: str, judged: Mapping[str, ArchivedVerdict]) -> st
                        one.table)
         for claim, one in judged.items()
     ]  # fmt: skip
-    found = summary_lines(headlines, linked=False) if headlines else "This notebook has no claims."
-    return ABOUT.format(title=plain(title), name=plain(name), found=found)
+    results = summary_lines(headlines, linked=False) if headlines else "This notebook has no claims."
+    return ABOUT.format(title=plain(title), name=plain(name), results=results)

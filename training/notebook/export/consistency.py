@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from scalebook.training.base import ConfigError, code_changes
 from scalebook.training.base.files import yaml
 from scalebook.training.experiments import Description, Experiment, config_hash, paths_today
-from scalebook.training.experiments.search import identity, read_search, resolve, summary
+from scalebook.training.experiments.search import SearchSpec, identity, read_search, resolve, summary
 from scalebook.training.notebook.cells import Notebook
 from scalebook.training.notebook.claims import Judgement, written_tables
 from scalebook.training.notebook.claims.claim_locks import RecordedClaims, known_cells
@@ -85,15 +85,15 @@ class ArchiveContent(NamedTuple):
 
 def findings(content: ArchiveContent, evidence: EvidenceReader, judged: Mapping[str, Judgement]) -> list[Finding]:
     """All that does not agree."""
-    found = [*_configs(content), *_lists(content), *_foreign_files(content)]
+    disagreeing = [*_configs(content), *_lists(content), *_foreign_files(content)]
     trials = content.trials
     cells = {cell.name: config_hash(cell.experiment(content.description)) for cell in content.nb.experiments()}
     named = {cell.hash for cell in known_cells(content.nb, content.description).values()}
     for name, run in content.runs:
-        found += _place(name, run.record, content.manifest, {*named, *cells.values()}, cells, trials)
-        found += [*_curves(name, run), *_axes(name, run)]
-    found += [*_run_configs(content, cells), *_trials(content), *_code(content), *_versions(content)]
-    return [*found, *_written(content, evidence, judged), *_readable(content, judged)]
+        disagreeing += _place(name, run.record, content.manifest, {*named, *cells.values()}, cells, trials)
+        disagreeing += [*_curves(name, run), *_axes(name, run)]
+    disagreeing += [*_run_configs(content, cells), *_trials(content), *_code(content), *_versions(content)]
+    return [*disagreeing, *_written(content, evidence, judged), *_readable(content, judged)]
 
 
 def _configs(content: ArchiveContent) -> Iterator[Finding]:
@@ -272,11 +272,8 @@ def _trials(content: ArchiveContent) -> Iterator[Finding]:
             spec = read_search(search.body, None, content.description)
         if spec is not None and identity(spec) != search.identity:
             yield Finding(f"identity {name}", f"{name}: its body is of another search than {search.identity}")
-        if spec is not None and (cell := content.nb.search(name)) is not None:
-            with suppress(ConfigError):
-                now = read_search(cell.body, content.nb.base(cell, content.description), content.description)
-                if (identity(now), now.trials) != (identity(spec), spec.trials):
-                    yield Finding(f"ran {name}", f"{name}: the notebook has another search than the one that ran")
+        if spec is not None and not _is_of_cell(content, name, spec):
+            yield Finding(f"ran {name}", f"{name}: the notebook has another search than the one that ran")
         runs = [
             (trial, seed, records[run]) for trial in search.trials for seed, run in trial.runs.items() if run in records
         ]
@@ -289,6 +286,17 @@ def _trials(content: ArchiveContent) -> Iterator[Finding]:
             point = tags.get(names.TAG_POINT)
             if spec is not None and point is not None and not same_numbers(point, summary(spec, trial.point)):
                 yield Finding(f"point {name} {record.id}", f"{where} is of the point {point[:200]}")
+
+
+def _is_of_cell(content: ArchiveContent, name: str, spec: SearchSpec) -> bool:
+    """Whether the notebook's cell is the search that ran."""
+    if (cell := content.nb.search(name)) is None:
+        return False
+    try:
+        now = read_search(cell.body, content.nb.base(cell, content.description), content.description)
+    except ConfigError:
+        return False
+    return (identity(now), now.trials) == (identity(spec), spec.trials)
 
 
 def _json(text: str) -> Any:
@@ -411,11 +419,11 @@ def unchecked(content: ArchiveContent) -> list[str]:
     return sentences
 
 
-def differing(found: Sequence[Finding], manifest: Manifest) -> tuple[list[str], list[str]]:
+def differing(findings: Sequence[Finding], manifest: Manifest) -> tuple[list[str], list[str]]:
     """The differences; and what did not agree when the archive was made, or may not have."""
     differences, notes = list[str](), list[str]()
-    for finding in found:
-        if finding.key in manifest.known:
+    for finding in findings:
+        if finding.key in manifest.disagreed:
             notes.append(f"did not agree when it was archived: {finding.words}")
         elif finding.since > manifest.form:
             notes.append(f"may not have agreed when it was archived: {finding.words}")

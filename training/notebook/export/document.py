@@ -90,6 +90,17 @@ class Headline:
 
 
 @dataclass(frozen=True)
+class ExportedAnswer:
+    """What is known of a question that the notebook asks. `table` has its head first."""
+
+    question: str
+    sentence: str
+    state: str
+    table: Sequence[Sequence[str]] = ()
+    remarks: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
 class Summary:
     """The results of a notebook, before its text."""
 

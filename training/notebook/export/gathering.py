@@ -41,6 +41,7 @@ from scalebook.training.notebook.export.document import (
     Chart,
     DataTable,
     Document,
+    ExportedAnswer,
     Facts,
     Heading,
     Headline,
@@ -239,8 +240,15 @@ LONGEST: Final = 100
 MOST_KINDS: Final = 5
 
 
-def gather(workspace: Workspace, reader: RunReader, stored: Stored, description: Description) -> Document:
+def gather(
+    workspace: Workspace,
+    reader: RunReader,
+    stored: Stored,
+    description: Description,
+    answers: Mapping[str, ExportedAnswer] | None = None,
+) -> Document:
     """The document of a notebook as it stands, with the latest results. It starts nothing, and writes only looks.
+    `answers`: what is known of its questions, by the names of their cells.
 
     Home folders and the workspace's own are written `~` and `.`, wherever they stand, passwords of addresses `***`.
     ConfigError where the store or the settings cannot be read; a search that cannot be read says so in its place.
@@ -248,6 +256,7 @@ def gather(workspace: Workspace, reader: RunReader, stored: Stored, description:
     nb, name = stored.notebook, stored.path.name
     blocks: list[Block] = []
     runs: list[RunRecord] = []
+    answers = answers or {}
     judged = judge_all(EvidenceReader(workspace, reader, name, nb, description))
     recorded = {key: result for key, result in written(nb).items() if not _has_runs(judged[key])}
     elsewhere = {cell for claim in nb.claims() if claim.name in recorded for cell in names_of(claim)}
@@ -263,14 +272,15 @@ def gather(workspace: Workspace, reader: RunReader, stored: Stored, description:
         elif isinstance(cell, ClaimCell):
             blocks += claim_blocks(judged[cell.name], recorded.get(cell.name))
         elif isinstance(cell, AnswerCell):
-            blocks += [CellHead("answer", cell.name, []), config_of(cell.source)]
+            blocks += answer_blocks(cell, answers.get(cell.name))
         elif isinstance(cell, BrokenCell):
             blocks.append(CellHead(cell.kind, cell.name, ["cannot be read"]))
             blocks += [Remark(cell.message, trouble=True), SourceText("Text", cut_lines(cell.source), "", folded=False)]
         else:
             part_blocks = search_blocks(workspace, reader, name, nb, cell, description)
             blocks += _not_here(part_blocks) if cell.name in elsewhere else part_blocks
-    blocks = _summarized(blocks, _headlines(judged, recorded))
+    answered = [Headline("answer", key, one.sentence, [one.state]) for key, one in answers.items()]
+    blocks = _summarized(blocks, [*answered, *_headlines(judged, recorded)])
     blocks += environment_blocks(runs, nb, name, workspace.settings.modules)
     document = Document(nb.title, name, nb.text, moment(time.time()), blocks)
     return published(document, {str(workspace.root.resolve()): ".", str(Path.home()): "~"})
@@ -318,6 +328,21 @@ def _summarized(blocks: list[Block], headlines: Sequence[Headline]) -> list[Bloc
         return [summary, *blocks]
     title, _, text = first.source.lstrip().partition("\n")
     return [UserMarkdown(f"{title}\n"), summary, *([UserMarkdown(text)] if text.strip() else []), *blocks[1:]]
+
+
+def answer_blocks(cell: AnswerCell, answer: ExportedAnswer | None) -> list[Block]:
+    """The blocks of a question and what is known of it."""
+    if answer is None:
+        return [CellHead("answer", cell.name), config_of(cell.source)]
+    table = [DataTable(answer.table[0], answer.table[1:], range(1, len(answer.table[0]) - 2))] if answer.table else []
+    return [
+        CellHead("answer", cell.name, [answer.state]),
+        Remark(answer.question),
+        Remark(answer.sentence),
+        *table,
+        *(Remark(remark) for remark in answer.remarks),
+        config_of(cell.source),
+    ]
 
 
 def claim_blocks(judgement: Judgement, recorded: WrittenResult | None = None) -> list[Block]:

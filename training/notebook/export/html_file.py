@@ -68,9 +68,9 @@ def _block(block: Block) -> str:
             return f'<div class="note">{rendered(block.source)}</div>'
         case CellHead():
             chips = "".join(_chip(word) for word in block.states)
-            at = escape(place(block.kind, block.name))
+            anchor = escape(place(block.kind, block.name))
             kind = f'<span class="kind">{escape(block.kind)}</span>'
-            return f'<h2 class="head" id="{at}">{kind} {escape(block.name)} {chips}</h2>'
+            return f'<h2 class="head" id="{anchor}">{kind} {escape(block.name)} {chips}</h2>'
         case Summary():
             return _summary(block)
         case Heading():

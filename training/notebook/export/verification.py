@@ -130,13 +130,13 @@ def check(path: Path, files: Mapping[str, bytes], manifest: Manifest) -> Checked
         with tempfile.TemporaryDirectory() as folder:  # empty: what it knows is in the archive
             evidence = ArchivedEvidenceReader(Path(folder), content)
             judged = judge_all(evidence)
-            found = findings(content, evidence, judged)
+            disagreeing = findings(content, evidence, judged)
     except ConfigError:
         raise
     except (ValueError, LookupError, TypeError, ArithmeticError, AttributeError, RecursionError, OSError) as error:
         # records that disagree, times that no calendar has
         raise BrokenRecord(path, f"its records cannot be judged: {type(error).__name__}: {error}") from None
-    return Checked(*_differences(_archived(manifest), archived_verdicts(judged), manifest), found, content)
+    return Checked(*_differences(_archived(manifest), archived_verdicts(judged), manifest), disagreeing, content)
 
 
 def _archived(manifest: Manifest) -> dict[str, ArchivedVerdict]:
