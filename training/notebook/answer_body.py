@@ -57,7 +57,7 @@ def read_budget(value: object) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool):
         seconds = float(value)
     elif isinstance(value, str) and re.fullmatch(r"(\d+(\.\d+)?[smh])+", value.replace(" ", "")):
-        parts = re.findall(r"(\d+(?:\.\d+)?)([smh])", value)
+        parts = re.findall(r"(\d+(?:\.\d+)?)([smh])", value.replace(" ", ""))
         seconds = sum(float(number) * UNITS[unit] for number, unit in parts)
     if not LEAST_S <= seconds < 1e7:
         what = f"is {quoted_value(value)}"
