@@ -39,6 +39,7 @@ DESCRIPTION_TTL_S = 5.0  # how soon an edit of a user's module shows up in the f
 IMPORTANCE_TTL_S = 10.0
 BROKEN_TTL_S = 10.0
 CLAIM_TTL_S = 10.0
+WORKING_TTL_S = 5.0
 ALL_RUNS_TTL_S = 10.0
 NOTEBOOK_TTL_S = 1.0
 MOST_RUNS = 5_000  # older ones are in MLflow
@@ -248,9 +249,13 @@ def _judgements(_stored: Stored, notebook: str, text: str, changed: Sequence[int
     return judge_all(EvidenceReader(workspace(), notebook_runs(notebook), notebook, _stored.notebook, description()))
 
 
-def answer(stored: Stored, cell: AnswerCell) -> Findings | Problem:
-    """What is known of a question, as old as a `judgement`; the problem of a cell that asks no question."""
-    return _answers(stored, stored.path.name, stored.notebook.text, _stamps(workspace().database))[cell.name]
+def answer(stored: Stored, cell: AnswerCell, working: bool) -> Findings | Problem:
+    """What is known of a question, as old as a `judgement`; the problem of a cell that asks no question. While a
+    process works on it, at most WORKING_TTL_S old: runs that are timed shall not wait for the page."""
+    changed = _stamps(workspace().database)
+    if working:
+        changed = tuple(int(stamp // (WORKING_TTL_S * 1e9)) for stamp in changed)
+    return _answers(stored, stored.path.name, stored.notebook.text, changed)[cell.name]
 
 
 @st.cache_resource(ttl=CLAIM_TTL_S, max_entries=20, show_spinner=False)

@@ -95,7 +95,7 @@ def show_answer(stored: Stored, index: int, cell: AnswerCell) -> bool:
 
 
 def _card(stored: Stored, index: int, cell: AnswerCell, was_working: bool) -> None:
-    findings = resources.answer(stored, cell)
+    findings = resources.answer(stored, cell, was_working)
     view = data.view(resources.workspace(), stored, cell, findings)
     if was_working and not view.works:
         st.rerun()  # the page stops looking every second
@@ -115,7 +115,7 @@ def _show_findings(cell: AnswerCell, findings: Findings) -> None:
     chart = resources.cached_figure(ratio_chart.ratios, findings, style.dark())
     if chart is not None:
         lines = "; ".join(f"{bar.words} {bar.text}" for bar in ratio_chart.bars(findings))
-        html.draw(charts.legend(ratio_chart.legend(findings)))
+        html.draw(ratio_chart.legend(findings, cell.goal))
         charts.draw(chart, f"ratios-{cell.name}", f"Each side as a multiple of {findings.rows[0].words}: {lines}")
     widgets.answer_table(findings)
     widgets.answer_sentences(findings)

@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 from scalebook.app.shared import charts
 from scalebook.app.shared.charts import PALETTE
 from scalebook.training.asking import Findings, decided_by, times, two
+from scalebook.training.tracking import Goal
 
 COLOURS: Final = {"measured": PALETTE[0], "simulated": PALETTE[2], "planned": PALETTE[1]}
 WORDS: Final = {"seconds": "time", "samples": "samples", "best": "best value"}
@@ -73,16 +74,18 @@ def ratios(findings: Findings, dark: bool) -> go.Figure | None:
     return figure
 
 
-def legend(findings: Findings) -> list[tuple[str, str]]:
-    """The kinds of its rows, each with its colour."""
-    return [(kind, COLOURS[kind]) for kind in dict.fromkeys(row.kind for row in bars(findings))]
+def legend(findings: Findings, goal: Goal | None) -> str:
+    """The HTML of the kinds of its rows, each with its colour, and of which side of the line is better."""
+    better = "right" if findings.figure == "best" and goal == "max" else "left"
+    entries = [(kind, COLOURS[kind]) for kind in dict.fromkeys(row.kind for row in bars(findings))]
+    return charts.legend([*entries, (f"{better} of the line is better", "transparent")])
 
 
 def _title(findings: Findings) -> str:
     baseline = findings.rows[0].words
     if findings.figure == "best":
         return f"best {findings.metric} as a multiple of that of {baseline}"
-    return f"multiple of {baseline}; less than 1 is better"
+    return f"multiple of {baseline}"
 
 
 def _marks(rows: Sequence[Bar], kind: str) -> go.Scatter:

@@ -103,7 +103,7 @@ def ask_buttons(
         )
     if isinstance(previewed, Preview) and not wrong:
         with st.container(border=True, key="ask-preview"):
-            html.draw(f'<div class="sb-eyebrow">What will be done</div><div>{escape(sentence(previewed.plan))}</div>')
+            html.draw(f'<div class="sb-card"><b>What will be done</b></div>{escape(sentence(previewed.plan))}')
             for words in previewed.left_out:
                 st.caption(words)
             where = f"{goes_on} asks the same question, so it continues. " if goes_on else ""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from playwright.sync_api import Page, expect
 
 from scalebook.app.serving.addresses import Addresses
 from scalebook.app.serving.child import LOOPBACK, answers
@@ -63,6 +64,22 @@ def test_it_finds_ports_refuses_to_start_twice_and_ends_all_it_started(workspace
     assert served.process.returncode == 0
     assert not any(process.alive() for process in children)
     assert Addresses.read(workspace) is None
+
+
+def test_an_open_page_says_that_its_server_has_ended(page: Page, workspace: Workspace) -> None:
+    """In place of Streamlit's question whether there is internet; the page knows nothing of runs, which go on."""
+    served = serve(workspace)
+    try:
+        page.goto(served.access.opening(served.addresses.app))
+        expect(page.get_by_test_id("stApp")).to_have_attribute(
+            "data-test-connection-state", "CONNECTED", timeout=60_000
+        )
+        expect(page.get_by_role("link", name="Runs")).to_be_visible(timeout=60_000)
+        served.end()
+        expect(page.locator(".sb-gone")).to_contain_text("scalebook ui has ended. Runs go on.", timeout=60_000)
+        expect(page.get_by_text("connected to the internet")).to_be_hidden(timeout=10_000)
+    finally:
+        end_supervisor(workspace)
 
 
 @pytest.mark.timeout(360)

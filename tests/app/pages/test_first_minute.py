@@ -6,6 +6,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from scalebook.app.notebook.managing import SUGGESTED
+from scalebook.training.asking import all_recipes
 from scalebook.training.base.trust import trusted
 from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.jobs import supervisor_handle
@@ -32,10 +33,13 @@ def press(app: AppTest, label: str) -> AppTest:
     return app
 
 
-def test_an_empty_folder_says_what_scalebook_is_and_offers_three_beginnings(open_page: Open) -> None:
+def test_an_empty_folder_says_what_scalebook_is_and_offers_four_beginnings(open_page: Open) -> None:
     app = open_page()
     assert "An experiment notebook for PyTorch Lightning models" in words(app)
-    assert [one.label for one in app.button] == ["Add the examples", "New notebook", "Use my own model"]
+    beginnings = ["Ask a question", "Add the examples", "New notebook", "Use my own model"]
+    assert [one.label for one in app.button] == beginnings
+    for recipe in all_recipes().values():
+        assert f"- {recipe.question}" in words(app)
 
 
 def test_the_examples_are_added_by_one_click(open_page: Open, workspace: Workspace) -> None:
