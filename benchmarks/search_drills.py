@@ -20,7 +20,7 @@ import psutil
 
 from benchmarks.common import command_line, machine, parser, until
 from benchmarks.drills import classifier
-from scalebook.training.base.processes import ProcessId, alive, descendants, send, session
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import Description
@@ -122,7 +122,7 @@ def drill(workspace: Workspace, description: Description, victim: str, number: i
     earlier = records_of(folder, description)
     before = finished(earlier)
     processes = kill(folder, victim)
-    until(lambda: not any(map(alive, processes)), "the victims to be gone")
+    until(lambda: not any(map(ProcessId.alive, processes)), "the victims to be gone")
     killed = time.monotonic()
     supervisor_handle.ensure(workspace)
     wrong = ended_well(folder, description, before, TRIALS)
@@ -138,12 +138,12 @@ def kill(folder: SearchFolder, victim: str) -> list[ProcessId]:
     assert now is not None
     victims = {"driver": [driving.process], "supervisor": [now]}.get(victim)
     if victims is None:
-        victims = [now, driving.process, *descendants(now)]
+        victims = [now, driving.process, *now.descendants()]
         for job in job_requests.all_jobs(folder.workspace):
             if job.state() not in ENDED and (started := job.started()) is not None:
-                victims += session(started.handle.process)
+                victims += started.handle.process.session()
     for process in victims:
-        send(process, signal.SIGKILL)
+        process.send(signal.SIGKILL)
     return victims
 
 

@@ -295,7 +295,7 @@ def _near() -> list[str]:
 
 
 def come_near(name: str) -> None:
-    """Draw this cell from now on, however far down it stands."""
+    """Draw the cell of this name, if there is one, from now on, however far down it stands."""
     state.remember(NEAR, (state.visits(), list(dict.fromkeys([*_near(), name]))))
 
 

@@ -70,8 +70,7 @@ def _show_document(stored: Stored, cell_wanted: str) -> None:
     """Draw the notebook's cells, with their buttons."""
     ask_as_begun(stored, cell_wanted)
     notes.look_for_drafts(stored)
-    if cell_wanted:
-        come_near(cell_wanted)
+    come_near(cell_wanted)
     together, standing = st.container(), CellStates(resources.notebook_runs(stored.path.name))
     with st.container(key="document", gap="medium"):
         if title := notebooks.heading(stored.notebook):

@@ -296,8 +296,8 @@ def results(seeds: Sequence[SeedView], most: int | None = None) -> str:
     head = ["Run", "State", *([f"best {metric}", last] if metric else []), *(["staleness"] if stale else [])]
     simulated = all(seed.run.is_simulated for seed in seeds if seed.run)
     head += ["updates", "updates/virtual s" if simulated else "updates/s", "time"]
-    first_runs = seeds if most is None else sorted(seeds, key=lambda seed: _ATTENTION.get(seed.state, 2))[:most]
-    rows = [_seed_row(seed, metric, stale) for seed in first_runs]
+    first = seeds if most is None else sorted(seeds, key=lambda seed: _ATTENTION.get(seed.state, 2))[:most]
+    rows = [_seed_row(seed, metric, stale) for seed in first]
     rows += _mean_rows(
         [seed.run for seed in seeds if seed.run and not seed.stale and seed.state == "finished"], metric, stale
     )

@@ -12,8 +12,7 @@ from scalebook.app.shared import html
 from scalebook.app.shared.widgets import number_box
 from scalebook.app.shared.words import figure
 from scalebook.training.base import ConfigError, roughly
-from scalebook.training.planner import Answer, SplitAnswer, TargetAnswer, answer_words, split_words
-from scalebook.training.planner.question import WORKERS, numbers
+from scalebook.training.planner import WORKERS, Answer, SplitAnswer, TargetAnswer, answer_words, numbers, split_words
 from scalebook.training.pricing import Profile, format_quantity
 from scalebook.training.pricing.links import NETWORKS, OWN, WORDS
 from scalebook.training.tracking import names

@@ -169,8 +169,8 @@ def the_list_has_strategies_and_times(page: Page, mlflow: str, home: str) -> Non
         page.get_by_role("link", name="Table of strategies, rates and times").click()
     listed = opening.value
     for column in ("strategy", "rule", "workers"):
-        expect(listed.get_by_role("columnheader", name=column, exact=True)).to_be_visible()
-    expect(listed.get_by_text("AsyncPS", exact=True)).to_be_visible()
+        expect(listed.get_by_role("columnheader", name=column, exact=True).first).to_be_visible()
+    expect(listed.get_by_text("AsyncPS", exact=True).first).to_be_visible()
     listed.close()
 
 

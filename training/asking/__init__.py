@@ -11,11 +11,11 @@ from scalebook.training.lazy import interface
 
 if TYPE_CHECKING:
     from scalebook.training.asking.answer import AnswerReader
+    from scalebook.training.asking.answer_export import exported_answers
     from scalebook.training.asking.answer_rows import Findings, decided_by, table, times, two
     from scalebook.training.asking.ask_folder import AskFailure, AskFolder, AskProgress
     from scalebook.training.asking.asked_cells import asked_before, begun, with_seeds
     from scalebook.training.asking.asking import Asking, NoAnswer
-    from scalebook.training.asking.exported_answers import exported_answers
     from scalebook.training.asking.previews import Preview, preview, training_s
     from scalebook.training.asking.recipes import all_recipes, recipe_named
 

@@ -72,7 +72,7 @@ class AskFolder(RecordFolder):
     def works(self) -> bool:
         """Whether a process works on it: it writes the log, whatever a record that was found here says."""
         process = records.peek(self.path / "process.json", ProcessId)
-        return process is not None and processes.writes_to(process, [self.log])
+        return process is not None and process.writes_to([self.log])
 
     def start(self, notebook: Path) -> None:
         """Start a process for the question, unless one works on it."""
@@ -89,7 +89,7 @@ class AskFolder(RecordFolder):
         """Ask the process and what it runs to end; without effect if none works."""
         process = records.peek(self.path / "process.json", ProcessId)
         if process is not None and self.works():
-            processes.send(process, signal.SIGTERM)
+            process.send(signal.SIGTERM)
 
     @property
     def answer(self) -> str:

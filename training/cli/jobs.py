@@ -136,7 +136,7 @@ def _lines(workspace: Workspace) -> tuple[list[JobLine], list[BrokenRecord]]:
     file, jobs, reasons = workspace.cache / "jobs.json", workspace.jobs, waiting_reasons(workspace)
     before = {line.id: line for line in (records.peek(file, KeptLines) or KeptLines([])).lines}
     lines: list[JobLine] = []
-    recent: list[JobLine] = []
+    ended: list[JobLine] = []
     broken: list[BrokenRecord] = []
     for name, stamp in job_requests.stamps(workspace).items():
         line = before.get(name)
@@ -149,13 +149,13 @@ def _lines(workspace: Workspace) -> tuple[list[JobLine], list[BrokenRecord]]:
             except (FileNotFoundError, BrokenRecord):
                 continue  # deleted meanwhile; or `errors` has it
             if not errors and line.state in ENDED and job.result() is not None:
-                recent.append(line)
+                ended.append(line)
         else:
-            recent.append(line)
+            ended.append(line)
         lines.append(line)
-    if recent != list(before.values()):
+    if ended != list(before.values()):
         with suppress(OSError):  # the list is shown all the same
-            records.save(file, KeptLines(recent))
+            records.save(file, KeptLines(ended))
     return sorted(lines, key=lambda line: (line.created, line.id)), broken
 
 

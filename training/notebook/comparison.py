@@ -18,7 +18,7 @@ from scalebook.training.tracking import Direction, Goal, MetricCurve, RunReader,
 ONE_PROCESS = "SingleDeviceStrategy"  # what Lightning makes of strategy: auto
 
 
-class TargetFigures(NamedTuple):
+class ComparedRun(NamedTuple):
     """Metrics and tags that tell how a run compares with one process and with the target of a comparison."""
 
     metrics: dict[str, float]
@@ -39,7 +39,7 @@ class Comparison:
     """(dotted key, experiment -> value) for every key that is not the same everywhere; None: it has no such key."""
     direction: Direction
     """The better direction of the metric, and who says so."""
-    unrecorded: Mapping[str, TargetFigures] = field(default_factory=dict)
+    unrecorded: Mapping[str, ComparedRun] = field(default_factory=dict)
     """By run id, what `record_figures` has to add to MLflow."""
 
     @property
@@ -163,12 +163,12 @@ def _unrecorded(
     sides: Sequence[ComparedSide],
     curves: Mapping[str, MetricCurve],
     lower: bool,
-) -> dict[str, TargetFigures]:
+) -> dict[str, ComparedRun]:
     """What MLflow does not have yet. A run has the figures of one comparison: the first with a target that names its
     experiment, or without any the first that names it."""
     relative = {row.experiment: row.relative for row in rows}
     base_names = {one.baseline for one in relative.values() if one.baseline}
-    unrecorded: dict[str, TargetFigures] = {}
+    unrecorded: dict[str, ComparedRun] = {}
     for side in sides:
         candidates = [one for one in nb.comparisons() if side.name in one.runs]
         first = next((one for one in candidates if one.target is not None), next(iter(candidates), None))
@@ -187,7 +187,7 @@ def _unrecorded(
             }
             new_tags = {name: value for name, value in tags.items() if by_run[run.id] and run.tags.get(name) != value}
             if metrics or new_tags:
-                unrecorded[run.id] = TargetFigures(metrics, new_tags)
+                unrecorded[run.id] = ComparedRun(metrics, new_tags)
     return unrecorded
 
 

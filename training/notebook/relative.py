@@ -153,6 +153,7 @@ def relative_rows(
 ) -> dict[str, RelativeRow]:
     """The row of each side, by name. `curves` by run id are those of the compared metric; `lower`: a lower value is
     better. A baseline consists of all sides of its config: on the Compare page each run is a side."""
+    read = _Amounts(curves, target, lower)
     one_process = _merged(side for side in sides if side.workers == 1)
     base_of = {side.name: _baseline(side, one_process) for side in sides}
     used = {base.key for side in sides if isinstance(base := base_of[side.name], ComparedSide) and base.key != side.key}
@@ -163,23 +164,20 @@ def relative_rows(
             rows[side.name] = RelativeRow(reason=base)
         elif base.key == side.key:
             is_baseline = side.key in used
-            base_time = _base_time(side, base, curves, target, lower) if is_baseline else None
+            base_time = _base_time(side, base, read) if is_baseline else None
             rows[side.name] = RelativeRow(
                 is_baseline=is_baseline, reason="" if is_baseline else ITSELF, base_time=base_time
             )
         else:
             figures = (RATE,) if target is None else FIGURES
-            ratios = {figure: _relative(figure, side, base, curves, target, lower) for figure in figures}
-            base_time = _base_time(side, base, curves, target, lower)
-            rows[side.name] = RelativeRow(base.name, ratios, base_time=base_time)
+            ratios = {figure: _relative(figure, side, base, read) for figure in figures}
+            rows[side.name] = RelativeRow(base.name, ratios, base_time=_base_time(side, base, read))
     return rows
 
 
-def _base_time(
-    side: ComparedSide, base: ComparedSide, curves: Mapping[str, MetricCurve], target: float | None, lower: bool
-) -> float | None:
-    figure: RelativeFigure = RATE if target is None else "seconds"
-    amounts = _amounts(figure, base, curves, target, lower)
+def _base_time(side: ComparedSide, base: ComparedSide, read: "_Amounts") -> float | None:
+    figure: RelativeFigure = RATE if read.target is None else "seconds"
+    amounts = read.by_seed(base, figure)
     is_known = not (_lacking(figure, base, amounts) or _any(amounts, "censored") or _any(amounts, "at_once"))
     return math.exp(_log_mean(amounts)) if is_known and side.is_simulated == base.is_simulated else None
 
@@ -331,20 +329,13 @@ def _is_single(side: ComparedSide) -> bool:
     return isinstance(_of(side).strategy, SingleProcess)
 
 
-def _relative(
-    figure: RelativeFigure,
-    side: ComparedSide,
-    base: ComparedSide,
-    curves: Mapping[str, MetricCurve],
-    target: float | None,
-    lower: bool,
-) -> Relative:
+def _relative(figure: RelativeFigure, side: ComparedSide, base: ComparedSide, read: "_Amounts") -> Relative:
     if figure in TIMED and side.is_simulated != base.is_simulated:
         virtual, measured = (side, base) if side.is_simulated else (base, side)
         return Relative(reason=f"the seconds of {virtual.name} are virtual, those of {measured.name} measured")
     by_side: list[dict[int, Amount]] = []
     for one in (side, base):
-        amounts = _amounts(figure, one, curves, target, lower)
+        amounts = read.by_seed(one, figure)
         if why := _lacking(figure, one, amounts):
             return Relative(reason=why)
         by_side.append(amounts)
@@ -365,22 +356,31 @@ def _relative(
     return Relative(value, low, high, bound, seeds, why, side.is_simulated)
 
 
-def _amounts(
-    figure: RelativeFigure, side: ComparedSide, curves: Mapping[str, MetricCurve], target: float | None, lower: bool
-) -> dict[int, Amount]:
-    """What each run took or reached, by seed; without runs that have not recorded it."""
-    amounts: dict[int, Amount] = {}
-    for place, run in enumerate(side.whole):
+class _Amounts:
+    """What each run took or reached, read once for each side and figure, as long as the sides exist."""
+
+    def __init__(self, curves: Mapping[str, MetricCurve], target: float | None, lower: bool) -> None:
+        self.curves, self.target, self.lower = curves, target, lower
+        self._read: dict[tuple[int, str], dict[int, Amount]] = {}
+
+    def by_seed(self, side: ComparedSide, figure: RelativeFigure) -> dict[int, Amount]:
+        """By seed; without runs that have not recorded it."""
+        key = (id(side), figure)
+        if key not in self._read:
+            amounts: dict[int, Amount] = {}
+            for place, run in enumerate(side.whole):
+                seed = run.tags.get(names.TAG_SEED, "")
+                if (amount := self._amount(run, figure)) is not None:
+                    amounts.setdefault(int(seed) if seed.isdecimal() else -1 - place, amount)
+            self._read[key] = amounts
+        return self._read[key]
+
+    def _amount(self, run: RunRecord, figure: RelativeFigure) -> Amount | None:
         if figure == RATE:
             rate = run.metrics.get(names.SAMPLES_PER_SECOND)
-            amount = None if rate is None else Amount(rate)
-        else:
-            assert target is not None
-            amount = crossing(*curves[run.id].on(figure), target, lower)
-        seed = run.tags.get(names.TAG_SEED, "")
-        if amount is not None:
-            amounts.setdefault(int(seed) if seed.isdecimal() else -1 - place, amount)
-    return amounts
+            return None if rate is None else Amount(rate)
+        assert self.target is not None
+        return crossing(*self.curves[run.id].on(figure), self.target, self.lower)
 
 
 def _lacking(figure: RelativeFigure, side: ComparedSide, amounts: Mapping[int, Amount]) -> str:

@@ -122,8 +122,8 @@ def with_metrics(view: str, metrics: Iterable[str]) -> str:
         before = json.loads(view)["selectedColumns"]
     except (ValueError, KeyError, TypeError):
         before = []
-    wanted = [column[len("metrics.`") : -1] for column in before if str(column).startswith("metrics.`")]
-    return model_first(dict.fromkeys([*wanted, *metrics]))
+    before = [column[len("metrics.`") : -1] for column in before if str(column).startswith("metrics.`")]
+    return model_first(dict.fromkeys([*before, *metrics]))
 
 
 def model_first(metrics: Iterable[str] = ()) -> str:
@@ -147,9 +147,9 @@ def model_first(metrics: Iterable[str] = ()) -> str:
         }
         for axis in names.AXES
     ]  # fmt: skip
-    listed = columns([*metrics])
+    chosen = columns([*metrics])
     state = {
         "compareRunSections": sections, "compareRunCharts": left_out, "isAccordionReordered": True,
-        "selectedColumns": listed, "columnOrder": [*FIRST_COLUMNS, *listed],
+        "selectedColumns": chosen, "columnOrder": [*FIRST_COLUMNS, *chosen],
     }  # fmt: skip
     return json.dumps(state)

@@ -191,14 +191,14 @@ class RunReader:
         from sqlalchemy import text
 
         only = f"{_OF_NOTEBOOK if notebook is not None else ''} {'' if trials else _NO_TRIALS}"
-        parameters: dict[str, object] = {"limit": limit}
+        values: dict[str, object] = {"limit": limit}
         if notebook is not None:
-            parameters |= {"notebook": notebook, "notebook_tag": names.TAG_NOTEBOOK}
+            values |= {"notebook": notebook, "notebook_tag": names.TAG_NOTEBOOK}
         if not trials:
-            parameters |= {"trial_tag": names.TAG_TRIAL}
+            values |= {"trial_tag": names.TAG_TRIAL}
         queries = [text(query.format(only=only)) for query in LIST_QUERIES]
         with engine.connect() as connection:
-            rows, tags, metrics = (connection.execute(query, parameters).all() for query in queries)
+            rows, tags, metrics = (connection.execute(query, values).all() for query in queries)
         by_run: dict[str, tuple[dict[str, str], dict[str, float]]] = {row.run_uuid: ({}, {}) for row in rows}
         for run, key, value in tags:
             if run in by_run:  # else it was made between two of the queries

@@ -26,6 +26,21 @@ def test_runs_stand_side_by_side(open_page: Open, workspace: Workspace) -> None:
     assert "One seed gives no interval" in words(app)
 
 
+def test_runs_are_compared_with_those_of_one_process(open_page: Open, workspace: Workspace) -> None:
+    """All seeds of the single process are the baseline of each run; the name of its cell says nothing."""
+    alone = [record(workspace, cell="ddp", seed=seed, workers=1, what=config(1, "auto")).id for seed in (1, 2)]
+    two = record(workspace, cell="one-process", what=config(2, "ddp")).id
+    app = open_page("compare", runs=",".join([*alone, two]))
+    shown = html(app)
+    assert "samples/s x one process" in shown
+    assert shown.count('<td class="num">baseline</td>') == 2
+    assert '<td class="num">1.00</td>' in shown
+    assert "x one process: divided by the figure of ddp; in brackets its 95 % interval." in words(app)
+    number(app, "Target").set_value(2.5).run()
+    assert "seconds x one process" in html(app)
+    assert "samples x one process" in html(app)
+
+
 def test_an_unknown_run_is_named_and_the_others_shown(open_page: Open, workspace: Workspace) -> None:
     job = record(workspace, cell="a")
     app = open_page("compare", runs=f"{job.id},{'f' * 32}")

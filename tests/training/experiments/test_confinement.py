@@ -30,6 +30,8 @@ from scalebook.training.jobs import job_requests
 from scalebook.training.search import search_requests
 from tests.training.runs import ASYNC, config
 
+pytestmark = pytest.mark.long
+
 OURS = "scalebook.training.callbacks.job_files"
 LAST = {"class_path": f"{OURS}.LastCheckpoint", "init_args": {"folder": "/tmp/elsewhere"}}
 LAMBDA = {"class_path": "lightning.pytorch.callbacks.LambdaCallback", "init_args": {}}

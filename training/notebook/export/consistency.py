@@ -149,7 +149,7 @@ def _place(
         return
     if record.notebook != manifest.name or not (hashed in hashes or record.cell in cells):
         yield Finding(f"cell {name}", f"{name}: of no cell of the notebook", 1)
-    elif record.cell in cells and hashed != cells[record.cell]:
+    elif hashed != cells.get(record.cell or "", hashed):
         yield Finding(f"earlier {name}", f"{name}: of another config than {record.cell} has in the notebook")
 
 

@@ -297,8 +297,9 @@ def _has_runs(judgement: Judgement) -> bool:
 def _not_here(blocks: Sequence[Block]) -> list[Block]:
     """The blocks of a cell without runs, of which the notebook has results that runs have written."""
     head, *rest = blocks
-    is_not_run = isinstance(head, CellHead) and list(head.states) == ["not run"]
-    return [replace(head, states=["runs not here"]), *rest] if is_not_run else [*blocks]
+    if isinstance(head, CellHead) and list(head.states) == ["not run"]:
+        return [replace(head, states=["runs not here"]), *rest]
+    return [*blocks]
 
 
 def _headlines(judged: Mapping[str, Judgement], recorded: Mapping[str, WrittenResult]) -> list[Headline]:

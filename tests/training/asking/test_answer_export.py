@@ -1,6 +1,6 @@
 """What an export says of a question."""
 
-from scalebook.training.asking.exported_answers import exported_answers
+from scalebook.training.asking.answer_export import exported_answers
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.notebook import main
 from scalebook.training.experiments.description import Description
