@@ -13,7 +13,7 @@ KEYS: Final = (
     "question", "experiment", "against", "metric", "target", "budget", "pilot", "searches", "comparison", "claims",
 )  # fmt: skip
 HELP: Final[Mapping[str, str]] = {
-    "question": "`more-workers`, `cost-of-updates`, `batch-and-rate` or `a-or-b`.",
+    "question": "Which question: `scalebook ask --help` lists them.",
     "experiment": "The experiment that the question is about.",
     "against": "The other experiment, of a question about two.",
     "metric": "Metric that decides; `{my_score: max}` says what is better. The default is the model's main metric.",
