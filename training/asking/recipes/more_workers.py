@@ -42,5 +42,5 @@ class MoreWorkers(Recipe):
         if fastest.verdict == "supported":
             return f"Yes: {words}, each at its own best learning rate."
         if all(row.verdict == "refuted" for row in real):
-            return f"No: of the ways tried here the fastest, {words}."
-        return f"Not resolved: the fastest, {words}."
+            return f"No: of the ways tried here, the fastest is not faster. {words}."
+        return f"Not resolved: of the ways tried here, {words}."
