@@ -4,15 +4,15 @@ What to do next follows from the notebook and its runs alone, so a question that
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from scalebook.training.asking import sizes
 from scalebook.training.asking.ask_folder import AskFolder, AskProgress
-from scalebook.training.asking.best_point import BestPoint, best_point, target_of
+from scalebook.training.asking.best_point import BestPoint, all_diverged, best_point, target_of
 from scalebook.training.asking.expected import expected, plan
 from scalebook.training.asking.recipe import Machine, Side, require_rate
 from scalebook.training.asking.recipes import recipe_named
@@ -277,14 +277,13 @@ class Asking:
         rates = [point["learning_rate"] for point in points]
         space: dict[str, Any] = {"learning_rate": {"log_uniform": [min(rates) / 64, max(rates) * 64]}}
         if "batch_size" in side.tuned:
-            batches = sorted({int(point["batch_size"]) for point in points})
-            space = {"batch_size": {"grid": batches}, **space}
+            space = {"batch_size": {"grid": sizes.batches(side)}, **space}
         return {
             "config": sizes.shortened(side.experiment, fits.share).written,
             "objective": {metric: goal},
             "scaling": "weak",
             "space": space,
-            "pruner": "median",
+            "pruner": "none" if "batch_size" in side.tuned else "median",
             "trials": len(points),
             "points": points,
         }
@@ -353,18 +352,24 @@ class Asking:
             raise NoAnswer(f"The search {stopped[0]} was stopped", "Ask again to go on with it.")
 
     def _beyond(self, cell: AnswerCell, folder: SearchFolder) -> list[dict[str, Any]]:
-        """Points beyond the best one where that is at an edge of the rates that were tried, within the space."""
-        best = self._best(cell, folder)
-        if best is None or "learning_rate" not in best.point:
+        """Points beyond the best one where that is at an edge of what was tried, and smaller rates where every run has
+        diverged; those within the space, with a margin so that no search counts as one at the edge of its space."""
+        spec = folder.spec(self.description)
+        found = self._best(cell, folder)
+        points = sizes.beyond(found.tried, found.point) if found else sizes.below(all_diverged(folder, spec))
+        if not points or not spec.has("learning_rate"):
             return []
-        low, high = folder.spec(self.description).dimension("learning_rate").ends()
-        rates = sizes.beyond(best.tried, float(best.point["learning_rate"]))
-        inside = all(4 * low <= rate <= high / 4 for rate in rates)
-        return [{**best.point, "learning_rate": rate} for rate in rates] if inside else []
+        low, high = spec.dimension("learning_rate").ends()
+        batches = spec.dimension("batch_size").choices if spec.has("batch_size") else ()
+        inside = [4 * low <= point["learning_rate"] <= high / 4 for point in points]
+        known = [point.get("batch_size") in (None, *batches) for point in points]
+        return [point for point, *fits in zip(points, inside, known, strict=True) if all(fits)]
 
     def _best(self, cell: AnswerCell, folder: SearchFolder) -> BestPoint | None:
+        """The best point: of batch sizes the soonest one, of learning rates the one with the fewest samples."""
         spec = folder.spec(self.description)
-        return best_point(self.reader, folder, spec, cell.metric, cell.goal != "max", cell.target)
+        axis: Literal["seconds", "samples"] = "seconds" if spec.has("batch_size") else "samples"
+        return best_point(self.reader, folder, spec, cell.metric, cell.goal != "max", cell.target, axis)
 
     def extend_searches(self, edges: Sequence[tuple[SearchCell, Sequence[dict[str, Any]]]]) -> None:
         def change(nb: Notebook, cell: AnswerCell) -> Notebook:
@@ -381,13 +386,17 @@ class Asking:
         """The experiments at their best points, with fresh seeds, the comparison and the claims."""
         stored = self.stored()
         cell = self.cell(stored.notebook)
-        tuned = self._tuned(stored.notebook, cell)
-        baseline = next(iter(cell.searches))
-        if baseline not in tuned:
-            raise NoAnswer(f"No run of {baseline} has finished", "Look at its search, and mend the experiment.")
         target = cell.target
         if target is None and recipe_named(cell.question).figure != "best":
-            target = self._target(cell, tuned)
+            target = self._target(cell)
+        tuned = self._tuned(stored.notebook, replace(cell, target=target))
+        baseline = next(iter(cell.searches))
+        missing = [name.removeprefix(f"{cell.name}-") for name in cell.searches if name not in tuned]
+        if baseline not in tuned or len(tuned) < 2:
+            fix = "Look at its search and mend the experiment, or write a larger budget."
+            raise NoAnswer(f"No run of {' or '.join(missing)} has finished", fix)
+        if missing:
+            self.left_out = (*self.left_out, f"Not compared: {', '.join(missing)}. No run of its search has finished.")
         pilot = self._pilot(stored.notebook, cell)
         assert pilot is not None, "next_step has looked"
         seeds = self._seeds(stored.notebook, cell, len(tuned), pilot)
@@ -430,7 +439,7 @@ class Asking:
             every[name] = (resolve(spec, best.point), words)
         return every
 
-    def _target(self, cell: AnswerCell, tuned: Mapping[str, tuple[Experiment, str]]) -> float:
+    def _target(self, cell: AnswerCell) -> float:
         """The value at which the baseline's best run is after a part of its samples."""
         name = next(iter(cell.searches.values())) or next((one for one in cell.searches.values() if one), "")
         folder = search_requests.of_cell(self.workspace, self.path.name, name)

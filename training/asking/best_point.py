@@ -3,13 +3,13 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from scalebook.training.experiments.search import SearchSpec
 from scalebook.training.notebook import best
 from scalebook.training.notebook.claims import crossing
 from scalebook.training.search import SearchFolder
-from scalebook.training.search.study import at_rest, read_study
+from scalebook.training.search.study import TrialRecord, at_rest, read_study
 from scalebook.training.tracking import MetricCurve, RunReader
 
 REACHED_AT: Final = 0.6
@@ -18,22 +18,22 @@ REACHED_AT: Final = 0.6
 
 @dataclass(frozen=True)
 class BestPoint:
-    """The best point of a search, and all rates that were tried. `curve` is that of its run."""
+    """The best point of a search, and all points that were tried. `curve` is that of its run."""
 
     point: Mapping[str, Any]
     curve: MetricCurve
-    tried: Sequence[float]
+    tried: Sequence[Mapping[str, Any]]
 
 
 def best_point(
-    reader: RunReader, folder: SearchFolder, spec: SearchSpec, metric: str, lower: bool, target: float | None
-) -> BestPoint | None:
-    """The point that reaches the target with the fewest samples; where none does, or without a target, the one with the
-    best value of the metric. None where no run has finished."""
-    request = folder.request()
-    trials = at_rest(read_study(request.storage, request.study, spec))
+    reader: RunReader, folder: SearchFolder, spec: SearchSpec, metric: str, lower: bool, target: float | None,
+    axis: Literal["seconds", "samples"] = "samples",
+) -> BestPoint | None:  # fmt: skip
+    """The point that reaches the target with the fewest samples, or in the fewest seconds; where none does, or without
+    a target, the one with the best value of the metric. None where no run has finished."""
+    trials = _trials(folder, spec)
     candidates: list[tuple[tuple[bool, float, float], BestPoint]] = []
-    tried = [float(trial.point["learning_rate"]) for trial in trials if "learning_rate" in trial.point]
+    tried = [trial.point for trial in trials]
     for trial in trials:
         if trial.state != "finished" or not trial.runs:
             continue
@@ -41,11 +41,22 @@ def best_point(
         value = best(curve, lower)
         if value is None or not math.isfinite(value):
             continue
-        amount = crossing(*curve.on("samples"), target, lower) if target is not None else None
+        amount = crossing(*curve.on(axis), target, lower) if target is not None else None
         missed = amount is None or amount.censored
         mark = (missed, math.inf if amount is None or missed else amount.value, value if lower else -value)
         candidates.append((mark, BestPoint(trial.point, curve, tried)))
     return min(candidates, key=lambda pair: pair[0])[1] if candidates else None
+
+
+def all_diverged(folder: SearchFolder, spec: SearchSpec) -> Sequence[Mapping[str, Any]]:
+    """The points that were tried, if every run at them became infinite or ran out of memory; else none."""
+    trials = _trials(folder, spec)
+    return [trial.point for trial in trials] if all(trial.state == "infeasible" for trial in trials) else []
+
+
+def _trials(folder: SearchFolder, spec: SearchSpec) -> Sequence[TrialRecord]:
+    request = folder.request()
+    return at_rest(read_study(request.storage, request.study, spec))
 
 
 def target_of(curve: MetricCurve, lower: bool) -> float | None:

@@ -1,7 +1,7 @@
 """How much of a question fits into its budget: how many learning rates, seeds and sides, and how long a training."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -96,21 +96,44 @@ def points(side: Side, rates: int) -> list[dict[str, float]]:
     if "batch_size" not in side.tuned:
         return [{"learning_rate": rounded(own * factor)} for factor in factors(rates)]
     size = side.experiment.batch.per_worker or 1
+    batches = {max(1, round(size * times)): times for times in BATCHES}
     return [
-        {"batch_size": max(1, round(size * times)), "learning_rate": rounded(own * factor * math.sqrt(times))}
-        for times in BATCHES
+        {"batch_size": batch, "learning_rate": rounded(own * factor * math.sqrt(times))}
+        for batch, times in batches.items()
         for factor in factors(rates)
     ]
 
 
-def beyond(tried: Sequence[float], best: float) -> list[float]:
-    """Two rates beyond the best one where it is the smallest or the largest that was tried; else none."""
-    ordered = sorted(set(tried))
-    if len(ordered) < 2 or best not in (ordered[0], ordered[-1]):
+def batches(side: Side) -> list[int]:
+    """The batch sizes that a search may go to."""
+    size = side.experiment.batch.per_worker or 1
+    return sorted({max(1, round(size * 2.0**power)) for power in range(-4, 8)})
+
+
+def beyond(tried: Sequence[Mapping[str, Any]], best: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Points beyond the best one where that is at an edge of what was tried: two rates beyond the smallest or largest
+    one of its batch size, else two batch sizes beyond, with rates by the square root; else none."""
+    rate, size = best.get("learning_rate"), best.get("batch_size")
+    rates = sorted({one["learning_rate"] for one in tried if one.get("batch_size") == size and "learning_rate" in one})
+    if rate is not None and len(rates) > 1 and rate in (rates[0], rates[-1]):
+        step = rates[0] / rates[1] if rate == rates[0] else rates[-1] / rates[-2]
+        return [{**best, "learning_rate": rounded(rate * step**power)} for power in (1, 2)]
+    batches = sorted({one["batch_size"] for one in tried if "batch_size" in one})
+    if rate is None or len(batches) < 2 or size not in (batches[0], batches[-1]):
         return []
-    step = ordered[1] / ordered[0]
-    step = 1 / step if best == ordered[0] else step
-    return [rounded(best * step), rounded(best * step**2)]
+    times = [0.5, 0.25] if size == batches[0] else [2, 4]
+    further = {max(1, round(size * factor)): rounded(rate * math.sqrt(factor)) for factor in times}
+    return [{"batch_size": one, "learning_rate": at} for one, at in further.items() if one not in batches]
+
+
+def below(tried: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Points at two smaller rates than all that were tried, for a side that always diverged."""
+    if not all("learning_rate" in point for point in tried):
+        return []
+    ordered = sorted(tried, key=lambda point: point["learning_rate"])
+    rates = sorted({point["learning_rate"] for point in tried})
+    step = rates[1] / rates[0] if len(rates) > 1 else factors(FULL[0])[-1]
+    return [{**ordered[0], "learning_rate": rounded(rates[0] / step**power)} for power in (1, 2) if ordered]
 
 
 def rounded(rate: float) -> float:
