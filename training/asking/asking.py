@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 from scalebook.training.asking import sizes
 from scalebook.training.asking.ask_folder import AskFolder, AskProgress
-from scalebook.training.asking.best_point import BestPoint, all_diverged, best_point, target_of
+from scalebook.training.asking.best_point import BestPoint, all_diverged, best_point, run_ids, target_of
 from scalebook.training.asking.expected import expected, plan
 from scalebook.training.asking.recipe import Machine, Side, require_rate
 from scalebook.training.asking.recipes import recipe_named
@@ -105,7 +105,30 @@ class Asking:
         against = self.experiment_of(nb, cell.against) if cell.against else None
         recipe = recipe_named(cell.question)
         made = [require_rate(side) for side in recipe.sides(base, against, self.machine)]
-        return [replace(side, experiment=sizes.same_samples(side.experiment, base)) for side in made]
+        often = self._often(nb, cell)
+        sides = [replace(side, experiment=sizes.same_samples(side.experiment, base)) for side in made]
+        sides = [replace(side, experiment=_validating(side.experiment, often)) for side in sides]
+        require(sides[0].experiment)
+        possible = [side for side in sides[1:] if not self._refused(side)]
+        if not possible:
+            require(sides[1].experiment)
+        return [sides[0], *possible]
+
+    def _refused(self, side: Side) -> bool:
+        """Whether it cannot be trained like that, which is then said of it."""
+        try:
+            require(side.experiment)
+        except ConfigError as error:
+            self._leave_out(f"Not compared: {side.words}. {error}")
+            return True
+        return False
+
+    def _often(self, nb: Notebook, cell: AnswerCell) -> float | None:
+        """How often runs validate, as the pilot run did, where that is not the experiment's own."""
+        pilot = nb.experiment(cell.pilot or "")
+        own = self.experiment_of(nb, cell.experiment).written.get("trainer") or {}
+        often = pilot.experiment(self.description).trainer.get("val_check_interval") if pilot is not None else None
+        return often if isinstance(often, float) and "val_check_interval" not in own else None
 
     @property
     def spent_s(self) -> float:
@@ -133,9 +156,9 @@ class Asking:
             return self.run_pilot
         if self._plans(nb, cell):
             return self.make_plan
-        if not cell.searches and cell.comparison is None:
+        if not cell.searches:
             return self.write_searches
-        if cell.comparison is None:
+        if cell.comparison not in [one.name for one in nb.comparisons()]:
             return self._next_search(nb, cell) or self.write_sides
         if self._due(nb, cell):
             return None if self._out_of_time(cell) else self.run_seeds
@@ -150,13 +173,12 @@ class Asking:
         """The first side, for a share of the budget at most. ConfigError for what cannot be asked about."""
 
         def change(nb: Notebook, cell: AnswerCell) -> Notebook:
-            sides = self.sides(nb, cell)
-            for side in sides:
-                require(side.experiment)
-            first = sides[0].experiment
+            first = self.sides(nb, cell)[0].experiment
             trainer = dict(first.written.get("trainer") or {})
             if trainer.get("max_time") is None:
                 trainer["max_time"] = _clock(max(20.0, PILOT_SHARE * cell.budget_s))
+            if recipe_named(cell.question).figure != "best" and (often := sizes.validated(first)):
+                trainer["val_check_interval"] = often
             name = edit.unique_name(nb, f"{cell.name}-pilot")
             remark = "The first, short run of the question: how long it takes, and which metrics it logs."
             config = first.with_config({**first.written, "trainer": trainer}).written
@@ -172,7 +194,9 @@ class Asking:
         assert pilot is not None, "next_step has looked"
         self._say(f"pilot run: {pilot.experiment(self.description).strategy.name}", None)
         run = self._run(stored.notebook, pilot, pilot.seeds(1))
-        if run:
+        if run and self._often(stored.notebook, cell) is not None and "val_check_interval" in run:
+            self.change(partial(_without_interval, name=pilot.name))  # such as data whose length is not known
+        elif run:
             raise NoAnswer(f"The pilot run of {cell.experiment} {run}", "Mend the experiment, and ask again.")
 
     def _pilot(self, nb: Notebook, cell: AnswerCell) -> RunRecord | None:
@@ -201,7 +225,7 @@ class Asking:
         experiment = self.experiment_of(nb, self.cell(nb).experiment)
         self._say("measuring for a few seconds, to plan more workers than this machine has room for")
         if why := plan(self.workspace, experiment, self.machine.slots(experiment)):
-            self.left_out = (*self.left_out, why)
+            self._leave_out(why)
 
     # --- the searches -------------------------------------------------------------------------------------------------
 
@@ -222,7 +246,10 @@ class Asking:
             raise ConfigError(
                 "budget", f"{roughly(cell.budget_s)} is too short: a training takes {roughly(full_s)}", fix
             )
-        self.plan, self.left_out = sizes.words(fitting, every), (*self.left_out, *sizes.left_out(fitting, every))
+        self.plan = sizes.words(fitting, every)
+        self._leave_out(*sizes.left_out(fitting, every))
+        if often := self._often(stored.notebook, cell):
+            self._leave_out(f"Each run validates {1 / often:g} times an epoch, to see when it reaches the target.")
         self._say(self.plan, fitting.seconds)
 
         def change(nb: Notebook, cell: AnswerCell) -> Notebook:
@@ -316,9 +343,15 @@ class Asking:
         return cell.budget_s - FEWEST * len(cell.searches) * self._each_s(nb, cell, pilot)
 
     def _each_s(self, nb: Notebook, cell: AnswerCell, pilot: RunRecord) -> float:
-        """Seconds of a run of the question."""
+        """Seconds of a run of the question: as the pilot run has it, or the searches, if theirs took longer."""
         made = self.sides(nb, cell)
-        return sizes.STARTING_S + self._share(nb, cell, made) * (self._full_s(pilot, made[0]) - sizes.STARTING_S)
+        each = sizes.STARTING_S + self._share(nb, cell, made) * (self._full_s(pilot, made[0]) - sizes.STARTING_S)
+        took = []
+        for search in filter(None, map(nb.search, cell.searches.values())):
+            folder = search_requests.of_cell(self.workspace, self.path.name, search.name)
+            runs = run_ids(folder, folder.spec(self.description)) if folder is not None else ()
+            took += [run.ended - run.started for run in map(self.reader.run, runs) if run.ended is not None]
+        return max(each, sizes.STARTING_S + sum(took) / len(took)) if took else each
 
     def run_searches(self, searches: Sequence[SearchCell]) -> None:
         """All of them at once: the queue starts their runs as there is room."""
@@ -341,7 +374,7 @@ class Asking:
                 self._say(f"trying learning rates: {done} of {whole} runs", until - self.spent_s)
                 if self.spent_s >= until and not late:
                     late = True
-                    self.left_out = (*self.left_out, LATE)
+                    self._leave_out(LATE)
                     _stop(folders)
                 time.sleep(LOOK_EVERY_S)
         except BaseException:
@@ -396,9 +429,10 @@ class Asking:
             fix = "Look at its search and mend the experiment, or write a larger budget."
             raise NoAnswer(f"No run of {' or '.join(missing)} has finished", fix)
         if missing:
-            self.left_out = (*self.left_out, f"Not compared: {', '.join(missing)}. No run of its search has finished.")
+            self._leave_out(f"Not compared: {', '.join(missing)}. No run of its search has finished.")
         pilot = self._pilot(stored.notebook, cell)
         assert pilot is not None, "next_step has looked"
+        tuned = self._affordable(stored.notebook, cell, tuned, pilot)
         seeds = self._seeds(stored.notebook, cell, len(tuned), pilot)
 
         def change(nb: Notebook, cell: AnswerCell) -> Notebook:
@@ -407,14 +441,15 @@ class Asking:
                 nb = edit.put_experiment(nb, name, _fresh(experiment).written, seeds, place, remark)
                 place += 1
             figure = recipe_named(cell.question).figure
-            comparison = edit.unique_name(nb, f"{cell.name}-sides")
+            comparison = cell.comparison or edit.unique_name(nb, f"{cell.name}-sides")
             axes: list[Axis] = ["seconds", "samples"] if figure == "seconds" else ["samples"]
             nb = edit.put_comparison(
                 nb, ComparisonCell("", comparison, [*tuned], cell.metric, axes, target, goal=cell.goal), place
             )
-            claims = []
+            claims, there = [], {str(one.runs[0]): one.name for one in nb.claims() if one.name in cell.claims}
             for name in [*tuned][1:]:
-                claim = edit.unique_name(nb, f"{name}-or-{baseline.removeprefix(cell.name).strip('-')}")
+                wanted = f"{name}-or-{baseline.removeprefix(cell.name).strip('-')}"
+                claim = there.get(name) or edit.unique_name(nb, wanted)
                 nb = edit.put_claim(nb, claim, self._claim(cell, name, baseline, target, tuned[name][0]))
                 claims.append(claim)
             return edit.put_answer(nb, replace(cell, target=target, comparison=comparison, claims=claims))
@@ -438,6 +473,20 @@ class Asking:
             words = f"At the best point of the search {searched}: {summary(spec, best.point)}."
             every[name] = (resolve(spec, best.point), words)
         return every
+
+    def _affordable(
+        self, nb: Notebook, cell: AnswerCell, tuned: dict[str, tuple[Experiment, str]], pilot: RunRecord
+    ) -> dict[str, tuple[Experiment, str]]:
+        """The first sides, for which there is time for the fewest seeds; two at least."""
+        together = FEWEST * self._each_s(nb, cell, pilot)
+        room = (
+            max(2, int((cell.budget_s - self.spent_s) / together))
+            if recipe_named(cell.question).figure == "seconds"
+            else 99
+        )
+        if late := [name.removeprefix(f"{cell.name}-") for name in [*tuned][room:]]:
+            self._leave_out(f"Not compared, since there was no time left: {', '.join(late)}.")
+        return dict([*tuned.items()][:room])
 
     def _target(self, cell: AnswerCell) -> float:
         """The value at which the baseline's best run is after a part of its samples."""
@@ -607,6 +656,9 @@ class Asking:
         places = [place for place, one in enumerate(nb.cells) if getattr(one, "name", None) in own]
         return max(places, default=len(nb.cells) - 1) + 1
 
+    def _leave_out(self, *sentences: str) -> None:
+        self.left_out = (*self.left_out, *(one for one in sentences if one not in self.left_out))
+
     def _say(self, words: str, left_s: float | None = None) -> None:
         self.say(words)
         self._note(words, left_s)
@@ -633,6 +685,22 @@ def add_seeds(asking: Asking, seeds: int) -> None:
         return nb
 
     asking.change(change)
+
+
+def _validating(experiment: Experiment, often: float | None) -> Experiment:
+    """The experiment with validations after so large a share of each epoch."""
+    if often is None:
+        return experiment
+    trainer = {**(experiment.written.get("trainer") or {}), "val_check_interval": often}
+    return experiment.with_config({**experiment.written, "trainer": trainer})
+
+
+def _without_interval(nb: Notebook, cell: AnswerCell, name: str) -> Notebook:
+    """With a pilot run that validates as the experiment says."""
+    pilot = nb.experiment(name)
+    assert pilot is not None, "it has run"
+    trainer = {key: value for key, value in pilot.config["trainer"].items() if key != "val_check_interval"}
+    return edit.put_experiment(nb, name, {**pilot.config, "trainer": trainer})
 
 
 def _fresh(experiment: Experiment) -> Experiment:

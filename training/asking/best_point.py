@@ -31,27 +31,36 @@ def best_point(
 ) -> BestPoint | None:  # fmt: skip
     """The point that reaches the target with the fewest samples, or in the fewest seconds; where none does, or without
     a target, the one with the best value of the metric. None where no run has finished."""
-    trials = _trials(folder, spec)
-    candidates: list[tuple[tuple[bool, float, float], BestPoint]] = []
-    tried = [trial.point for trial in trials]
-    for trial in trials:
-        if trial.state != "finished" or not trial.runs:
-            continue
-        curve = reader.curve(next(iter(trial.runs.values())), metric)
+    found: list[tuple[tuple[bool, float, float], BestPoint]] = []
+    tried = [trial.point for trial in _trials(folder, spec)]
+    for point, curve in finished(reader, folder, spec, metric):
         value = best(curve, lower)
         if value is None or not math.isfinite(value):
             continue
         amount = crossing(*curve.on(axis), target, lower) if target is not None else None
         missed = amount is None or amount.censored
         mark = (missed, math.inf if amount is None or missed else amount.value, value if lower else -value)
-        candidates.append((mark, BestPoint(trial.point, curve, tried)))
-    return min(candidates, key=lambda pair: pair[0])[1] if candidates else None
+        found.append((mark, BestPoint(point, curve, tried)))
+    return min(found, key=lambda pair: pair[0])[1] if found else None
+
+
+def finished(
+    reader: RunReader, folder: SearchFolder, spec: SearchSpec, metric: str
+) -> list[tuple[Mapping[str, Any], MetricCurve]]:
+    """The points whose runs have finished, with their curves."""
+    trials = [trial for trial in _trials(folder, spec) if trial.state == "finished" and trial.runs]
+    return [(trial.point, reader.curve(next(iter(trial.runs.values())), metric)) for trial in trials]
 
 
 def all_diverged(folder: SearchFolder, spec: SearchSpec) -> Sequence[Mapping[str, Any]]:
     """The points that were tried, if every run at them became infinite or ran out of memory; else none."""
     trials = _trials(folder, spec)
     return [trial.point for trial in trials] if all(trial.state == "infeasible" for trial in trials) else []
+
+
+def run_ids(folder: SearchFolder, spec: SearchSpec) -> list[str]:
+    """The runs that have finished."""
+    return [run for trial in _trials(folder, spec) if trial.state == "finished" for run in trial.runs.values()]
 
 
 def _trials(folder: SearchFolder, spec: SearchSpec) -> Sequence[TrialRecord]:

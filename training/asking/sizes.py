@@ -20,6 +20,8 @@ STARTING_S: Final = 2.0
 """About what a run takes beside its training."""
 DRIVER_S: Final = 5.0
 """About what the searches take before their first runs."""
+VALIDATIONS: Final = 10
+"""Validations of a run, between which it is read off when the target was reached."""
 BATCHES: Final = (0.5, 1, 2, 4)
 """Batch sizes that are tried, as multiples of the experiment's own."""
 PARALLEL_COST: Final = 1.3
@@ -63,7 +65,7 @@ def _within(
 def expected_s(sides: Sequence[Side], machine: Machine, sizes: Sizes, run_s: float, one_by_one: bool) -> float:
     """About how long these sides take. Each run takes as long as one in a single process: more workers each compute
     fewer batches, but wait for each other."""
-    each = STARTING_S + sizes.share * max(0.0, run_s - STARTING_S)
+    each = STARTING_S + made(sides[0].experiment, sizes.share) * max(0.0, run_s - STARTING_S)
     searched = sum(_rounds(trials(side, sizes.rates), side, machine) for side in sides if side.tuned)
     drivers_s = DRIVER_S if searched else 0.0
     judged = len(sides) * sizes.seeds if one_by_one else sum(_rounds(sizes.seeds, side, machine) for side in sides)
@@ -151,6 +153,23 @@ def shortened(experiment: Experiment, share: float) -> Experiment:
         if isinstance(value, int) and value > 0:
             trainer[key] = max(1, int(share * value))
     return experiment.with_config({**experiment.written, "trainer": trainer})
+
+
+def made(experiment: Experiment, share: float) -> float:
+    """The share that a shortened training has, whose epochs and steps are whole."""
+    budgets = [experiment.trainer.get(key) for key in ("max_epochs", "max_steps")]
+    return max([max(1, int(share * one)) / one for one in budgets if isinstance(one, int) and one > 0], default=1.0)
+
+
+def validated(experiment: Experiment) -> float | None:
+    """How often in an epoch to validate, as a share of it, so that it is seen when a target is reached; None where the
+    experiment validates often enough, says when to validate, or counts validations to stop early."""
+    trainer, epochs = experiment.trainer, experiment.trainer.get("max_epochs")
+    written = {"val_check_interval", "check_val_every_n_epoch"} & (experiment.written.get("trainer") or {}).keys()
+    counted = any("EarlyStopping" in str(callback) for callback in trainer.get("callbacks") or ())
+    if written or counted or not isinstance(epochs, int) or not 0 < epochs < VALIDATIONS:
+        return None
+    return 0.5 ** math.ceil(math.log2(VALIDATIONS / epochs))
 
 
 def same_samples(side: Experiment, base: Experiment) -> Experiment:
