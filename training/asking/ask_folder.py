@@ -10,7 +10,7 @@ import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -30,7 +30,7 @@ class AskProgress:
     words: str
     """What is done now; "" at the end."""
     left_s: float | None = None
-    left_out: tuple[str, ...] = ()
+    left_out: list[str] = field(default_factory=list)
     """What the budget leaves out, in sentences."""
     plan: str = ""
     """What is done in all, and how long it takes."""

@@ -665,7 +665,7 @@ class Asking:
 
     def _note(self, words: str, left_s: float | None = None) -> None:
         cell_left = None if left_s is None else left_s
-        self.folder.write(AskProgress(time.time(), self.spent_s, words, cell_left, self.left_out, self.plan))
+        self.folder.write(AskProgress(time.time(), self.spent_s, words, cell_left, [*self.left_out], self.plan))
 
 
 def _stop(folders: Sequence[SearchFolder]) -> None:

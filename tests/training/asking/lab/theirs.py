@@ -78,7 +78,11 @@ class UNet(lightning.LightningModule):
 def collate(pairs: list[tuple[torch.Tensor, int]]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Texts of different lengths, padded."""
     texts, labels = zip(*pairs, strict=True)
-    return pad_sequence(list(texts), batch_first=True), torch.tensor([len(text) for text in texts]), torch.tensor(labels)
+    return (
+        pad_sequence(list(texts), batch_first=True),
+        torch.tensor([len(text) for text in texts]),
+        torch.tensor(labels),
+    )
 
 
 class Texts(lightning.LightningDataModule):
