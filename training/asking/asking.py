@@ -46,6 +46,7 @@ FRESH: Final = 1000
 """Distance of the fresh seeds from those that have chosen the learning rate."""
 FEWEST, MOST_SEEDS = 3, 32
 """Fresh seeds of each side: fewer give no interval."""
+MENDED: Final = "Look at its search and mend the experiment, or write a larger budget."
 LATE: Final = "The time for the searches was over before all learning rates were tried."
 SIMULATED_BOUND: Final = 1.1
 """The claim of virtual workers, whose seconds are of a declared clock: at most so many times the samples."""
@@ -421,13 +422,12 @@ class Asking:
         cell = self.cell(stored.notebook)
         target = cell.target
         if target is None and recipe_named(cell.question).figure != "best":
-            target = self._target(cell)
+            target = self._target(stored.notebook, cell)
         tuned = self._tuned(stored.notebook, replace(cell, target=target))
         baseline = next(iter(cell.searches))
         missing = [name.removeprefix(f"{cell.name}-") for name in cell.searches if name not in tuned]
         if baseline not in tuned or len(tuned) < 2:
-            fix = "Look at its search and mend the experiment, or write a larger budget."
-            raise NoAnswer(f"No run of {' or '.join(missing)} has finished", fix)
+            raise NoAnswer(f"No run of {' or '.join(missing)} has finished", MENDED)
         if missing:
             self._leave_out(f"Not compared: {', '.join(missing)}. No run of its search has finished.")
         pilot = self._pilot(stored.notebook, cell)
@@ -488,12 +488,24 @@ class Asking:
             self._leave_out(f"Not compared, since there was no time left: {', '.join(late)}.")
         return dict([*tuned.items()][:room])
 
-    def _target(self, cell: AnswerCell) -> float:
-        """The value at which the baseline's best run is after a part of its samples."""
-        name = next(iter(cell.searches.values())) or next((one for one in cell.searches.values() if one), "")
-        folder = search_requests.of_cell(self.workspace, self.path.name, name)
-        best = self._best(cell, folder) if folder is not None else None
-        target = target_of(best.curve, cell.goal != "max") if best is not None else None
+    def _target(self, nb: Notebook, cell: AnswerCell) -> float:
+        """The value at which the baseline's best run is after a part of its samples, or the pilot run, if nothing of
+        the baseline is searched."""
+        searched = next(iter(cell.searches.values()))
+        lower, share = cell.goal != "max", 1.0
+        if searched:
+            folder = search_requests.of_cell(self.workspace, self.path.name, searched)
+            best = self._best(cell, folder) if folder is not None else None
+            if best is None:
+                raise NoAnswer(f"No run of {searched} has finished", MENDED)
+            curve = best.curve
+        else:
+            pilot, sides = self._pilot(nb, cell), self.sides(nb, cell)
+            assert pilot is not None, "next_step has looked"
+            took, full = (pilot.ended or pilot.started) - pilot.started, self._full_s(pilot, sides[0])
+            share = min(1.0, self._share(nb, cell, sides) * full / max(sizes.STARTING_S, took))
+            curve = self.reader.curve(pilot.id, cell.metric)
+        target = target_of(curve, lower, share)
         if target is None:
             fix = "Validate more often (trainer.val_check_interval: 0.25), or write a target."
             raise NoAnswer(f"No run has validated {cell.metric} often enough to choose a target", fix)

@@ -68,13 +68,13 @@ def _trials(folder: SearchFolder, spec: SearchSpec) -> Sequence[TrialRecord]:
     return at_rest(read_study(request.storage, request.study, spec))
 
 
-def target_of(curve: MetricCurve, lower: bool) -> float | None:
-    """The best value so far at REACHED_AT of the run's samples, rounded to three digits towards what is easier; None
-    for a run with fewer than two validations."""
+def target_of(curve: MetricCurve, lower: bool, share: float = 1.0) -> float | None:
+    """The best value so far at REACHED_AT of the run's samples (or of a `share` of them, which is what others train),
+    rounded to three digits towards what is easier; None for a run with fewer than two validations."""
     samples, values = curve.on("samples")
     if len(values) < 2:
         return None
-    until = max(REACHED_AT * samples[-1], samples[1])
+    until = max(REACHED_AT * share * samples[-1], samples[1])
     seen = [value for sample, value in zip(samples, values, strict=True) if sample <= until and math.isfinite(value)]
     if not seen:
         return None

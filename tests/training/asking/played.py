@@ -3,6 +3,7 @@
 import math
 import random
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from scalebook.training.asking import asking
+from scalebook.training.asking import asking, sizes
 from scalebook.training.asking.answer import AnswerReader
 from scalebook.training.asking.answer_rows import Findings
 from scalebook.training.asking.asking import Asking
@@ -49,7 +50,7 @@ def falling(
     rate = experiment.rate.requested or best
     luck = random.Random(f"{experiment.strategy.name} {rate} {seed}").gauss(0, spread)
     takes = math.exp(0.5 * math.log(rate / best) ** 2 + luck)
-    return [1 / (1 + step / takes) for step in range(1, 41)]
+    return [1 / (1 + step / takes) for step in range(1, 21)]
 
 
 class Player:
@@ -61,13 +62,17 @@ class Player:
         self.metric = "val/loss"
         self.client = open_store(workspace)
         self.calls, self.crash_at, self.runs = 0, 0, 0
+        self.took_s = 1.0
         self.put = store.save
+        patch.setattr(sizes, "PLANS", ((3, 3),))
+        patch.setattr(asking, "MOST_SEEDS", 5)
+        patch.setattr(asking, "PLANNED_FROM_S", math.inf)
         patch.setattr(asking.job_requests, "submit", self.submit)
         patch.setattr(search_requests, "start", self.search)
         patch.setattr(asking.store, "save", self.save)
         patch.setattr(asking.supervisor_handle, "hold_supervisor", _no_supervisor)
 
-    def write(self, question: str, name: str = "n.md", budget: float = 120.0, **more: Any) -> Path:
+    def write(self, question: str, name: str = "n.md", budget: float = 3600.0, **more: Any) -> Path:
         """A notebook with the experiments `base` and `other`, and the question `ask` about them."""
         stored = store.create(self.workspace, name.removesuffix(".md"))
         nb = edit.put_experiment(stored.notebook, "base", more.pop("config", CONFIG))
@@ -120,6 +125,7 @@ class Player:
             self.client, seed=seed, values=values or [], metric=self.metric, status=status, tags=rate, **more,
             start=self.runs,
         )  # fmt: skip
+        self.client.set_terminated(run, status, end_time=self.runs + round(1000 * self.took_s))
         job = JobFolder(self.workspace.jobs / run)
         job.path.mkdir(parents=True)
         job.write(Progress(time.time(), "ending", updates=400, epoch=int(experiment.trainer.get("max_epochs") or 0)))
@@ -148,7 +154,7 @@ class Player:
         folder = search_requests.of_cell(workspace, notebook, cell)
         if folder is None:
             self._call()
-            folder = SearchFolder(workspace.studies / f"{self.runs:032x}")
+            folder = SearchFolder(workspace.studies / uuid.uuid4().hex)
             folder.path.mkdir(parents=True)
             storage = f"journal:{folder.path / 'journal.log'}"
             folder.write(SearchRequest(
@@ -161,15 +167,17 @@ class Player:
         request = folder.request()
         study = Study.open(request.storage, request.study, spec)
         for point in spec.points[len(study.records()) :]:
-            self._call()
             study.give(point)
+        for _ in [one for one in study.records() if one.state == "waiting"]:
+            self._call()
             asked = study.ask()
-            run = self._record(resolve(spec, point), 1, notebook="", cell="")
+            experiment = resolve(spec, asked.point)
+            run = self._record(experiment, 1, notebook="", cell="")
             if run is None:
                 study.infeasible(asked.number, "diverged", "the loss became nan")
             else:
                 study.update_trial(asked.number, runs={1: run}, seconds=1.0)
-                study.finish(asked.number, (min(self.curve(resolve(spec, point), 1) or [1.0]),))
+                study.finish(asked.number, (min(self.curve(experiment, 1) or [1.0]),))
         folder.write(SearchProgress(time.time(), len(spec.points), 0, spec.trials))
         folder.write(SearchResult("finished", time.time()))
         return folder

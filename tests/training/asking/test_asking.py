@@ -1,5 +1,6 @@
 """What a question does next, and that it goes on where it was, over played runs."""
 
+import contextlib
 from functools import partial
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def test_all_steps_from_a_pilot_run_to_an_answer(player: Player) -> None:
     found = player.findings(path)
     assert found.state in ("answered", "not resolved")
     assert len({row.seeds for row in found.rows}) == 1
-    assert found.rows[0].seeds >= 5
+    assert found.rows[0].seeds in (3, 5)
 
 
 def test_killed_anywhere_it_goes_on_to_the_same_cells(player: Player) -> None:
@@ -37,13 +38,11 @@ def test_killed_anywhere_it_goes_on_to_the_same_cells(player: Player) -> None:
     player.steps(whole)
     calls, player.calls = player.calls, 0
     path = player.write("more-workers", "killed.md")
-    for call in range(1, calls, 5):
-        player.crash_at = player.calls + 1 + call % 4
-        try:
+    for _ in range(calls):
+        player.crash_at = player.calls + 3
+        with contextlib.suppress(Killed):
             player.asking(path).run()
             break
-        except Killed:
-            continue
     player.crash_at = 0
     player.asking(path).run()
     assert names_of(path) == names_of(whole)
@@ -79,7 +78,7 @@ def test_a_side_that_diverges_at_every_rate_tries_smaller_ones(player: Player) -
 def test_a_side_that_always_diverges_is_named(player: Player) -> None:
     player.curve = lambda experiment, seed: None if is_async(experiment) else falling(experiment, seed)
     path = player.write("more-workers")
-    player.steps(path)
+    player.asking(path).run()
     assert len(player.findings(path).rows) == 2
     assert any("async" in one for one in player.asking(path).left_out)
 
@@ -104,12 +103,9 @@ def test_an_experiment_that_was_removed(player: Player) -> None:
 
 
 def test_a_budget_that_is_too_short_says_how_long_it_has_to_be(player: Player) -> None:
+    player.took_s = 100.0
     with pytest.raises(ConfigError, match="too short"):
-        player.steps(
-            player.write(
-                "more-workers", budget=40.0, config={**CONFIG, "trainer": {**CONFIG["trainer"], "max_epochs": 1}}
-            )
-        )
+        player.steps(player.write("more-workers", budget=60.0))
 
 
 def test_a_comparison_that_was_removed_is_written_again(player: Player) -> None:
@@ -136,7 +132,7 @@ def test_the_target_is_reached_between_validations(player: Player) -> None:
     """A run of two epochs validates ten times or more, which is said."""
     config = {**CONFIG, "trainer": {**CONFIG["trainer"], "max_epochs": 2}}
     path = player.write("more-workers", config=config)
-    player.steps(path)
+    player.asking(path).run()
     nb = store.read(path).notebook
     sides = [nb.experiment(name) for name in player.cell(path).searches]
     assert [side and side.config["trainer"]["val_check_interval"] for side in sides] == [0.125] * len(sides)
@@ -151,7 +147,7 @@ def test_a_verdict_that_another_rate_may_undo_does_not_hold(player: Player) -> N
         takes = 1.2 if abs(rate - 0.2) < 0.01 else 1.0 if abs(rate - 0.1) < 0.01 else 3.0
         if is_other and seed in (1, 7) and takes == 1.2:
             takes = 0.98  # the one run that has chosen it was lucky
-        return [takes * (1 + 0.01 * (seed % 3)) / step for step in range(1, 41)]
+        return [takes * (1 + 0.01 * (seed % 3)) / step for step in range(1, 21)]
 
     player.curve = curve
     path = player.write("a-or-b")
@@ -161,3 +157,11 @@ def test_a_verdict_that_another_rate_may_undo_does_not_hold(player: Player) -> N
         pytest.skip("both sides were given the same rate")
     assert found.state == "not resolved"
     assert any("may be as good at" in one for one in found.sentences), found
+
+
+def test_where_nothing_can_be_searched_the_target_is_of_the_pilot_run(player: Player) -> None:
+    """Batch and rate: the experiment as it stands is the baseline, so its own run says what is reached."""
+    path = player.write("batch-and-rate")
+    player.steps(path)
+    assert player.cell(path).target == pytest.approx(1 / 13, rel=0.6)
+    assert player.findings(path).rows[0].rate == 0.1
