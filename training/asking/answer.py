@@ -17,7 +17,7 @@ from scalebook.training.asking.answer_rows import (
     plan_words,
     sentence,
 )
-from scalebook.training.asking.best_point import finished
+from scalebook.training.asking.best_point import finished, may_undo
 from scalebook.training.asking.expected import expected
 from scalebook.training.asking.recipe import Machine, Recipe
 from scalebook.training.asking.recipes import recipe_named
@@ -38,8 +38,6 @@ from scalebook.training.search import SearchFolder, search_requests
 from scalebook.training.tracking import MetricCurve, RunReader
 
 FEWEST: Final = 3
-LUCK: Final = 2.0
-"""Standard deviations by which the run of a point that was not chosen may have been unlucky."""
 
 
 class AnswerReader:
@@ -106,8 +104,7 @@ class AnswerReader:
     def _doubt(self, cell: AnswerCell, claim: ClaimCell, verdict: str, claimed: Confidence | None) -> str:
         """Why a definite verdict may hold only for the point that was chosen for the worse side; "" if it holds.
 
-        That point was chosen by one run of each. It is in doubt where another point would undo the verdict if its run
-        had been unlucky by LUCK standard deviations.
+        That point was chosen by one run of each.
         """
         bound = claim.at_least if claim.at_most is None else claim.at_most
         loser = str(claim.against if verdict == "supported" else claim.runs[0])
@@ -126,7 +123,7 @@ class AnswerReader:
         if by_time:  # runs of a search share the machine, so their times compare only with each other
             expected, spread = (sign * chosen if chosen is not None else -math.inf), math.sqrt(2) * spread
         margin = abs(math.log(claimed.value / bound))
-        doubted = [point for point, value in others if expected - sign * value + LUCK * spread >= margin]
+        doubted = [point for point, value in others if may_undo(sign * value, expected, spread, margin)]
         if not doubted:
             return ""
         words = f"{loser.removeprefix(f'{cell.name}-')} may be as good at {summary(spec, doubted[0])}"
@@ -172,6 +169,8 @@ class AnswerReader:
         if not compared:
             done, whole = sum(row.seeds for row in rows), len(rows) * FEWEST
             words = f"Not answered yet: {done} of at least {whole} runs with fresh seeds have finished."
+            if done >= whole and (whys := [f"{row.words}: {row.why}" for row in sides if row.why]):
+                return replace(start, headline=f"Not resolved: {'; '.join(whys)}.", rows=rows, state="not resolved")
             return replace(start, headline=words, rows=rows, state="under way")
         resolved = [row for row in compared if row.verdict in ("supported", "refuted")]
         more = max((one.resolved_by or 0 for one in judged if one.verdict == "not resolved"), default=0)

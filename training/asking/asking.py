@@ -29,6 +29,7 @@ from scalebook.training.notebook import (
     SearchCell,
     SeedResult,
     Stored,
+    best,
     edit,
     results,
     store,
@@ -274,9 +275,14 @@ class Asking:
         """The metric that decides, and its direction. NoAnswer for one that the pilot run has not logged."""
         experiment = self.experiment_of(nb, cell.experiment)
         metric = cell.metric or unnamed([experiment], [pilot])
-        if not self.reader.curve(pilot.id, metric).values:
+        curve = self.reader.curve(pilot.id, metric)
+        if not curve.values:
             raise NoAnswer(f"metric: {names.unlogged(metric, pilot.metrics, one=True)}", "Write one that it logs.")
         better = directions.of_runs(metric, cell.goal, [pilot.tags], [experiment.callbacks])
+        reached = best(curve, better.lower)
+        if recipe_named(cell.question).figure == "best" and reached is not None and reached <= 0:
+            fix = "Log another one, such as a loss, an error rate or a perplexity."
+            raise NoAnswer(f"{metric} is not above 0, so that no ratio of two of its values says which is better", fix)
         return metric, "min" if better.lower else "max"
 
     def _full_s(self, pilot: RunRecord, side: Side) -> float:
@@ -303,7 +309,7 @@ class Asking:
             return None
         points = sizes.points(side, fits.rates)
         rates = [point["learning_rate"] for point in points]
-        space: dict[str, Any] = {"learning_rate": {"log_uniform": [min(rates) / 64, max(rates) * 64]}}
+        space: dict[str, Any] = {"learning_rate": {"log_uniform": [min(rates) / 1024, max(rates) * 64]}}
         if "batch_size" in side.tuned:
             space = {"batch_size": {"grid": sizes.batches(side)}, **space}
         return {
@@ -495,10 +501,10 @@ class Asking:
         lower, share = cell.goal != "max", 1.0
         if searched:
             folder = search_requests.of_cell(self.workspace, self.path.name, searched)
-            best = self._best(cell, folder) if folder is not None else None
-            if best is None:
+            chosen = self._best(cell, folder) if folder is not None else None
+            if chosen is None:
                 raise NoAnswer(f"No run of {searched} has finished", MENDED)
-            curve = best.curve
+            curve = chosen.curve
         else:
             pilot, sides = self._pilot(nb, cell), self.sides(nb, cell)
             assert pilot is not None, "next_step has looked"

@@ -15,6 +15,9 @@ from scalebook.training.tracking import MetricCurve, RunReader
 REACHED_AT: Final = 0.6
 """Share of the baseline's samples at which it is at the target: other sides have samples left to get there."""
 
+LUCK: Final = 2.0
+"""With 2, of two equal sides one is called better in 4 % of questions on average; without this check in 12 %."""
+
 
 @dataclass(frozen=True)
 class BestPoint:
@@ -50,6 +53,12 @@ def finished(
     """The points whose runs have finished, with their curves."""
     trials = [trial for trial in _trials(folder, spec) if trial.state == "finished" and trial.runs]
     return [(trial.point, reader.curve(next(iter(trial.runs.values())), metric)) for trial in trials]
+
+
+def may_undo(one_run: float, expected: float, spread: float, margin: float) -> bool:
+    """Whether a point that was not chosen, by its one run, may be better than the chosen one by `margin`: if that run
+    was unlucky by LUCK standard deviations. All are logarithms, the lower the better."""
+    return expected - one_run + LUCK * spread >= margin
 
 
 def all_diverged(folder: SearchFolder, spec: SearchSpec) -> Sequence[Mapping[str, Any]]:

@@ -22,7 +22,7 @@ from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.search.definition import body_of, identity, read_search
 from scalebook.training.experiments.search.point import resolve
-from scalebook.training.jobs.job_folder import JobFolder, Progress
+from scalebook.training.jobs.job_folder import JobFolder, Progress, Result
 from scalebook.training.notebook import edit, store
 from scalebook.training.notebook.cells import AnswerCell, Notebook
 from scalebook.training.search import search_requests
@@ -62,7 +62,7 @@ class Player:
         self.metric = "val/loss"
         self.client = open_store(workspace)
         self.calls, self.crash_at, self.runs = 0, 0, 0
-        self.took_s = 1.0
+        self.took_s, self.why = 1.0, "train_loss became nan"
         self.put = store.save
         patch.setattr(sizes, "PLANS", ((3, 3),))
         patch.setattr(asking, "MOST_SEEDS", 5)
@@ -116,7 +116,7 @@ class Player:
         self._call()
         return saved
 
-    def _record(self, experiment: Experiment, seed: int, **more: Any) -> str | None:
+    def _record(self, experiment: Experiment, seed: int, **more: Any) -> JobFolder:
         values = self.curve(experiment, seed)
         status = "FAILED" if values is None else "FINISHED"
         self.runs += 1
@@ -129,7 +129,9 @@ class Player:
         job = JobFolder(self.workspace.jobs / run)
         job.path.mkdir(parents=True)
         job.write(Progress(time.time(), "ending", updates=400, epoch=int(experiment.trainer.get("max_epochs") or 0)))
-        return run if values is not None else None
+        words = ("failed", time.time(), "diverged", self.why) if values is None else ("finished", time.time())
+        job.write(Result(*words))
+        return job
 
     def submit(
         self,
@@ -141,10 +143,12 @@ class Player:
         cell: str,
         recorded: Any,
     ) -> list[JobFolder]:
+        jobs = []
         for seed in seeds:
             self._call()
-            self._record(experiment, seed, notebook=notebook, cell=cell, config_hash=config_hash(experiment))
-        return []
+            hashed = config_hash(experiment)
+            jobs.append(self._record(experiment, seed, notebook=notebook, cell=cell, config_hash=hashed))
+        return jobs
 
     def search(
         self, workspace: Workspace, body: Mapping[str, Any], base: Experiment | None, *, name: str, notebook: str,
@@ -173,10 +177,10 @@ class Player:
             asked = study.ask()
             experiment = resolve(spec, asked.point)
             run = self._record(experiment, 1, notebook="", cell="")
-            if run is None:
+            if run.state() == "failed":
                 study.infeasible(asked.number, "diverged", "the loss became nan")
             else:
-                study.update_trial(asked.number, runs={1: run}, seconds=1.0)
+                study.update_trial(asked.number, runs={1: run.id}, seconds=1.0)
                 study.finish(asked.number, (min(self.curve(experiment, 1) or [1.0]),))
         folder.write(SearchProgress(time.time(), len(spec.points), 0, spec.trials))
         folder.write(SearchResult("finished", time.time()))

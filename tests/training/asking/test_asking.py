@@ -13,6 +13,9 @@ from scalebook.training.notebook import edit, store
 from tests.training.asking.played import CONFIG, Killed, Player, falling
 
 
+pytestmark = pytest.mark.long
+
+
 def names_of(path: Path) -> list[str]:
     return [getattr(cell, "name", "") for cell in store.read(path).notebook.cells]
 
@@ -33,6 +36,7 @@ def test_all_steps_from_a_pilot_run_to_an_answer(player: Player) -> None:
     assert found.rows[0].seeds in (3, 5)
 
 
+@pytest.mark.thorough
 def test_killed_anywhere_it_goes_on_to_the_same_cells(player: Player) -> None:
     whole = player.write("more-workers", "whole.md")
     player.steps(whole)
@@ -90,6 +94,28 @@ def test_a_baseline_that_always_diverges_gives_no_answer(player: Player) -> None
         player.steps(path)
 
 
+def test_a_pilot_run_that_fails_gives_no_answer(player: Player) -> None:
+    player.curve = lambda experiment, seed: None
+    with pytest.raises(NoAnswer, match="The pilot run of base failed: diverged: train_loss became nan"):
+        player.steps(player.write("more-workers"))
+
+
+def test_a_pilot_run_that_cannot_validate_so_often_validates_as_the_experiment_says(player: Player) -> None:
+    """Such as with data whose length is not known."""
+    player.curve = lambda experiment, seed: (
+        None if "val_check_interval" in experiment.trainer else falling(experiment, seed)
+    )
+    player.why = "val_check_interval must be 1.0 or an int"
+    path = player.write("more-workers", config={**CONFIG, "trainer": {**CONFIG["trainer"], "max_epochs": 2}})
+    assert player.steps(path)[:4] == ["write_pilot", "run_pilot", "run_pilot", "write_searches"]
+
+
+def test_a_metric_below_zero_has_no_ratio_which_is_said_before_the_searches(player: Player) -> None:
+    player.curve = lambda experiment, seed: [-value for value in falling(experiment, seed)]
+    with pytest.raises(NoAnswer, match="ratio"):
+        player.steps(player.write("a-or-b"))
+
+
 def test_a_metric_that_nobody_logs(player: Player) -> None:
     with pytest.raises(NoAnswer, match="val/other"):
         player.steps(player.write("a-or-b", metric="val/other"))
@@ -118,6 +144,7 @@ def test_a_comparison_that_was_removed_is_written_again(player: Player) -> None:
 
 
 def test_renamed_cells_stay_those_of_the_question(player: Player) -> None:
+    player.curve = partial(falling, best=0.4)
     path = player.write("a-or-b")
     player.steps(path)
     side, runs = next(iter(player.cell(path).searches)), player.runs
@@ -144,7 +171,7 @@ def test_a_verdict_that_another_rate_may_undo_does_not_hold(player: Player) -> N
 
     def curve(experiment: Experiment, seed: int) -> list[float]:
         rate, is_other = experiment.rate.requested or 0, experiment.written["seed_everything"] in (7, 1007)
-        takes = 1.2 if abs(rate - 0.2) < 0.01 else 1.0 if abs(rate - 0.1) < 0.01 else 3.0
+        takes = 1.2 if abs(rate - 0.4) < 0.01 else 1.0 if abs(rate - 0.1) < 0.01 else 3.0
         if is_other and seed in (1, 7) and takes == 1.2:
             takes = 0.98  # the one run that has chosen it was lucky
         return [takes * (1 + 0.01 * (seed % 3)) / step for step in range(1, 21)]
@@ -153,8 +180,7 @@ def test_a_verdict_that_another_rate_may_undo_does_not_hold(player: Player) -> N
     path = player.write("a-or-b")
     player.steps(path)
     found = player.findings(path)
-    if found.rows[0].rate == found.rows[1].rate:
-        pytest.skip("both sides were given the same rate")
+    assert [row.rate for row in found.rows] == [0.4, 0.1]
     assert found.state == "not resolved"
     assert any("may be as good at" in one for one in found.sentences), found
 
