@@ -12,7 +12,6 @@ from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.notebook import edit, store
 from tests.training.asking.played import CONFIG, Killed, Player, falling
 
-
 pytestmark = pytest.mark.long
 
 

@@ -11,10 +11,8 @@ from scalebook.training.tracking.run_reader import MetricCurve
 
 def curve(values: Sequence[float]) -> MetricCurve:
     steps = [*range(1, len(values) + 1)]
-    return MetricCurve(
-        "run", "val/loss", steps, [100.0 * step for step in steps], [1.0 * step for step in steps], [0.0] * len(steps),
-        [*values],
-    )  # fmt: skip
+    samples, seconds = [100.0 * step for step in steps], [float(step) for step in steps]
+    return MetricCurve("run", "val/loss", [float(step) for step in steps], samples, seconds, [*values])
 
 
 @pytest.mark.parametrize(
