@@ -139,11 +139,11 @@ class AnswerReader:
         own = {"learning_rate": experiment.rate.requested, "batch_size": experiment.batch.per_worker}
         chosen, others = None, []
         for point, curve in finished(self.reader, folder, spec, cell.metric):
-            found = _amount(curve, figure, cell.target, cell.goal != "max")
-            if found is not None and all(own[name] == value for name, value in point.items()):
-                chosen = math.log(found)
-            elif found is not None:
-                others.append((point, math.log(found)))
+            amount = _amount(curve, figure, cell.target, cell.goal != "max")
+            if amount is not None and all(own.get(name, value) == value for name, value in point.items()):
+                chosen = math.log(amount)
+            elif amount is not None:
+                others.append((point, math.log(amount)))
         return chosen, others
 
     def _ratio(self, cell: AnswerCell, name: str, first: str, figure: Figure, level: float | None) -> Confidence | None:

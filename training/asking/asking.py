@@ -395,15 +395,15 @@ class Asking:
         """Points beyond the best one where that is at an edge of what was tried, and smaller rates where every run has
         diverged; those within the space, with a margin so that no search counts as one at the edge of its space."""
         spec = folder.spec(self.description)
-        found = self._best(cell, folder)
-        points = sizes.beyond(found.tried, found.point) if found else sizes.below(all_diverged(folder, spec))
+        chosen = self._best(cell, folder)
+        points = sizes.beyond(chosen.tried, chosen.point) if chosen else sizes.below(all_diverged(folder, spec))
         if not points or not spec.has("learning_rate"):
             return []
         low, high = spec.dimension("learning_rate").ends()
         batches = spec.dimension("batch_size").choices if spec.has("batch_size") else ()
         inside = [4 * low <= point["learning_rate"] <= high / 4 for point in points]
-        known = [point.get("batch_size") in (None, *batches) for point in points]
-        return [point for point, *fits in zip(points, inside, known, strict=True) if all(fits)]
+        of_space = [point.get("batch_size") in (None, *batches) for point in points]
+        return [point for point, *fits in zip(points, inside, of_space, strict=True) if all(fits)]
 
     def _best(self, cell: AnswerCell, folder: SearchFolder) -> BestPoint | None:
         """The best point: of batch sizes the soonest one, of learning rates the one with the fewest samples."""

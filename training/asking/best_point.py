@@ -34,7 +34,7 @@ def best_point(
 ) -> BestPoint | None:  # fmt: skip
     """The point that reaches the target with the fewest samples, or in the fewest seconds; where none does, or without
     a target, the one with the best value of the metric. None where no run has finished."""
-    found: list[tuple[tuple[bool, float, float], BestPoint]] = []
+    marked: list[tuple[tuple[bool, float, float], BestPoint]] = []
     tried = [trial.point for trial in _trials(folder, spec)]
     for point, curve in finished(reader, folder, spec, metric):
         value = best(curve, lower)
@@ -43,8 +43,8 @@ def best_point(
         amount = crossing(*curve.on(axis), target, lower) if target is not None else None
         missed = amount is None or amount.censored
         mark = (missed, math.inf if amount is None or missed else amount.value, value if lower else -value)
-        found.append((mark, BestPoint(point, curve, tried)))
-    return min(found, key=lambda pair: pair[0])[1] if found else None
+        marked.append((mark, BestPoint(point, curve, tried)))
+    return min(marked, key=lambda pair: pair[0])[1] if marked else None
 
 
 def finished(

@@ -125,7 +125,7 @@ def beyond(tried: Sequence[Mapping[str, Any]], best: Mapping[str, Any]) -> list[
         return []
     times = [0.5, 0.25] if size == batches[0] else [2, 4]
     further = {max(1, round(size * factor)): rounded(rate * math.sqrt(factor)) for factor in times}
-    return [{"batch_size": one, "learning_rate": at} for one, at in further.items() if one not in batches]
+    return [{"batch_size": one, "learning_rate": rate} for one, rate in further.items() if one not in batches]
 
 
 def below(tried: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.search.definition import body_of, identity, read_search
 from scalebook.training.experiments.search.point import resolve
+from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.job_folder import JobFolder, Progress, Result
 from scalebook.training.notebook import edit, store
 from scalebook.training.notebook.cells import AnswerCell, Notebook
@@ -67,10 +68,10 @@ class Player:
         patch.setattr(sizes, "PLANS", ((3, 3),))
         patch.setattr(asking, "MOST_SEEDS", 5)
         patch.setattr(asking, "PLANNED_FROM_S", math.inf)
-        patch.setattr(asking.job_requests, "submit", self.submit)
+        patch.setattr(job_requests, "submit", self.submit)
         patch.setattr(search_requests, "start", self.search)
-        patch.setattr(asking.store, "save", self.save)
-        patch.setattr(asking.supervisor_handle, "hold_supervisor", _no_supervisor)
+        patch.setattr(store, "save", self.save)
+        patch.setattr(supervisor_handle, "hold_supervisor", _no_supervisor)
 
     def write(self, question: str, name: str = "n.md", budget: float = 3600.0, **more: Any) -> Path:
         """A notebook with the experiments `base` and `other`, and the question `ask` about them."""

@@ -4,6 +4,7 @@ from typing import Any
 
 import lightning
 import torch
+from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
 from torch.utils.data import DataLoader, TensorDataset
@@ -67,7 +68,7 @@ class UNet(lightning.LightningModule):
     def validation_step(self, batch: tuple[torch.Tensor, torch.Tensor], index: int) -> None:
         self.log("val_loss", self._loss(batch), prog_bar=True)
 
-    def configure_optimizers(self) -> dict[str, Any]:
+    def configure_optimizers(self) -> OptimizerLRScheduler:
         rate = self.hparams["learning_rate"]
         optimizer = torch.optim.AdamW(self.parameters(), lr=rate)
         steps = int(self.trainer.estimated_stepping_batches)
@@ -187,7 +188,7 @@ class Regressor(lightning.LightningModule):
     def validation_step(self, batch: tuple[torch.Tensor, torch.Tensor], index: int) -> None:
         self.log("val_rmse", self._error(batch).sqrt())
 
-    def configure_optimizers(self) -> dict[str, Any]:
+    def configure_optimizers(self) -> OptimizerLRScheduler:
         rate = self.hparams["lr"]
         groups = [{"params": self.body.parameters()}, {"params": self.head.parameters(), "lr": rate / 10}]
         optimizer = torch.optim.Adam(groups, lr=rate)
