@@ -1,6 +1,7 @@
 """The best point of a search for one side, and the target that follows from the baseline's best run."""
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -12,8 +13,8 @@ from scalebook.training.search import SearchFolder
 from scalebook.training.search.study import TrialRecord, at_rest, read_study
 from scalebook.training.tracking import MetricCurve, RunReader
 
-REACHED_AT: Final = 0.6
-"""Share of the baseline's samples at which it is at the target: other sides have samples left to get there."""
+BETWEEN: Final = (0.4, 0.6)
+"""Parts of the baseline's samples between which it is at the target: other sides have samples left to get there."""
 
 LUCK: Final = 2.5
 """Of two equal sides one is then called better in 4 % of questions; without this check in 11 %."""
@@ -78,16 +79,19 @@ def _trials(folder: SearchFolder, spec: SearchSpec) -> Sequence[TrialRecord]:
 
 
 def target_of(curve: MetricCurve, lower: bool, share: float = 1.0) -> float | None:
-    """The best value so far at REACHED_AT of the run's samples (or of a `share` of them, which is what others train),
-    rounded to three digits towards what is easier; None for a run with fewer than two validations."""
+    """What the run has about half way through its samples (or a `share` of them, which is what others train): the
+    median of its validations BETWEEN two parts, since other seeds miss the best of noisy values; with few validations
+    the best one so far. Three digits, rounded towards what is easier. None for fewer than two validations."""
     samples, values = curve.on("samples")
     if len(values) < 2:
         return None
-    until = max(REACHED_AT * share * samples[-1], samples[1])
-    seen = [value for sample, value in zip(samples, values, strict=True) if sample <= until and math.isfinite(value)]
-    if not seen:
+    first, last = (part * share * samples[-1] for part in BETWEEN)
+    pairs = [pair for pair in zip(samples, values, strict=True) if math.isfinite(pair[1])]
+    around = [value for sample, value in pairs if max(first, samples[1]) <= sample <= last]
+    so_far = [value for sample, value in pairs if sample <= max(last, samples[1])]
+    if not so_far:
         return None
-    reached = min(seen) if lower else max(seen)
+    reached = statistics.median(around) if around else min(so_far) if lower else max(so_far)
     if reached == 0:
         return reached
     digits = 2 - math.floor(math.log10(abs(reached)))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from scalebook.training.asking.ask_folder import AskProgress
 from scalebook.training.asking.asking import NoAnswer
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.experiments.experiment import Experiment
@@ -190,3 +191,26 @@ def test_where_nothing_can_be_searched_the_target_is_of_the_pilot_run(player: Pl
     player.steps(path)
     assert player.cell(path).target == pytest.approx(1 / 13, rel=0.6)
     assert player.findings(path).rows[0].rate == 0.1
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("steps", "says"),
+    [(2, "too short"), (3, "No run of"), (4, "Not answered yet: 0 of at least 6"), (5, "Not answered yet: 0 of at")],
+)
+def test_a_budget_that_is_spent_ends_every_phase(player: Player, steps: int, says: str) -> None:
+    path = player.write("a-or-b")
+    for _ in range(steps):
+        step = player.asking(path).next_step()
+        assert step is not None
+        with player.asking(path).folder.alone():
+            step()
+    player.asking(path).folder.write(AskProgress(0.0, 3600.0, ""))
+    runs = player.runs
+    if steps < 4:
+        with pytest.raises((ConfigError, NoAnswer), match=says):
+            player.steps(path)
+    else:
+        player.steps(path)
+        assert player.findings(path).headline.startswith(says)
+    assert player.runs == runs

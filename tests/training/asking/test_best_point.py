@@ -18,12 +18,13 @@ def curve(values: Sequence[float]) -> MetricCurve:
 @pytest.mark.parametrize(
     ("values", "lower", "target"),
     [
-        ([1.0, 0.8, 0.61234, 0.5, 0.4], True, 0.613),  # at 3 of 5, rounded to what is easier
-        ([0.1, 0.2, 0.38766, 0.5, 0.6], False, 0.387),
-        ([1.0, 0.5, 0.9, 0.9, 0.4], True, 0.5),  # the best so far
+        ([1.0, 0.8, 0.61234, 0.5, 0.4], True, 0.707),  # of the second and the third of five, rounded to what is easier
+        ([0.1, 0.2, 0.38766, 0.5, 0.6], False, 0.293),
+        ([1.0, 0.9, 0.5, 0.5, 0.1, 0.5, 0.5, 0.5, 0.4, 0.5], True, 0.5),  # not the one that was lucky
+        ([1.0, 0.5, 0.9], True, 0.5),  # few validations: the best so far
         ([1.0, 0.9], True, 0.9),  # two validations: the second one, never the first
         ([1.0, math.nan, 0.7, math.nan, 0.6], True, 0.7),
-        ([-1.0, -2.0, -3.456, -4.0, -5.0], True, -3.45),
+        ([-1.0, -2.0, -3.456, -4.0, -5.0], True, -2.72),
         ([0.0, 0.0, 0.0], True, 0.0),
         ([1.0], True, None),
         ([math.nan, math.nan, math.inf], True, None),
@@ -36,4 +37,4 @@ def test_the_target_is_what_is_reached_after_part_of_the_samples(
 
 
 def test_of_a_longer_run_only_the_part_that_others_make_counts() -> None:
-    assert target_of(curve([1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]), True, 0.5) == 0.8
+    assert target_of(curve([1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]), True, 0.5) == 0.85
