@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from scalebook.training.asking.best_point import target_of
+from scalebook.training.asking.best_point import may_undo, target_of
 from scalebook.training.tracking.run_reader import MetricCurve
 
 
@@ -38,3 +38,9 @@ def test_the_target_is_what_is_reached_after_part_of_the_samples(
 
 def test_of_a_longer_run_only_the_part_that_others_make_counts() -> None:
     assert target_of(curve([1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]), True, 0.5) == 0.85
+
+
+def test_another_point_may_undo_a_verdict_if_its_one_run_was_unlucky() -> None:
+    assert may_undo(one_run=0.0, expected=0.1, spread=0.05, margin=0.2)
+    assert not may_undo(one_run=0.0, expected=0.1, spread=0.03, margin=0.2)
+    assert not may_undo(one_run=0.5, expected=0.1, spread=0.05, margin=0.2)
