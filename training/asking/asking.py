@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 from scalebook.training.asking import sizes
 from scalebook.training.asking.ask_folder import AskFolder, AskProgress
-from scalebook.training.asking.best_point import BestPoint, all_diverged, best_point, run_ids, target_of
+from scalebook.training.asking.best_point import BestPoint, all_diverged, best_point, first_failure, run_ids, target_of
 from scalebook.training.asking.expected import expected, plan
 from scalebook.training.asking.recipe import Machine, Side, require_rate
 from scalebook.training.asking.recipes import recipe_named
@@ -431,11 +431,14 @@ class Asking:
             target = self._target(stored.notebook, cell)
         tuned = self._tuned(stored.notebook, replace(cell, target=target))
         baseline = next(iter(cell.searches))
-        missing = [name.removeprefix(f"{cell.name}-") for name in cell.searches if name not in tuned]
+        missing = [name for name in cell.searches if name not in tuned]
         if baseline not in tuned or len(tuned) < 2:
             raise NoAnswer(f"No run of {' or '.join(missing)} has finished", MENDED)
-        if missing:
-            self._leave_out(f"Not compared: {', '.join(missing)}. No run of its search has finished.")
+        for name in missing:
+            folder = search_requests.of_cell(self.workspace, self.path.name, cell.searches[name])
+            why = first_failure(folder, folder.spec(self.description)) if folder is not None else ""
+            words = f"Not compared: {name.removeprefix(f'{cell.name}-')}. No run of its search has finished"
+            self._leave_out(f"{words}{f': {why}' if why else ''}.")
         pilot = self._pilot(stored.notebook, cell)
         assert pilot is not None, "next_step has looked"
         tuned = self._affordable(stored.notebook, cell, tuned, pilot)

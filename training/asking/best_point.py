@@ -68,6 +68,11 @@ def all_diverged(folder: SearchFolder, spec: SearchSpec) -> Sequence[Mapping[str
     return [trial.point for trial in trials] if all(trial.state == "infeasible" for trial in trials) else []
 
 
+def first_failure(folder: SearchFolder, spec: SearchSpec) -> str:
+    """Why the first run that has failed did; "" if none has."""
+    return next((trial.cause for trial in _trials(folder, spec) if trial.cause), "")
+
+
 def run_ids(folder: SearchFolder, spec: SearchSpec) -> list[str]:
     """The runs that have finished."""
     return [run for trial in _trials(folder, spec) if trial.state == "finished" for run in trial.runs.values()]
