@@ -44,6 +44,24 @@ def sides_of(nb: Notebook, cell: AnswerCell, description: Description, here: Mac
     return [replace(side, experiment=sizes.same_samples(side.experiment, base)) for side in made]
 
 
+def possible_sides(sides: Sequence[Side]) -> tuple[list[Side], list[str]]:
+    """The sides that can be trained, and in sentences why the others cannot. ConfigError where the baseline, or none of
+    the others, can."""
+    first, *others = sides
+    require(first.experiment)
+    possible, refused = [first], []
+    for side in others:
+        try:
+            require(side.experiment)
+        except ConfigError as error:
+            refused.append(f"Not compared: {side.words}. {error}")
+        else:
+            possible.append(side)
+    if len(possible) == 1:
+        require(others[0].experiment)
+    return possible, refused
+
+
 def _experiment(nb: Notebook, key: str, name: str, description: Description) -> Experiment:
     cell = nb.experiment(name)
     if cell is None:
@@ -61,18 +79,16 @@ def preview(nb: Notebook, cell: AnswerCell, description: Description, run_s: flo
     """What a question will do. `run_s`: seconds of a full training, if that is known. ConfigError where it cannot
     begin, or does not fit into its budget."""
     here = machine()
-    sides = sides_of(nb, cell, description, here)
-    for side in sides:
-        require(side.experiment)
+    sides, refused = possible_sides(sides_of(nb, cell, description, here))
     if run_s is None:
         first = (
             f"A first run, of {roughly(pilot_s(cell.budget_s))} at most, shows how long a training takes, and so how "
             f"much fits into {roughly(cell.budget_s)}"
         )
-        return Preview(f"{sizes.side_words(sides)}. {_sought(sides)}Then fresh seeds of each. {first}.")
+        return Preview(f"{sizes.side_words(sides)}. {_sought(sides)}Then fresh seeds of each. {first}.", refused)
     one_by_one = recipe_named(cell.question).figure == "seconds"
     fits = sizes.required(sides, here, run_s, min(run_s, pilot_s(cell.budget_s)), cell.budget_s, one_by_one)
-    return Preview(f"{sizes.words(fits, sides)}.", sizes.left_out(fits, sides))
+    return Preview(f"{sizes.words(fits, sides)}.", [*refused, *sizes.left_out(fits, sides)])
 
 
 def _sought(sides: Sequence[Side]) -> str:
